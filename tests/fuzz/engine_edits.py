@@ -1,4 +1,4 @@
-"""The kinds of random edits: each method makes one, or says that there was nothing to make it of."""
+"""Random edits: what an edit is chosen from, edits of code, edits that must be refused, and repairs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from tests.fuzz.engine_bodies import COUNTDOWNS, FEATURE, MISTAKEN, Body
-from tests.fuzz.engine_builder import Builder
-from tests.fuzz.engine_editor import PALETTES, REGIONS, region_of
-from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to, nets_inside
+from tests.fuzz.engine_bodies import COUNTDOWNS, MISTAKEN, Body
+from tests.fuzz.engine_editor import REGIONS
+from tests.fuzz.engine_graph_edits import is_countdown, is_data
+from tests.fuzz.engine_model import Choice, Group, Leaf, Memory, Net, Node, nets_inside
+from tests.fuzz.engine_value_edits import ValueEdits
 
-Spot = tuple[Net, Node, str]
 
-
-class Edits(Builder):
+class Edits(ValueEdits):
     """Makes random edits."""
 
     @property
@@ -43,14 +42,6 @@ class Edits(Builder):
         while not self.chance.choice(self.kinds_of_edits)(self):
             pass
 
-    def alive(self) -> list[Net]:
-        """Every graph in use."""
-        return nets_inside(self.net)
-
-    def _focused_nets(self) -> list[Net]:
-        assert self.focus is not None
-        return [net for net in self.alive() if region_of(self.where[net]) == self.focus.place]
-
     def _make_place(self, place: str) -> None:
         """Adds a graph of this kind, or what one can be made in."""
         outer = [net for net in self.alive() if self.where[net] in ("composite", *REGIONS)]
@@ -63,308 +54,6 @@ class Edits(Builder):
             self._add_to(self.chance.choice(outer), self.add_region)
         else:
             self._add_to(self.net, lambda net: self.add_region(net, place if place in REGIONS else None))
-
-    def _some_net(self) -> Net:
-        """A graph in use; places of each kind are as likely."""
-        if self.focus is not None and self._often(0.7) and (focused := self._focused_nets()):
-            return self.chance.choice(focused)
-        nets = self.alive()
-        place = self.chance.choice(sorted({self.where[net] for net in nets}))
-        return self.chance.choice([net for net in nets if self.where[net] == place])
-
-    def _some_leaf(self) -> tuple[Net, Leaf] | None:
-        net = self._some_net()
-        leaves = [node for node in net.nodes.values() if isinstance(node, Leaf) and not is_countdown(node)]
-        return (net, self.chance.choice(leaves)) if leaves else None
-
-    def _some_pin(self, wanted: Callable[[Spot], bool] = lambda spot: True) -> Spot | None:
-        net = self._some_net()
-        spots = [(net, node, pin) for node in net.nodes.values() if not is_countdown(node) for pin in node.inputs]
-        spots = [spot for spot in spots if wanted(spot)]
-        return self.chance.choice(spots) if spots else None
-
-    # --- structure ---
-
-    def add_something(self) -> bool:
-        net = self._some_net()
-        if len(net.nodes) > (12 if net is self.net else 4):
-            return False
-        makers: list[Callable[[Net], Node | None]] = [self.add_leaf, self.add_leaf, self.add_leaf]
-        if len(self.alive()) < 20:
-            makers += [self.add_group, self.add_region, self.add_region]
-        if self.where[net] in ("top", "composite") or self._often(0.05):
-            makers.append(self.add_state)
-        self._add_to(net, self.chance.choice(makers))
-        return True
-
-    def _add_to(self, net: Net, maker: Callable[[Net], Node | None]) -> None:
-        node = maker(net)
-        if node is not None:
-            self.feed_all(net, node)
-
-    def remove(self) -> bool:
-        net = self._some_net()
-        nodes = [node for node in net.nodes.values() if net is self.net or self._often(0.3)]
-        if not nodes:
-            return False
-        node = self.chance.choice(nodes)
-        self._remove(net, node)
-        return True
-
-    def _remove(self, net: Net, node: Node) -> None:
-        self.graphs[net].remove(self.real[node])
-        net.remove(node)
-        self._note("remove", net, self._kind_of(node), f"remove {node.name}")
-
-    def add_again(self) -> bool:
-        """Removes a block and adds the same one: what fed it is gone."""
-        spot = self._some_leaf()
-        if spot is None:
-            return False
-        net, node = spot
-        self._remove(net, node)
-        self.graphs[net].add(self.real[node])
-        net.nodes[node.name] = node
-        self.anew.add(node)
-        self._note("add again", net, node.body.family, f"add {node.name} again")
-        for pin in node.inputs:
-            if node.default(pin) is None:
-                self.feed(net, node, pin)
-        return True
-
-    def replace_state(self) -> bool:
-        """Another State of the same name."""
-        net = self._some_net()
-        states = [node for node in net.nodes.values() if isinstance(node, Memory)]
-        if not states:
-            return False
-        self.replace(net, self.chance.choice(states))
-        return True
-
-    def replace(self, net: Net, old: Memory, kind: str | None = None) -> None:
-        """Another State, for what the old one fed and was fed by."""
-        readers = [place for place, source in net.sources.items() if getattr(source, "node", None) is old]
-        following = net.sources.get((old, "next"))
-        self._remove(net, old)
-        node = self.add_state(net, old.name, "replace state", kind)
-        if node is None:
-            return
-        if isinstance(following, Edge) and following.node is not old:
-            self.graphs[net].connect(self.real[following.node][following.pin], self.real[node]["next"])
-            net.sources[node, "next"] = following
-        for reader, pin in readers:
-            if reader is not old and (reader, pin) not in net.sources:
-                self.graphs[net].connect(self.real[node], self.real[reader][pin])
-                net.sources[reader, pin] = Edge(node, "value")
-
-    def connect_some(self) -> bool:
-        spot = self._some_pin(is_data)
-        return spot is not None and self.connect(*spot)
-
-    def disconnect(self) -> bool:
-        """Mostly where a default is left."""
-        has_default = self._often(0.8)
-        spot = self._some_pin(lambda s: s[1:] in s[0].sources and (not has_default or s[1].default(s[2]) is not None))
-        if spot is None:
-            return False
-        self.take_away(*spot)
-        return True
-
-    def take_away(self, net: Net, node: Node, pin: str) -> None:
-        """What feeds a pin."""
-        kind = type(net.sources.pop((node, pin))).__name__.lower()
-        self.graphs[net].disconnect(self.real[node][pin])
-        self._note("disconnect", net, kind, f"disconnect {node.name}.{pin}")
-
-    def expose_some(self) -> bool:
-        """One more pin of a composite, or of a body of regions, which have it from then on."""
-        net = self._some_net()
-        group = self.group_of(net)
-        if group is None:
-            return False
-        exposed = {place for places in group.inner_inputs.values() for place in places}
-        spots = [(node, pin) for node in net.nodes.values() for pin in node.inputs if (node, pin) not in exposed]
-        spots = [spot for spot in spots if spot not in net.sources and not isinstance(spot[0], Memory)]
-        spots += [(node, pin) for node in net.nodes.values() for pin in node.outputs if self._often(0.2)]
-        spots = [spot for spot in spots if not is_countdown(spot[0])]
-        if not spots:
-            return False
-        self.expose_one(group, *self.chance.choice(spots))
-        return True
-
-    def expose_one(self, group: Group, node: Node, pin: str) -> None:
-        """A pin, by a name of its own."""
-        self._number += 1
-        self.expose(group, node, pin, f"{pin}{self._number}")
-        self._note("expose", group.net, self._kind_of(node), "")
-
-    def group_of(self, net: Net) -> Group | None:
-        """The composite that a graph is inside of."""
-        return next((one for one in self.real if isinstance(one, Group) and one.net is net), None)
-
-    # --- values ---
-
-    def set_some(self) -> bool:
-        """Any value for any pin: kinds change between number, array and memory of ours."""
-        spot = self._some_pin()
-        if spot is None:
-            return False
-        net, node, pin = spot
-        if not is_data(spot):
-            if not isinstance(node, Memory) or self._often(0.1):
-                self.feed(net, node, pin)
-        else:
-            self.set(net, node, pin, self.kind(), "set carried" if is_carried(node, pin) else "set")
-        return True
-
-    def set_parameter(self) -> bool:
-        """Another value of the same kind."""
-        spot = self._some_pin(lambda spot: isinstance(spot[0].sources.get(spot[1:]), Given))
-        if spot is None:
-            return False
-        net, node, pin = spot
-        if not is_data(spot):
-            self.feed(net, node, pin)
-            return True
-        given = net.sources[node, pin]
-        assert isinstance(given, Given)
-        before = given.value
-        kind = {float: "float", int: "int", bool: "bool"}.get(type(before))
-        if kind is None:
-            name = {"float32": "f32", "float64": "f64", "int64": "i64", "bool": "bool"}[before.dtype.name]
-            kind = f"array {name}" if isinstance(before, np.ndarray) else name
-            if kind == "bool":
-                return False
-        self.set(net, node, pin, kind, "set again")
-        return True
-
-    def give_pin_without_source(self) -> bool:
-        """A number for a pin that has a default."""
-        spot = self._some_pin(lambda s: s[1:] not in s[0].sources and s[1].default(s[2]) is not None)
-        if spot is None:
-            return False
-        kind = type(spot[1].default(spot[2])).__name__
-        self.set(*spot, kind if self._often(0.7) else self.kind(), "set default")
-        return True
-
-    def turn_inside_branch(self) -> bool:
-        """Another number inside of a body that may be taken or not."""
-        nodes = [node for net in self.alive() for node in net.nodes.values() if isinstance(node, Choice)]
-        bodies = [body for node in nodes if node.kind in ("if", "if_else", "switch") for body in node.bodies.values()]
-        spots: list[Spot] = [
-            (body.net, node, pin)
-            for body in bodies
-            for node in body.net.nodes.values()
-            for pin in node.inputs
-            if node.default(pin) is not None and not self._is_exposed(body.net, node, pin)
-        ]
-        if not spots:
-            return False
-        net, node, pin = self.chance.choice(spots)
-        self.set(net, node, pin, type(node.default(pin)).__name__, "set in branch")
-        return True
-
-    def control_some(self) -> bool:
-        """What decides about a region: memory of ours, or another block."""
-        spot = self._some_pin(lambda s: isinstance(s[1], Choice) and s[2] == s[1].control)
-        if spot is None:
-            return False
-        net, node, pin = spot
-        assert isinstance(node, Choice)
-        if node.kind in ("if", "if_else", "switch") and self._often(0.5) and self.connect(net, node, pin):
-            return True
-        self.control_by_memory(net, node)
-        return True
-
-    def control_by_memory(self, net: Net, node: Choice) -> None:
-        """Binds what decides about a region."""
-        value = np.array(self.value("turns" if node.kind in ("for", "switch") else "bool"))
-        external = lg.live.ExternalBuffer(value, version=self.chance.choice((None, 0)))
-        self.graphs[net].bind(self.real[node][node.control], external)
-        net.sources[node, node.control] = bound_to(external)
-        self._note("bind control", net, value.dtype.name, f"bind {node.name}.{node.control} to {value!r}")
-
-    def bind_some(self) -> bool:
-        spot = self._some_pin(is_data)
-        if spot is None:
-            return False
-        self.bind(*spot, self.kind() if self._often(0.5) else self._array_kind())
-        return True
-
-    def touch(self) -> bool:
-        """Writes memory of ours, and says so."""
-        sources = [(net, source) for net in self.alive() for source in net.sources.values()]
-        bound = [(net, source.external) for net, source in sources if isinstance(source, Bound)]
-        if not bound:
-            return False
-        self.write(*self.chance.choice(bound))
-        return True
-
-    def write(self, net: Net, external: lg.live.ExternalBuffer) -> None:
-        """New contents for memory of ours."""
-        most = 9 if external.array.ndim else 3  # it may say how often a loop runs
-        numbers = [self.chance.randint(-3, most) for _ in range(external.array.size)]
-        external.array[...] = np.array(numbers).reshape(external.array.shape)
-        if external.version is not None:
-            external.touch()
-        self._note("touch" if external.version is not None else "write", net, external.array.dtype.name, "touch")
-
-    def resize(self) -> bool:
-        """An array of another size."""
-        spot = self._some_pin(lambda s: isinstance(s[0].sources.get(s[1:]), Given | Bound) and is_data(s))
-        if spot is None:
-            return False
-        net, node, pin = spot
-        kind = self.chance.choice([kind for kind in PALETTES[self.main] if kind.startswith("array")])
-        self.set(net, node, pin, kind, "resize")
-        return True
-
-    def set_time(self) -> bool:
-        time = float(self.chance.randint(0, 9))
-        self.engine.set_feature(FEATURE, time)
-        self.time = time
-        self._note("feature", self.net, "float", f"time {time}")
-        return True
-
-    def reset(self) -> bool:
-        net = self._some_net()
-        states = [node for node in net.nodes.values() if isinstance(node, Memory)]
-        if not states:
-            return False
-        self.reset_one(net, self.chance.choice(states))
-        return True
-
-    def reset_one(self, net: Net, state: Memory) -> None:
-        """A state begins again."""
-        self.engine.reset(self.real[state])
-        self.resets[state] = state.initial
-        self._note("reset", net, state.initial.dtype.name, f"reset {state.name}")
-
-    def set_state(self) -> bool:
-        net = self._some_net()
-        states = [node for node in net.nodes.values() if isinstance(node, Memory)]
-        if not states:
-            return False
-        self.give_state(net, self.chance.choice(states))
-        return True
-
-    def give_state(self, net: Net, state: Memory) -> None:
-        """A state goes on from another value."""
-        numbers = [self.chance.randint(-4, 9) for _ in range(state.initial.size)]
-        value = np.array(numbers).reshape(state.initial.shape).astype(state.initial.dtype)
-        self.engine.set(self.real[state], value.tolist() if self._often(0.3) else value)
-        self.resets[state] = value
-        self._note("state", net, value.dtype.name, f"state {state.name} = {value.tolist()}")
-
-    def keep(self) -> bool:
-        net = self._some_net()
-        nodes = [node for node in net.nodes.values() if isinstance(node, Leaf)]
-        if not nodes:
-            return False
-        node = self.chance.choice(nodes)
-        self.engine.keep(self.real[node][self.chance.choice(node.outputs)])
-        self._note("keep", net, node.body.family, f"keep {node.name}")
-        return True
 
     # --- code ---
 
@@ -397,10 +86,6 @@ class Edits(Builder):
             if node.default(pin) is None and (node, pin) not in net.sources and not self._is_exposed(net, node, pin):
                 self.feed(net, node, pin)
         return True
-
-    def _is_exposed(self, net: Net, node: Node, pin: str) -> bool:
-        groups = [one for one in self.real if isinstance(one, Group) and one.net is net]
-        return any((node, pin) in places for group in groups for places in group.inner_inputs.values())
 
     def _edit(self, net: Net, node: Leaf, body: Body, name: str) -> None:
         lg.live.edit(self.engine, self.real[node], body.wrapped)
@@ -498,24 +183,6 @@ class Edits(Builder):
             if top is node or any(node in net.nodes.values() for group in inner for net in nets_inside(group.net)):
                 return top
         return None
-
-
-def is_countdown(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.body.name in COUNTDOWNS
-
-
-def is_carried(node: Node, pin: str) -> bool:
-    return isinstance(node, Choice) and pin in node.carried
-
-
-def is_data(spot: Spot) -> bool:
-    """Whether any value may be tried there: a loop must end, and a state is computed."""
-    _, node, pin = spot
-    if isinstance(node, Memory):
-        return False
-    if isinstance(node, Choice) and pin == node.control:
-        return False
-    return not pin.startswith(("n", "count", "index", "condition"))
 
 
 def _pins(body: Body) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -15,7 +15,8 @@ import livegrad as lg
 from tests.fuzz.engine_coverage import REGIONS as PLACES
 from tests.fuzz.engine_coverage import could_be
 from tests.fuzz.engine_editor import FAMILIES, KINDS, PALETTES, Focus, region_of
-from tests.fuzz.engine_edits import Edits, Spot, is_countdown, is_data
+from tests.fuzz.engine_edits import Edits
+from tests.fuzz.engine_graph_edits import Spot, is_countdown, is_data
 from tests.fuzz.engine_model import Bound, Choice, Edge, Given, Group, Leaf, Memory, Net, Node, bound_to
 
 BRANCHES = ("if", "if_else", "switch")

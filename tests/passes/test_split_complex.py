@@ -34,6 +34,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "backwards": lambda a, b: flip(a, axes=(1,)) + b,
     "another shape": lambda a, b: reshape(a * b, shape=(37 * 53,)) * 2.0,
     "widened": lambda a, b: cast(real(a), type=c128) * cast(b, type=c128),
+    "exponential": lambda a, b: exp(a * b) + a,
     "several": lambda a, b: (a * b, a * b + 1.0, a),
 }
 
@@ -107,6 +108,20 @@ def test_special_values_are_as_the_reference_has_them(name: str) -> None:
         for part in (np.real, np.imag):
             # Where two products cancel, one of them is not rounded: something far below 1 is left.
             np.testing.assert_allclose(part(one), part(other), rtol=1e-6, atol=1e-36)
+
+
+@pytest.mark.parametrize("element", [c64, c128], ids=str)
+def test_exponentials_of_special_and_large_values_are_those_of_c(element: Scalar) -> None:
+    """Where the exponential of the real part overflows, the result still may not."""
+    parts = [*SPECIAL, 1.5, np.pi / 2, 88.5, 100.0, 709.5, 715.0, 745.0, 1400.0, -745.2, 1e300]
+    with np.errstate(all="ignore"):
+        given = np.array([complex(re, im) for re in parts for im in parts]).astype(element.dtype)
+        found, expected = CpuFunction(trace(exp, Tensor(element, given.shape)))(given), np.exp(given)
+    for part in (np.real, np.imag):
+        one, other = part(found), part(expected)
+        np.testing.assert_allclose(one, other, rtol=1e-14 if element is c128 else 2e-6, atol=np.finfo(one.dtype).tiny)
+        zeros = (other == 0.0) & np.isfinite(given.imag)  # C leaves the sign of others open
+        assert np.array_equal(np.signbit(one)[zeros], np.signbit(other)[zeros])
 
 
 def test_a_real_function_is_left_alone_and_scalars_stay_whole() -> None:

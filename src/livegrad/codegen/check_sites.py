@@ -25,7 +25,7 @@ class Site:
     origin: Place | None
 
 
-def place_sites(sites: Iterable[Site], places: Sequence[Place | None]) -> tuple[Site, ...]:
+def place_sites(sites: Iterable[Site], locations: Sequence[Place | None]) -> tuple[Site, ...]:
     """The sites of code that is shared, as one user of it has them: with its lines in place of the marks.
 
     A node that cannot fail is shared by all functions, so its site may have a mark of another function: it has no line.
@@ -34,13 +34,13 @@ def place_sites(sites: Iterable[Site], places: Sequence[Place | None]) -> tuple[
     >>> sites[0].origin.line, sites[1].origin
     (3, None)
     """
-    return tuple(Site(site.message, _place_of(site.origin, places)) for site in sites)
+    return tuple(Site(site.message, _place_of(site.origin, locations)) for site in sites)
 
 
-def _place_of(origin: Place | None, places: Sequence[Place | None]) -> Place | None:
+def _place_of(origin: Place | None, locations: Sequence[Place | None]) -> Place | None:
     if not isinstance(origin, Mark):
         return origin
-    return places[origin.number] if origin.number < len(places) else None
+    return locations[origin.number] if origin.number < len(locations) else None
 
 
 def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
@@ -52,14 +52,14 @@ def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
     return [[site.message, _encode_place(site.origin)] for site in sites]
 
 
-def _encode_place(place: Place | None) -> Any:
-    if place is None:
+def _encode_place(location: Place | None) -> Any:
+    if location is None:
         return None
-    if isinstance(place, Mark):
-        return place.number
-    if isinstance(place, NodeOrigin):
-        return [place.node, place.function]
-    return [place.file, place.line, place.column, place.function]
+    if isinstance(location, Mark):
+        return location.number
+    if isinstance(location, NodeOrigin):
+        return [location.node, location.function]
+    return [location.file, location.line, location.column, location.function]
 
 
 def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
@@ -68,12 +68,12 @@ def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
     >>> decode_sites([["no such element", None]])
     (Site(message='no such element', origin=None),)
     """
-    return tuple(Site(message, _decode_place(place)) for message, place in data)
+    return tuple(Site(message, _decode_place(location)) for message, location in data)
 
 
-def _decode_place(place: Any) -> Place | None:
-    if place is None:
+def _decode_place(location: Any) -> Place | None:
+    if location is None:
         return None
-    if isinstance(place, int):
-        return Mark(place)
-    return NodeOrigin(*place) if len(place) == 2 else TextOrigin(*place)
+    if isinstance(location, int):
+        return Mark(location)
+    return NodeOrigin(*location) if len(location) == 2 else TextOrigin(*location)

@@ -52,9 +52,9 @@ def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:
         case Tensor(element=element, shape=shape):
             return Tensor(element, tuple(s.evaluate(sizes) if isinstance(s, Dimension) else s for s in shape))
         case Tuple(elements=elements):
-            return Tuple(tuple(bind_type(own, sizes) for own in elements))
+            return Tuple(tuple(bind_type(member, sizes) for member in elements))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, bind_type(own, sizes)) for field, own in fields))
+            return Struct(name, tuple((field, bind_type(member, sizes)) for field, member in fields))
         case Array(element=element, size=size):
             return Array(bind_type(element, sizes), size)
         case Tape(element=element):

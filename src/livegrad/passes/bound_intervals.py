@@ -97,26 +97,26 @@ class _Bounds:
         rule = RULES.get(node.op.name)
         if rule is None:
             return anything(node.type)
-        made = rule(node, *operands)
-        unbounded = made.unbounded or any(operand.unbounded for operand in operands)
-        return replace(made, unbounded=unbounded) if unbounded else made
+        bounds = rule(node, *operands)
+        unbounded = bounds.unbounded or any(operand.unbounded for operand in operands)
+        return replace(bounds, unbounded=unbounded) if unbounded else bounds
 
     def _called(self, function: Function, operands: Sequence[Interval]) -> tuple[Interval, ...]:
         """The bounds of a call, as a call of a function that computes them."""
-        known = tuple((operand.is_point, operand.unbounded, operand.nonnegative) for operand in operands)
-        if (function, known) not in self.done:
-            self.done[function, known] = self._function_of_bounds(function, operands)
-        made, results = self.done[function, known]
-        given = [end for operand in operands for end in _ends(operand)]
-        value = ops.call(*given, function=made)
-        number = len(made.results)
-        found = iter([value] if number == 1 else [ops.get(value, index=index) for index in range(number)])
+        operand_facts = tuple((operand.is_point, operand.unbounded, operand.nonnegative) for operand in operands)
+        if (function, operand_facts) not in self.done:
+            self.done[function, operand_facts] = self._function_of_bounds(function, operands)
+        bounding, results = self.done[function, operand_facts]
+        ends = [end for operand in operands for end in _ends(operand)]
+        value = ops.call(*ends, function=bounding)
+        number = len(bounding.results)
+        supply = iter([value] if number == 1 else [ops.get(value, index=index) for index in range(number)])
 
         def moved(result: Interval) -> Interval:
             if result.is_point:
-                point = result.low if result.low.op is constant_op else next(found)
+                point = result.low if result.low.op is constant_op else next(supply)
                 return replace(result, low=point, high=point)
-            return replace(result, low=next(found), high=next(found))
+            return replace(result, low=next(supply), high=next(supply))
 
         return tuple(map(moved, results))
 

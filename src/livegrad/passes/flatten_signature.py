@@ -23,8 +23,8 @@ def flatten_signature(function: Function) -> Function:
     if not any(isinstance(type, _APART) for type in (*function.parameter_types, *function.result_types)):
         return function
     inputs: list[Node] = []
-    given = {parameter: _assembled(parameter.type, inputs) for parameter in function.parameters}
-    results = rewrite(function.results, take_from_made, given)
+    replacements = {parameter: _assembled(parameter.type, inputs) for parameter in function.parameters}
+    results = rewrite(function.results, take_from_made, replacements)
     return make_function(function.name, inputs, [leaf for result in results for leaf in leaves_of(result)])
 
 
@@ -39,7 +39,7 @@ def _assembled(type: Type, inputs: list[Node]) -> Node:
     if not isinstance(type, _APART):
         inputs.append(input_node(Key("leaf"), type))
         return inputs[-1]
-    return make(*[_assembled(own, inputs) for own in components(type)], type=type)
+    return make(*[_assembled(part, inputs) for part in components(type)], type=type)
 
 
 def leaves_of(value: Node) -> Iterator[Node]:
@@ -53,7 +53,7 @@ def leaves_of(value: Node) -> Iterator[Node]:
 
 def leaf_types(type: Type) -> list[Type]:
     """The types of a value's leaves, in order."""
-    return [leaf for own in components(type) for leaf in leaf_types(own)] if isinstance(type, _APART) else [type]
+    return [leaf for part in components(type) for leaf in leaf_types(part)] if isinstance(type, _APART) else [type]
 
 
 def flatten_value(value: Any, type: Type) -> list[Any]:
@@ -61,11 +61,15 @@ def flatten_value(value: Any, type: Type) -> list[Any]:
     if not isinstance(type, _APART):
         return [value]
     members = value.values() if isinstance(value, Mapping) else value
-    return [leaf for part, own in zip(members, components(type), strict=True) for leaf in flatten_value(part, own)]
+    return [
+        leaf
+        for part, part_type in zip(members, components(type), strict=True)
+        for leaf in flatten_value(part, part_type)
+    ]
 
 
 def assemble_value(leaves: Iterator[Any], type: Type) -> Any:
     """A value of `type` from its leaves."""
     if not isinstance(type, _APART):
         return next(leaves)
-    return tuple(assemble_value(leaves, own) for own in components(type))
+    return tuple(assemble_value(leaves, part) for part in components(type))

@@ -80,8 +80,8 @@ def rearranged(
     if list(order) == list(range(len(function.parameters))):
         return function if kept == function.results else Function(function.name, function.parameters, kept)
     fresh = parameters_of([function.parameters[index].type for index in order])
-    place: dict[int, Node] = dict(zip(order, fresh, strict=True))
+    by_index: dict[int, Node] = dict(zip(order, fresh, strict=True))
     for index, other in (stand_ins or {}).items():
-        place[index] = other if isinstance(other, Node) else place[other]
-    given = {function.parameters[index]: node for index, node in place.items()}
-    return Function(function.name, fresh, substitute(kept, given))
+        by_index[index] = other if isinstance(other, Node) else by_index[other]
+    replacements = {function.parameters[index]: node for index, node in by_index.items()}
+    return Function(function.name, fresh, substitute(kept, replacements))

@@ -46,7 +46,7 @@ def _double_type(type: Type) -> Type:
         case Tuple(elements=elements):
             return Tuple(tuple(map(_double_type, elements)))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((own, _double_type(field)) for own, field in fields))
+            return Struct(name, tuple((field_name, _double_type(field)) for field_name, field in fields))
         case Tape(element=element):
             return Tape(_double_type(element))
     return type
@@ -54,12 +54,12 @@ def _double_type(type: Type) -> Type:
 
 def _widen_function(function: Function, done: dict[Function, Function]) -> Function:
     if function not in done:
-        made: dict[Node, Node] = {}
+        widened: dict[Node, Node] = {}
         for node in (*function.parameters, *nodes_of(function)):
-            if node not in made:
-                made[node] = _widen(node, [made[operand] for operand in node.operands], done)
-        parameters = tuple(made[parameter] for parameter in function.parameters)
-        done[function] = Function(function.name, parameters, tuple(made[result] for result in function.results))
+            if node not in widened:
+                widened[node] = _widen(node, [widened[operand] for operand in node.operands], done)
+        parameters = tuple(widened[parameter] for parameter in function.parameters)
+        done[function] = Function(function.name, parameters, tuple(widened[result] for result in function.results))
     return done[function]
 
 

@@ -108,9 +108,9 @@ def _called_often(order: Sequence[Function]) -> frozenset[Function]:
     kept: set[Function] = set()
     sizes: dict[Function, int] = {}
     for function in order:  # callees first
-        own = len(nodes_of(function))
+        size = len(nodes_of(function))
         called = [node.attribute("function") for node in nodes_of(function) if node.op is call]
-        sizes[function] = own + sum(0 if callee in kept else sizes[callee] for callee in called)
+        sizes[function] = size + sum(0 if callee in kept else sizes[callee] for callee in called)
         if callers.get(function, 0) > 1 and sizes[function] >= _WORTH_A_CALL and is_pure(function):
             kept.add(function)
     return frozenset(kept)

@@ -80,7 +80,7 @@ def ranges_inside(loop: Node, iterations: Range, around: Ranges) -> Ranges:
     inside: dict[Node, Range] = {body.parameters[0]: (0, max(0, iterations[1] - 1))}
     captures = zip(body.parameters[1 + carried :], loop.operands[1 + carried :], strict=True)
     for parameter, operand in captures:
-        own = range_of(operand, around)
-        if own is not None:
-            inside[parameter] = own
+        operand_range = range_of(operand, around)
+        if operand_range is not None:
+            inside[parameter] = operand_range
     return inside

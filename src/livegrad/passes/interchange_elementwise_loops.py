@@ -118,8 +118,8 @@ class _PointwiseLoop:
     @property
     def sources(self) -> list[tuple[Node, int]]:
         """The loops that wrote the tapes which this one is given, and which of their results they are."""
-        given = [value for value in self.arguments.values() if isinstance(value.type, Tape) and value.op is get]
-        return [(value.operands[0], value.attribute("index")) for value in given]
+        tapes = [value for value in self.arguments.values() if isinstance(value.type, Tape) and value.op is get]
+        return [(value.operands[0], value.attribute("index")) for value in tapes]
 
 
 def _pointwise_loop(node: Node) -> _PointwiseLoop | None:
@@ -131,9 +131,9 @@ def _pointwise_loop(node: Node) -> _PointwiseLoop | None:
     if shape is None or 0 in shape:
         return None
     loop = _PointwiseLoop(node, shape)
-    for own in nodes_of(body):
-        if own is body.parameters[0] or _is_pointwise(loop, own):
-            loop.pointwise.add(own)
+    for inner in nodes_of(body):
+        if inner is body.parameters[0] or _is_pointwise(loop, inner):
+            loop.pointwise.add(inner)
     return loop if loop.pointwise.issuperset(body.results) else None
 
 
@@ -173,7 +173,7 @@ def _is_pointwise(loop: _PointwiseLoop, node: Node) -> bool:
 
 
 def _has_points(type: Type, shape: _Shape) -> bool:
-    return all(own in ((), shape) for own in _leaf_shapes(type))
+    return all(leaf_shape in ((), shape) for leaf_shape in _leaf_shapes(type))
 
 
 def _is_known_tape(tape: Node) -> bool:

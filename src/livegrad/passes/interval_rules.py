@@ -184,8 +184,8 @@ def _pairwise(op: Callable[[Node, Node], Node], careful: Callable[[Node, Node], 
     """min and max: where a bound may be NaN it must not be lost, elsewhere one instruction does."""
 
     def rule(node: Node, a: Interval, b: Interval) -> Interval:
-        own = careful if a.unbounded or b.unbounded else op
-        return Interval(own(a.low, b.low), own(a.high, b.high), nonnegative=a.nonnegative and b.nonnegative)
+        chosen = careful if a.unbounded or b.unbounded else op
+        return Interval(chosen(a.low, b.low), chosen(a.high, b.high), nonnegative=a.nonnegative and b.nonnegative)
 
     return rule
 
@@ -233,8 +233,8 @@ def _as_function(rule: Callable[[Interval], Interval]) -> Rule:
     @lru_cache(maxsize=64)
     def function_for(type: Type) -> Function:
         low, high = parameters_of([type, type])
-        found = rule(Interval(low, high))
-        return Function(rule.__name__, (low, high), (found.low, found.high))
+        bounds = rule(Interval(low, high))
+        return Function(rule.__name__, (low, high), (bounds.low, bounds.high))
 
     def called(node: Node, a: Interval) -> Interval:
         bounds = ops.call(a.low, a.high, function=function_for(a.low.type))

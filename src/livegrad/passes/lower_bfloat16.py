@@ -81,8 +81,8 @@ def _lower(node: Node) -> Node | None:
 def _sum(first: Node, second: Node) -> Node:
     """The sum of two values, with bf16 among their members."""
     if isinstance(first.type, Tuple | Struct | Array):
-        places = range(len(components(first.type)))
-        return make(*[_sum(member(first, place), member(second, place)) for place in places], type=first.type)
+        indices = range(len(components(first.type)))
+        return make(*[_sum(member(first, index), member(second, index)) for index in indices], type=first.type)
     if scalar_of(first.type) is not bf16:
         return add_values(first, second)
     return cast(add_values(_wide(first), _wide(second)), type=bf16)
@@ -97,13 +97,13 @@ def _wide(node: Node) -> Node:
     return cast(node, type=f32) if scalar_of(node.type) is bf16 else node
 
 
-def _narrow(made: Node, wanted: Type) -> Node:
+def _narrow(computed: Node, wanted: Type) -> Node:
     """What was computed in f32, in the type that it had before."""
-    if made.type is wanted:
-        return made
+    if computed.type is wanted:
+        return computed
     if isinstance(wanted, Tuple):
-        return make_tuple(*[_narrow(get(made, index=i), own) for i, own in enumerate(wanted.elements)])
-    return cast(made, type=bf16)
+        return make_tuple(*[_narrow(get(computed, index=i), element) for i, element in enumerate(wanted.elements)])
+    return cast(computed, type=bf16)
 
 
 def _lower_sums(node: Node) -> Node | None:

@@ -58,5 +58,5 @@ def _padded_image(node: Node) -> Node | None:
     source = image.operands[0] if image.op is permute else image
     low, high = (tuple(around[axes.index(axis)][side] for axis in range(len(axes))) for side in (0, 1))
     padded = pad(source, zero(node.type.element), low=low, high=high, interior=(0,) * len(axes))
-    turned = permute(padded, axes=axes) if image.op is permute else padded
-    return convolve(turned, kernel, **{**dict(node.attributes), "padding": ((0, 0),) * (len(axes) - 2)})
+    permuted = permute(padded, axes=axes) if image.op is permute else padded
+    return convolve(permuted, kernel, **{**dict(node.attributes), "padding": ((0, 0),) * (len(axes) - 2)})

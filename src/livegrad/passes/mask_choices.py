@@ -119,26 +119,26 @@ class _Places:
         cheap = _cheap_nodes(function)
         needed = {node: set(parts) for node, parts in used.items()}
         for node in reversed(nodes_of(function)):
-            places = needed.get(node, set())
+            groups = needed.get(node, set())
             if not node.operands:
                 continue
-            if len(places) > 1:
-                places = self._outermost(places) if node in cheap else {self._holding(places)}
-            self.homes[node] = frozenset(places)
+            if len(groups) > 1:
+                groups = self._outermost(groups) if node in cheap else {self._holding(groups)}
+            self.homes[node] = frozenset(groups)
             for operand in node.operands:
-                needed.setdefault(operand, set()).update(places)
+                needed.setdefault(operand, set()).update(groups)
 
-    def _outermost(self, places: set[int]) -> set[int]:
-        return {place for place in places if not any(above in places for above in self._above(place))}
+    def _outermost(self, groups: set[int]) -> set[int]:
+        return {group for group in groups if not any(above in groups for above in self._above(group))}
 
-    def _above(self, place: int) -> Iterable[int]:
-        while place in self.parents:
-            place = id(self.parents[place])
-            yield place
+    def _above(self, group: int) -> Iterable[int]:
+        while group in self.parents:
+            group = id(self.parents[group])
+            yield group
 
-    def _holding(self, places: set[int]) -> int:
+    def _holding(self, groups: set[int]) -> int:
         """The smallest part that holds all of these."""
-        first, *others = places
+        first, *others = groups
         for other in others:
             while first != other:
                 if self.depths[first] >= self.depths[other]:
@@ -198,7 +198,7 @@ class Masked:
     def after_leaf(self, leaf: Leaf, state: State) -> State:
         raise NotImplementedError
 
-    def after_group(self, nested: Nested, state: State, found: State) -> State:
+    def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
         raise NotImplementedError
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
@@ -224,25 +224,29 @@ class Masked:
 
     def _under_cond(self, part: Part, state: State, before: list[Leaf], kinds: set[str]) -> State:
         """One part, skipped where none of its leaves is asked for: the state stays what it was."""
-        given = tuple(input_node(Key(f"state{id(part)}.{place}"), node.type) for place, node in enumerate(state))
+        parameters = tuple(input_node(Key(f"state{id(part)}.{number}"), node.type) for number, node in enumerate(state))
         if isinstance(part, Leaf):
-            results = self.after_leaf(part, given)
+            results = self.after_leaf(part, parameters)
         elif isinstance(part, Nested):
-            own = part.group
-            found = self._through(own.parts, self.start(own.kinds[0]), [], set())
-            results = self.after_group(part, given, found)
+            group = part.group
+            inner_state = self._through(group.parts, self.start(group.kinds[0]), [], set())
+            results = self.after_group(part, parameters, inner_state)
         else:
-            results = self._through(part.parts, given, before, kinds)
-        captures = self._captures(id(part), results, set(given))
-        then = make_function(f"{self.choices.name}.part", [*given, *captures], results)
+            results = self._through(part.parts, parameters, before, kinds)
+        captures = self._captures(id(part), results, set(parameters))
+        then = make_function(f"{self.choices.name}.part", [*parameters, *captures], results)
         skipped = Function(f"{self.choices.name}.skipped", then.parameters, then.parameters[: len(state)])
-        made = cond(self.asked(part.leaves()), *state, *captures, then=then, otherwise=skipped)
-        return (made,) if len(state) == 1 else tuple(ops.get(made, index=index) for index in range(len(state)))
+        chosen_state = cond(self.asked(part.leaves()), *state, *captures, then=then, otherwise=skipped)
+        return (
+            (chosen_state,)
+            if len(state) == 1
+            else tuple(ops.get(chosen_state, index=index) for index in range(len(state)))
+        )
 
-    def _captures(self, place: int, results: State, own: set[Node]) -> list[Node]:
+    def _captures(self, group: int, results: State, parameters: set[Node]) -> list[Node]:
         """What a part takes from around it: values of parts that hold it, parameters, and words."""
-        found: dict[Node, None] = {}
-        seen: set[Node] = set(own)
+        captures: dict[Node, None] = {}
+        seen: set[Node] = set(parameters)
         pending = [*reversed(results)]
         while pending:
             node = pending.pop()
@@ -250,11 +254,11 @@ class Masked:
                 continue
             seen.add(node)
             homes = self.places.homes.get(node)
-            if node.op in (input_op, parameter_op) or (homes is not None and place not in homes):
-                found[node] = None
+            if node.op in (input_op, parameter_op) or (homes is not None and group not in homes):
+                captures[node] = None
             else:
                 pending.extend(reversed(node.operands))
-        return list(found)
+        return list(captures)
 
     def asked(self, leaves: Iterable[Leaf]) -> Node:
         """Whether the words ask for any of some leaves."""
@@ -306,18 +310,20 @@ class _Points(Masked):
         return (neutral(kind, self.values.result_types[0]),)
 
     def after_leaf(self, leaf: Leaf, state: State) -> State:
-        (found,) = state
+        (value_so_far,) = state
         for step in leaf.steps:
             value = self.values.results[step.value]
-            found = chosen(step.kind, found, -value if step.negated else value, step.value in self.undefined)
-        return (found,)
+            value_so_far = chosen(
+                step.kind, value_so_far, -value if step.negated else value, step.value in self.undefined
+            )
+        return (value_so_far,)
 
-    def after_group(self, nested: Nested, state: State, found: State) -> State:
-        return (chosen(nested.kind, state[0], found[0]),)
+    def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
+        return (chosen(nested.kind, state[0], inner_state[0]),)
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
-        (found,) = state
-        return (ops.select(self.asked(before), found, neutral(kind, found.type)),)
+        (value,) = state
+        return (ops.select(self.asked(before), value, neutral(kind, value.type)),)
 
 
 class _Boxes(Masked):
@@ -344,14 +350,14 @@ class _Boxes(Masked):
             decided = away if decided is None else decided & away
             low, high = chosen(step.kind, low, least, careful), chosen(step.kind, high, most, careful)
         assert decided is not None
-        place, bit = divmod(leaf.bit, BITS)
-        words[place] = words[place] | ops.select(decided, number(0), number(1 << bit))
+        word_index, bit = divmod(leaf.bit, BITS)
+        words[word_index] = words[word_index] | ops.select(decided, number(0), number(1 << bit))
         return (low, high, *words)
 
-    def after_group(self, nested: Nested, state: State, found: State) -> State:
+    def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
         low, high, *words = state
-        least, most, *_ = found
-        own = self._kept(_is_away(nested.kind, least, most), list(nested.leaves()), found[2:])
+        least, most, *_ = inner_state
+        own = self._kept(_is_away(nested.kind, least, most), list(nested.leaves()), inner_state[2:])
         low, high = chosen(nested.kind, low, least), chosen(nested.kind, high, most)
         return (low, high, *[a | b for a, b in zip(words, own, strict=True)])
 
@@ -378,10 +384,10 @@ class _Boxes(Masked):
 
 
 def _any(words: Sequence[Node]) -> Node:
-    found = words[0]
+    combined = words[0]
     for word in words[1:]:
-        found = found | word
-    return found
+        combined = combined | word
+    return combined
 
 
 def _is_away(kind: str, low: Node, high: Node) -> Node:

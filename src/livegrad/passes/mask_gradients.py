@@ -31,12 +31,12 @@ def with_tangents(values: Function, axes: int) -> Function:
     columns = [values.results]
     for axis in range(axes):
         derived = with_result_tangents(
-            values, tuple(place == axis for place in range(len(parameters))), [True] * number
+            values, tuple(index == axis for index in range(len(parameters))), [True] * number
         )
         along = filled(1.0, parameters[axis].type)
-        given = dict(zip(derived.parameters, (*parameters, along), strict=True))
-        columns.append(substitute(derived.results, given)[number:])
-    rows = tuple(column[place] for place in range(number) for column in columns)
+        replacements = dict(zip(derived.parameters, (*parameters, along), strict=True))
+        columns.append(substitute(derived.results, replacements)[number:])
+    rows = tuple(column[index] for index in range(number) for column in columns)
     return Function(f"{values.name}.tangents", parameters, rows)
 
 
@@ -63,12 +63,12 @@ class _Gradients(Masked):
     def after_leaf(self, leaf: Leaf, state: State) -> State:
         for step in leaf.steps:
             members = self.members(step)
-            own = tuple(-member for member in members) if step.negated else members
-            state = _taken(step.kind, state, own, step.value in self.undefined)
+            signed = tuple(-member for member in members) if step.negated else members
+            state = _taken(step.kind, state, signed, step.value in self.undefined)
         return state
 
-    def after_group(self, nested: Nested, state: State, found: State) -> State:
-        return _taken(nested.kind, state, found, True)
+    def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
+        return _taken(nested.kind, state, inner_state, True)
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         asked = self.asked(before)

@@ -109,23 +109,23 @@ def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) 
     """
     bits = _Bits(uses, root)
     required, optional = _gather(uses, bits)
-    given, output = bits.mask(root), uses[-1].name
+    root_mask, output = bits.mask(root), uses[-1].name
     kept = required
     # Only an optional feature can be needed and yet come from nowhere: without any there is nothing to take away.
     if optional:
-        reaching = _reach(uses, bits, given)
+        reaching = _reach(uses, bits, root_mask)
         kept = {name: (must | optional[name]) & reaching[name] for name, must in required.items()}
     # Few sets are different, however many nodes there are.
     features = {mask: bits.features(mask) for mask in set(kept.values())}
     feature_sets = {mask: bits.feature_set(mask) for mask in set(required.values())}
-    by_name = {use.name: use for use in uses} if required[output] & ~given else {}
+    by_name = {use.name: use for use in uses} if required[output] & ~root_mask else {}
     return ContextNeeds(
         needs=dict(zip(kept, map(features.__getitem__, kept.values()), strict=True)),
         required=dict(zip(required, map(feature_sets.__getitem__, required.values()), strict=True)),
         unsourced=tuple(
-            _find_extract(by_name, output, bits, required, bit) for bit in _single_bits(required[output] & ~given)
+            _find_extract(by_name, output, bits, required, bit) for bit in _single_bits(required[output] & ~root_mask)
         ),
-        find_nullifications=lambda: _nullifications(uses, bits, kept, given),
+        find_nullifications=lambda: _nullifications(uses, bits, kept, root_mask),
     )
 
 
@@ -159,10 +159,10 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], di
     return required, optional
 
 
-def _reach(uses: Sequence[ContextUse], bits: _Bits, given: int) -> dict[str, int]:
+def _reach(uses: Sequence[ContextUse], bits: _Bits, root_mask: int) -> dict[str, int]:
     """The features that some path from the output brings to each node, were nothing dropped."""
     reaching = dict.fromkeys([use.name for use in uses], 0)
-    reaching[uses[-1].name] = given
+    reaching[uses[-1].name] = root_mask
     for use in reversed(uses):
         for edge in use.inputs:
             reaching[edge.source] |= bits.raised(edge, reaching[use.name])
@@ -170,16 +170,16 @@ def _reach(uses: Sequence[ContextUse], bits: _Bits, given: int) -> dict[str, int
 
 
 def _nullifications(
-    uses: Sequence[ContextUse], bits: _Bits, kept: dict[str, int], given: int
+    uses: Sequence[ContextUse], bits: _Bits, kept: dict[str, int], root_mask: int
 ) -> Iterable[Nullification]:
     output = uses[-1].name
-    dropped = given & ~kept[output]
+    dropped = root_mask & ~kept[output]
     if dropped:
         yield Nullification(None, 0, output, bits.features(dropped), ())
     for use in uses:
-        own = kept[use.name]
+        reached = kept[use.name]
         for number, edge in enumerate(use.inputs):
-            dropped = bits.raised(edge, own) & ~kept[edge.source]
+            dropped = bits.raised(edge, reached) & ~kept[edge.source]
             if dropped:
                 unread = bits.features(dropped & bits.injected(edge))
                 yield Nullification(use.name, number, edge.source, bits.features(dropped), unread)
@@ -233,28 +233,28 @@ class _Bits:
         return lane
 
     def mask(self, features: Collection[FeatureLevel]) -> int:
-        known = self._masks.get(features) if features.__class__ is frozenset else None
-        if known is None:
-            known = 0
+        bits = self._masks.get(features) if features.__class__ is frozenset else None
+        if bits is None:
+            bits = 0
             for name, level in features:
                 lane = self._lane_of(name)
-                known |= (lane & -lane) << level
+                bits |= (lane & -lane) << level
             if isinstance(features, frozenset):
-                self._masks[features] = known
-        return known
+                self._masks[features] = bits
+        return bits
 
     def features(self, mask: int) -> tuple[FeatureLevel, ...]:
-        known = self._texts.get(mask)
-        if known is None:
-            known = tuple(sorted(self._levels[bit.bit_length() - 1] for bit in _single_bits(mask)))
-            self._texts[mask] = known
-        return known
+        names = self._texts.get(mask)
+        if names is None:
+            names = tuple(sorted(self._levels[bit.bit_length() - 1] for bit in _single_bits(mask)))
+            self._texts[mask] = names
+        return names
 
     def feature_set(self, mask: int) -> frozenset[FeatureLevel]:
-        known = self._sets.get(mask)
-        if known is None:
-            known = self._sets[mask] = frozenset(self.features(mask))
-        return known
+        features = self._sets.get(mask)
+        if features is None:
+            features = self._sets[mask] = frozenset(self.features(mask))
+        return features
 
     def lower(self, edge: InputUse, mask: int) -> int:
         """What the caller needs so that `mask` is there behind the edge."""

@@ -23,14 +23,14 @@ def push_transpose_through_matmul(function: Function) -> Function:
     nodes = nodes_of(function)
     uses = Counter([operand for node in nodes for operand in node.operands])
     uses.update(function.results)
-    given: dict[Node, Node] = {}
+    replacements: dict[Node, Node] = {}
     for node in nodes:
         if _turns(node) and node.operands[0].op is matmul and uses[node.operands[0]] == 1:
-            first, second = substitute(node.operands[0].operands, given)
-            given[node] = matmul(_turned(second), _turned(first))
-    if not given:
+            first, second = substitute(node.operands[0].operands, replacements)
+            replacements[node] = matmul(_turned(second), _turned(first))
+    if not replacements:
         return function
-    return Function(function.name, function.parameters, substitute(function.results, given))
+    return Function(function.name, function.parameters, substitute(function.results, replacements))
 
 
 def _turns(node: Node) -> bool:

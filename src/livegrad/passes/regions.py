@@ -183,9 +183,9 @@ _used: Owned[weakref.WeakKeyDictionary[Function, frozenset[int]]] = Owned(weakre
 def used_parameters(function: Function) -> frozenset[int]:
     """The places of the parameters that the results need."""
     used = _used.current
-    found = used.get(function)
-    if found is None:
+    indices = used.get(function)
+    if indices is None:
         reached = set(nodes_of(function))
-        found = frozenset(index for index, node in enumerate(function.parameters) if node in reached)
-        used[function] = found
-    return found
+        indices = frozenset(index for index, node in enumerate(function.parameters) if node in reached)
+        used[function] = indices
+    return indices

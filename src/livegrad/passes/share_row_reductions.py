@@ -24,16 +24,16 @@ def share_row_reductions(function: Function) -> Function:
     """The function with `sum(x)` as a sum of sums of rows, wherever another fold sweeps these rows of the same data."""
     folds = [node for node in nodes_of(function) if node.op is reduce]
     by_row = [node for node in folds if _is_by_row(node)]
-    given: dict[Node, Node] = {}
+    replacements: dict[Node, Node] = {}
     for node in folds:
         other = next((row for row in by_row if _share_data(node, row)), None) if _is_whole(node) else None
         if other is not None:
             inner = other.attribute("axes")
-            kind, (operand,) = node.attribute("kind"), substitute(node.operands, given)
-            given[node] = reduce(reduce(operand, kind=kind, axes=inner), kind=kind, axes=tuple(range(inner[0])))
-    if not given:
+            kind, (operand,) = node.attribute("kind"), substitute(node.operands, replacements)
+            replacements[node] = reduce(reduce(operand, kind=kind, axes=inner), kind=kind, axes=tuple(range(inner[0])))
+    if not replacements:
         return function
-    return Function(function.name, function.parameters, substitute(function.results, given))
+    return Function(function.name, function.parameters, substitute(function.results, replacements))
 
 
 def _is_whole(node: Node) -> bool:

@@ -47,14 +47,14 @@ def _split(function: Function) -> Function:
         return function
     regions = _Regions(passing)
     for node in nodes:
-        found = None
+        split = None
         if _is_arithmetic(node) and (node in results or not all(map(_is_arithmetic, users[node]))):
             # What a fold takes in as it comes would have to be stored: that must save more than one concatenation.
             folded = node not in results and all(_is_arithmetic(user) or user.op is reduce for user in users[node])
-            found = regions.of(node, 2 if folded else 1)
-        if found is not None:
+            split = regions.of(node, 2 if folded else 1)
+        if split is not None:
             regions.split.add(node)
-        regions.done[node] = substitute([node], regions.done)[0] if found is None else found
+        regions.done[node] = substitute([node], regions.done)[0] if split is None else split
     if not regions.split:
         return function
     return Function(function.name, function.parameters, tuple(regions.done[node] for node in function.results))
@@ -67,12 +67,12 @@ def _is_arithmetic(node: Node) -> bool:
 def _passing_on(nodes: Sequence[Node], users: dict[Node, list[Node]], results: set[Node]) -> set[Node]:
     """Concatenations, slices and broadcasts that arithmetic alone uses, at once or through others of them: nobody needs
     them in memory."""
-    found: set[Node] = set()
+    passing: set[Node] = set()
     for node in reversed(nodes):
         moves = node.op in (concatenate, broadcast) or (node.op is slice_ and set(node.attribute("step")) <= {1})
-        if moves and node not in results and all(_is_arithmetic(user) or user in found for user in users[node]):
-            found.add(node)
-    return found
+        if moves and node not in results and all(_is_arithmetic(user) or user in passing for user in users[node]):
+            passing.add(node)
+    return passing
 
 
 @dataclass
@@ -93,8 +93,8 @@ class _Regions:
         self.cuts.clear()
         shape: Place = shape_of(node.type)  # type: ignore[assignment]
         cuts = self._cuts(node, (0,) * len(shape), shape)
-        ends = [sorted(own | {0, size}) for own, size in zip(cuts, shape, strict=True)]
-        lines = [[(low, high - low) for low, high in pairwise(own)] for own in ends]
+        ends = [sorted(cuts_of_axis | {0, size}) for cuts_of_axis, size in zip(cuts, shape, strict=True)]
+        lines = [[(low, high - low) for low, high in pairwise(cuts_of_axis)] for cuts_of_axis in ends]
         inside = all(max(size for _, size in line) >= _INSIDE * n for line, n in zip(lines, shape, strict=True))
         count = prod(map(len, lines))
         if count == 1 or count > _MOST_REGIONS or not inside or count * sum(map(_is_arithmetic, found)) > _MOST_NODES:
@@ -121,7 +121,7 @@ class _Regions:
         axis = len(chosen)
         if axis == len(lines):
             return self._part(node, tuple(start for start, _ in chosen), tuple(size for _, size in chosen))
-        parts = [self._put_together(node, lines, (*chosen, own)) for own in lines[axis]]
+        parts = [self._put_together(node, lines, (*chosen, line)) for line in lines[axis]]
         return parts[0] if len(parts) == 1 else concatenate(*parts, axis=axis)
 
     # --- seams ---
@@ -130,18 +130,20 @@ class _Regions:
         """Where seams go through a part of a node."""
         key = (node, start, size)
         if key not in self.cuts:
-            found: list[set[int]] = [set() for _ in start]
+            cuts: list[set[int]] = [set() for _ in start]
             if self._goes_on(node):
                 for operand, offsets, own_start, own_size in _below(node, start, size):
                     inner = self._cuts(operand, own_start, own_size)
                     for axis, (dimension, offset) in offsets.items():
-                        found[axis] |= {cut + offset for cut in inner[dimension]}
-                        found[axis] |= {
+                        cuts[axis] |= {cut + offset for cut in inner[dimension]}
+                        cuts[axis] |= {
                             own_start[dimension] + offset,
                             own_start[dimension] + own_size[dimension] + offset,
                         }
-            inside = zip(found, start, size, strict=True)
-            self.cuts[key] = tuple(frozenset(cut for cut in own if low < cut < low + n) for own, low, n in inside)
+            inside = zip(cuts, start, size, strict=True)
+            self.cuts[key] = tuple(
+                frozenset(cut for cut in axis_cuts if low < cut < low + n) for axis_cuts, low, n in inside
+            )
         return self.cuts[key]
 
     # --- regions ---
@@ -155,9 +157,9 @@ class _Regions:
 
     def _made(self, node: Node, start: Place, size: Place) -> Node:
         if not self._goes_on(node):
-            own = self.done[node]
-            return own if size == shape_of(node.type) else slice_(own, start=start, size=size, step=(1,) * len(size))
-        parts = {operand: self._part(operand, *place) for operand, _, *place in _below(node, start, size)}
+            cuts = self.done[node]
+            return cuts if size == shape_of(node.type) else slice_(cuts, start=start, size=size, step=(1,) * len(size))
+        parts = {operand: self._part(operand, *region) for operand, _, *region in _below(node, start, size)}
         if node.op is concatenate or node.op is slice_:
             (part,) = parts.values()
             return part
@@ -177,9 +179,9 @@ def _below(node: Node, start: Place, size: Place) -> Iterator[tuple[Node, dict[i
             begin, end = end, end + shape_of(operand.type)[axis]  # type: ignore[operator]
             low, high = max(start[axis], begin), min(start[axis] + size[axis], end)
             if low < high:
-                place, extent = list(start), list(size)
-                place[axis], extent[axis] = low - begin, high - low
-                yield operand, {a: (a, begin if a == axis else 0) for a in axes}, tuple(place), tuple(extent)
+                offset, extent = list(start), list(size)
+                offset[axis], extent[axis] = low - begin, high - low
+                yield operand, {a: (a, begin if a == axis else 0) for a in axes}, tuple(offset), tuple(extent)
     elif node.op is slice_:
         shifts: Place = node.attribute("start")
         moved = tuple(low + shift for low, shift in zip(start, shifts, strict=True))
@@ -187,12 +189,12 @@ def _below(node: Node, start: Place, size: Place) -> Iterator[tuple[Node, dict[i
     elif node.op is broadcast:
         (operand,) = node.operands
         if isinstance(operand.type, Tensor) and operand.type.rank:
-            own = list(enumerate(zip(node.attribute("axes"), shape_of(operand.type), strict=True)))
+            numbered_axes = list(enumerate(zip(node.attribute("axes"), shape_of(operand.type), strict=True)))
             whole = shape_of(node.type)
-            spread = [extent == 1 and whole[axis] != 1 for _, (axis, extent) in own]
-            place = tuple(0 if spread[d] else start[axis] for d, (axis, _) in own)
-            extent = tuple(1 if spread[d] else size[axis] for d, (axis, _) in own)
-            yield operand, {axis: (d, 0) for d, (axis, _) in own if not spread[d]}, place, extent
+            spread = [extent == 1 and whole[axis] != 1 for _, (axis, extent) in numbered_axes]
+            offset = tuple(0 if spread[d] else start[axis] for d, (axis, _) in numbered_axes)
+            extent = tuple(1 if spread[d] else size[axis] for d, (axis, _) in numbered_axes)
+            yield operand, {axis: (d, 0) for d, (axis, _) in numbered_axes if not spread[d]}, offset, extent
     else:
         for operand in node.operands:
             if isinstance(operand.type, Tensor) and operand.type.rank:

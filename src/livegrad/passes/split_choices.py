@@ -141,8 +141,8 @@ def split_choices(function: Function, *, most: int = 64, least_cost: float = LEA
 
 def cost_of(node: Node) -> float:
     """The cost of a node in additions, including its nested functions."""
-    own = node.op.cost if node.operands else 0.0
-    return own + sum(map(function_cost, node.functions)) if node.functions else own
+    op_cost = node.op.cost if node.operands else 0.0
+    return op_cost + sum(map(function_cost, node.functions)) if node.functions else op_cost
 
 
 @lru_cache(maxsize=4096)
@@ -213,7 +213,9 @@ class _Splitter:
         while True:
             members = list(self._members(choice))
             way.append((choice.kind, members))
-            opened = [(self.prices[node], place) for place, (node, _) in enumerate(members) if self._is_worth(node)]
+            opened = [
+                (self.prices[node], position) for position, (node, _) in enumerate(members) if self._is_worth(node)
+            ]
             if not opened:
                 break
             inner = _opened(*members.pop(max(opened)[1]))
@@ -280,6 +282,6 @@ def _in_few_parts(parts: list[Part]) -> Group:
     """A group with few parts side by side: parts that follow each other are joined."""
     while len(parts) > _WIDEST:
         number = math.ceil(len(parts) / _WIDEST)
-        cuts = [len(parts) * place // number for place in range(number + 1)]
+        cuts = [len(parts) * index // number for index in range(number + 1)]
         parts = [Group(tuple(parts[start:end])) for start, end in pairwise(cuts)]
     return Group(tuple(parts))

@@ -21,21 +21,21 @@ from livegrad.ir.types import Scalar, Tensor, Type, Vector, inner_types, scalar_
 from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import bit_not, equal, less, not_equal
+from livegrad.ops.comparison import equal, is_finite, is_infinite, not_equal
 from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
-from livegrad.ops.rules import filled, zero
+from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import cos, exp, hypot, sin
 from livegrad.passes.regions import region_of
 
 _MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
 _NESTS = (for_loop, while_loop, cond, switch)
 _BY_INDEX = (lookup, assign, scatter_add)
-_LARGE_EXPONENTS = {64: (700.0, 512.0), 32: (80.0, 64.0)}  # by bits: beyond the first, the second is taken off
+_LARGE_EXPONENT = {32: 88.0, 64: 709.0}  # by the bits of a part: the exponential of a little more is infinite
 
 
 class Parts(NamedTuple):
@@ -299,19 +299,16 @@ def _plus(a: Node, product: Node) -> Node:
 
 
 def _exponential(a: Parts) -> Parts:
-    """As C's cexp: where the real part alone overflows, its exponential is taken in two factors."""
+    """exp(re) (cos im + i sin im), with the values of C99 for infinite parts. Nothing overflows before the result."""
     scalar = scalar_of(a.re.type)
     assert scalar is not None
-    infinity = filled(math.inf, a.re.type)
-    large, taken_off = _LARGE_EXPONENTS[scalar.bits]
-    size = exp(select(a.re > large, a.re - taken_off, a.re))
-    scale = select(a.re > large, filled(math.exp(taken_off), a.re.type), filled(1.0, a.re.type))
-    is_real, is_finite = equal(a.im, 0.0), less(abs(a.im), infinity)
-    vanishes = equal(a.re, -infinity) & bit_not(is_finite)
-    grows = equal(a.re, infinity) & bit_not(is_finite)
-    re, im = size * cos(a.im) * scale, size * sin(a.im) * scale
-    re = select(vanishes, zero(re.type), select(grows, infinity, select(is_real, size * scale, re)))
-    return Parts(re, select(vanishes, zero(im.type), select(is_real, a.im, im)))
+    is_large = a.re > _LARGE_EXPONENT[scalar.bits]
+    root = exp(select(is_large, a.re * 0.5, a.re))  # of what is large, so that a small cosine still counts
+    rest = select(is_large, root, zero(root.type) + 1.0)
+    turns = is_finite(a.im)
+    re = select(turns | ~is_infinite(a.re), root * cos(a.im) * rest, root)
+    im = select(turns | (a.re > -math.inf), root * sin(a.im) * rest, root)
+    return Parts(re, select(equal(a.im, 0.0), a.im, im))
 
 
 def _of_two(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:

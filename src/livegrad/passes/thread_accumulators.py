@@ -32,8 +32,8 @@ def thread_accumulators(function: Function) -> Function:
 
 
 def _threaded(function: Function) -> Function:
-    while (found := _next_change(function)) is not None:
-        changed = Function(function.name, function.parameters, substitute(function.results, found))
+    while (change := _next_change(function)) is not None:
+        changed = Function(function.name, function.parameters, substitute(function.results, change))
         changed.places.update(function.places)
         function = changed
     return function
@@ -63,14 +63,14 @@ def _result_of(share: Node) -> tuple[Node, int]:
 
 def _added_to(share: Node) -> tuple[Node, int] | None:
     """The addition by index, loop or branches that made a value by adding to one of its operands, and which that is."""
-    source, place = _result_of(share)
+    source, index = _result_of(share)
     if source.op is scatter_add:
         return source, 0
     if source.op is for_loop:
-        return (source, 1 + place) if _sum_through(source, 1 + place) == place else None
+        return (source, 1 + index) if _sum_through(source, 1 + index) == index else None
     if source.op in _BRANCHES:
         for position, operand in enumerate(source.operands):
-            if operand.type is share.type and _sum_through(source, position) == place:
+            if operand.type is share.type and _sum_through(source, position) == index:
                 return source, position
     return None
 
@@ -82,16 +82,18 @@ def _comes_from_nothing(share: Node, uses: Counter[Node]) -> bool:
             return False
         added = _added_to(share)
         if added is None:
-            source, place = _result_of(share)
-            return source.op in _BRANCHES and all(_result_comes_from_nothing(own, place) for own in source.functions)
+            source, index = _result_of(share)
+            return source.op in _BRANCHES and all(
+                _result_comes_from_nothing(branch, index) for branch in source.functions
+            )
         source, position = added
         share = source.operands[position]
     return True
 
 
 @lru_cache(maxsize=1024)
-def _result_comes_from_nothing(branch: Function, place: int) -> bool:
-    return _comes_from_nothing(branch.results[place], _uses_in(branch))
+def _result_comes_from_nothing(branch: Function, index: int) -> bool:
+    return _comes_from_nothing(branch.results[index], _uses_in(branch))
 
 
 def _needs(start: Node, share: Node) -> bool:
@@ -109,28 +111,28 @@ def _from_start(total: Node, share: Node, start: Node) -> dict[Node, Node]:
         source, position = added
         operands = list(source.operands)
         operands[position] = add(start, operands[position])
-        made = make_node(source.op, tuple(operands), source.attributes)
+        threaded = make_node(source.op, tuple(operands), source.attributes)
     else:
-        source, place = _result_of(share)
-        begun = {branch: _begin_with_parameter(branch, place) for branch in source.functions}
-        made = make_node(source.op, (*source.operands, start), exchanged_functions(source.attributes, begun))
-    return {source: made, total: made if share is source else get(made, index=share.attribute("index"))}
+        source, index = _result_of(share)
+        begun = {branch: _begin_with_parameter(branch, index) for branch in source.functions}
+        threaded = make_node(source.op, (*source.operands, start), exchanged_functions(source.attributes, begun))
+    return {source: threaded, total: threaded if share is source else get(threaded, index=share.attribute("index"))}
 
 
-def _begin_with_parameter(branch: Function, place: int) -> Function:
+def _begin_with_parameter(branch: Function, index: int) -> Function:
     """A branch whose result starts from one parameter more, instead of zeros."""
     results = list(branch.results)
-    start = parameter(len(branch.parameters), results[place].type)
-    results[place] = add(start, results[place])
+    start = parameter(len(branch.parameters), results[index].type)
+    results[index] = add(start, results[index])
     changed = Function(branch.name, (*branch.parameters, start), tuple(results))
     changed.places.update(branch.places)
     return _threaded(changed)
 
 
 @lru_cache(maxsize=1024)
-def _sum_of(function: Function, place: int) -> int | None:
+def _sum_of(function: Function, result_index: int) -> int | None:
     """The result that is a parameter plus something that does not depend on it; None if it is used otherwise."""
-    versions = {function.parameters[place]}
+    versions = {function.parameters[result_index]}
     through: dict[Node, int] = {}  # loops and branches that a version goes through, and which of their results it is
     uses = Counter(function.results)
     for node in nodes_of(function):

@@ -67,16 +67,16 @@ def _of_rows(node: Node, inner: int, columns: int) -> Node:
     element = node.type.element
 
     points, matrix = node.operands
-    turned = matrix.op is permute and matrix.attribute("axes") == (1, 0)
-    source = matrix.operands[0] if turned else matrix
+    is_transposed = matrix.op is permute and matrix.attribute("axes") == (1, 0)
+    source = matrix.operands[0] if is_transposed else matrix
 
     def product(point: Node, matrix: Node) -> Node:
-        places = [[constant(index, i64) for index in range(size)] for size in (inner, columns)]
-        own = members_of(point)
+        indices = [[constant(index, i64) for index in range(size)] for size in (inner, columns)]
+        members = members_of(point)
         sums = []
-        for column in places[1]:
-            elements = [lookup(matrix, *((column, row) if turned else (row, column))) for row in places[0]]
-            sums.append(reduce(operator.add, map(operator.mul, own, elements)))
+        for column in indices[1]:
+            elements = [lookup(matrix, *((column, row) if is_transposed else (row, column))) for row in indices[0]]
+            sums.append(reduce(operator.add, map(operator.mul, members, elements)))
         return make(*sums, type=Vector(element, columns))
 
     traced = trace(product, Vector(element, inner), source.type)

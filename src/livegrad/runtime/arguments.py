@@ -29,8 +29,8 @@ def is_dense(array: np.ndarray[Any, Any]) -> bool:
     return array.flags.num & _C_CONTIGUOUS_AND_ALIGNED == _C_CONTIGUOUS_AND_ALIGNED
 
 
-def _refuse(place: str, expected: str, found: str, help: str | None = None) -> NoReturn:
-    raise UsageError(f"{place} does not fit", where=caller_origin(), expected=expected, found=found, help=help)
+def _refuse(label: str, expected: str, description: str, help: str | None = None) -> NoReturn:
+    raise UsageError(f"{label} does not fit", where=caller_origin(), expected=expected, found=description, help=help)
 
 
 def named_leaves(function: Function, arguments: Sequence[Any]) -> Iterator[tuple[Any, Type, str]]:
@@ -45,23 +45,23 @@ def named_leaves(function: Function, arguments: Sequence[Any]) -> Iterator[tuple
         yield from _leaves(value, type, f"argument {index} of `{function.name}`")
 
 
-def _leaves(value: Any, type: Type, place: str) -> Iterator[tuple[Any, Type, str]]:
+def _leaves(value: Any, type: Type, label: str) -> Iterator[tuple[Any, Type, str]]:
     if not isinstance(type, Struct | Tuple | Array):
-        yield value, type, place
+        yield value, type, label
         return
     names = [name for name, _ in type.fields] if isinstance(type, Struct) else None
     if names is not None and isinstance(value, Mapping):
         if set(value) != set(names):
-            _refuse(place, f"{type} with {', '.join(names)}", f"keys {', '.join(map(str, value))}")
+            _refuse(label, f"{type} with {', '.join(names)}", f"keys {', '.join(map(str, value))}")
         value = [value[name] for name in names]
     parts = components(type)
     sized = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
     if not sized or isinstance(value, str | bytes):
-        _refuse(place, str(type), shown(value))
+        _refuse(label, str(type), shown(value))
     if len(value) != len(parts):
-        _refuse(place, f"the {len(parts)} members of {type}", str(len(value)))
-    for index, (part, own) in enumerate(zip(value, parts, strict=True)):
-        yield from _leaves(part, own, f"member `{names[index] if names else index}` of {place}")
+        _refuse(label, f"the {len(parts)} members of {type}", str(len(value)))
+    for index, (part, part_type) in enumerate(zip(value, parts, strict=True)):
+        yield from _leaves(part, part_type, f"member `{names[index] if names else index}` of {label}")
 
 
 # --- scalars ---------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
     return -most, most
 
 
-def scalar_argument(argument: Any, type: Scalar, place: str) -> Any:
+def scalar_argument(argument: Any, type: Scalar, label: str) -> Any:
     """A number that can be stored as `type`."""
     kind = type.kind
     if isinstance(argument, np.generic) and argument.dtype == type.dtype:
@@ -87,31 +87,31 @@ def scalar_argument(argument: Any, type: Scalar, place: str) -> Any:
         if low <= argument <= high and (kind == "float" or not isinstance(argument, float)):
             return bf16(argument) if type is bf16 else argument
     if type.kind != "float" and isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 64:
-        _refuse(place, _with_range(type), shown(argument))
+        _refuse(label, _with_range(type), shown(argument))
     try:
         value = np.asarray(float(argument) if kind == "float" and isinstance(argument, int) else argument)
     except (ValueError, TypeError, OverflowError):
-        _refuse(place, str(type), shown(argument))
+        _refuse(label, str(type), shown(argument))
     if value.ndim:
-        _refuse(place, str(type), f"shape {value.shape}")
-    return _converted(value, type, place, shown(argument))[()]
+        _refuse(label, str(type), f"shape {value.shape}")
+    return _converted(value, type, label, shown(argument))[()]
 
 
 def _with_range(type: Scalar) -> str:
     return f"{type}, from {np.iinfo(type.dtype).min} to {np.iinfo(type.dtype).max}"
 
 
-def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: str) -> np.ndarray[Any, Any]:
+def _converted(array: np.ndarray[Any, Any], element: Scalar, label: str, description: str) -> np.ndarray[Any, Any]:
     """The array in the element's own type, when every number in it fits."""
     if array.dtype == element.dtype:
         return array
     rank, wanted = _RANK_OF_NUMPY.get(array.dtype.kind), _RANK[element.kind]
     if rank is None or rank > wanted or (wanted == 0 and rank):
-        _refuse(place, str(element), found if array.ndim == 0 else f"an array of {array.dtype}")
+        _refuse(label, str(element), description if array.ndim == 0 else f"an array of {array.dtype}")
     if element is bf16:
-        single = _converted(array, f32, place, found)
+        single = _converted(array, f32, label, description)
         if np.any(np.isfinite(single) & (np.abs(single) > LARGEST)):
-            _refuse(place, "a finite bf16", shown(float(np.max(np.abs(single)))))
+            _refuse(label, "a finite bf16", shown(float(np.max(np.abs(single)))))
         return narrow(single)
     with np.errstate(all="ignore"):
         result = array.astype(element.dtype, copy=False)
@@ -123,41 +123,41 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, place: str, found: 
         wrong = np.isinf(result) & ~np.isinf(array)
     if wrong.any():
         text = f"a finite {element}" if wanted > 1 else _with_range(element)
-        _refuse(place, text, shown(array[wrong].reshape(-1)[0].item()))
+        _refuse(label, text, shown(array[wrong].reshape(-1)[0].item()))
     return result
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def array_argument(argument: Any, type: Tensor | Vector | Matrix, place: str) -> np.ndarray[Any, Any]:
+def array_argument(argument: Any, type: Tensor | Vector | Matrix, label: str) -> np.ndarray[Any, Any]:
     """A dense array of the parameter's element; for vectors and matrices also of its shape."""
-    array = argument if isinstance(argument, np.ndarray) else _from_sequence(argument, type, place)
+    array = argument if isinstance(argument, np.ndarray) else _from_sequence(argument, type, label)
     if isinstance(array, np.ma.MaskedArray):
-        _refuse(place, str(type), "a masked array", "give what is masked a value with .filled(value)")
+        _refuse(label, str(type), "a masked array", "give what is masked a value with .filled(value)")
     if isinstance(type, Tensor):
         if array.dtype != type.element.dtype:
             help = f"convert it with .astype({type.element.long_name!r})"
-            _refuse(place, str(type), f"an array of {array.dtype}", help)
+            _refuse(label, str(type), f"an array of {array.dtype}", help)
     else:
         shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
         if array.dtype != type.element.dtype:
-            array = _converted(array, type.element, place, shown(argument))
+            array = _converted(array, type.element, label, shown(argument))
         if array.shape != shape:
-            _refuse(place, str(type), f"shape {array.shape}")
+            _refuse(label, str(type), f"shape {array.shape}")
     return array if is_dense(array) else array.copy(order="C")
 
 
-def _from_sequence(argument: Any, type: Tensor | Vector | Matrix, place: str) -> np.ndarray[Any, Any]:
+def _from_sequence(argument: Any, type: Tensor | Vector | Matrix, label: str) -> np.ndarray[Any, Any]:
     try:
         array = np.asarray(argument)
     except (ValueError, TypeError, OverflowError) as error:
-        _refuse(place, str(type), shown(argument), str(error).partition(". ")[0])
+        _refuse(label, str(type), shown(argument), str(error).partition(". ")[0])
     if not array.size:
         return array.astype(type.element.dtype)
     if array.dtype.kind not in _RANK_OF_NUMPY:
-        _refuse(place, str(type), shown(argument))
-    return _converted(array, type.element, place, shown(argument))
+        _refuse(label, str(type), shown(argument))
+    return _converted(array, type.element, label, shown(argument))
 
 
 # --- symbolic sizes --------------------------------------------------------------------------------------------------
@@ -166,9 +166,9 @@ def _from_sequence(argument: Any, type: Tensor | Vector | Matrix, place: str) ->
 def learn_sizes(tensors: Sequence[tuple[Tensor, tuple[int, ...], str]]) -> dict[str, int]:
     """The symbolic sizes from types beside actual shapes; every shape is then compared with what they make it."""
     sizes: dict[str, int] = {}
-    for type, shape, place in tensors:
+    for type, shape, label in tensors:
         if len(shape) != type.rank:
-            _refuse(place, str(type), f"shape {shape}")
+            _refuse(label, str(type), f"shape {shape}")
         for size, actual in zip(type.shape, shape, strict=True):
             if isinstance(size, Dimension) and len(size.terms) == 1 and size.terms[0][1] == 1:
                 names = size.terms[0][0]
@@ -177,8 +177,8 @@ def learn_sizes(tensors: Sequence[tuple[Tensor, tuple[int, ...], str]]) -> dict[
     for type, shape, _ in tensors:
         for size, actual in zip(type.shape, shape, strict=True):
             _solve(size, actual, sizes)
-    for type, shape, place in tensors:
-        _compare_shape(type, shape, sizes, place)
+    for type, shape, label in tensors:
+        _compare_shape(type, shape, sizes, label)
     return sizes
 
 
@@ -193,16 +193,16 @@ def _solve(size: int | Dimension, actual: int, sizes: dict[str, int]) -> None:
         sizes[names[0]] = (actual - rest) // factor
 
 
-def _compare_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], place: str) -> None:
+def _compare_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], label: str) -> None:
     for size, actual in zip(type.shape, shape, strict=True):
         symbols = size.symbols if isinstance(size, Dimension) else frozenset()
         if not symbols <= sizes.keys():
-            _refuse(place, f"a {type} whose sizes are integers", f"shape {shape}")
+            _refuse(label, f"a {type} whose sizes are integers", f"shape {shape}")
         wanted = size.evaluate(sizes) if isinstance(size, Dimension) else size
         if wanted != actual:
-            known = sorted({name for s in type.shape if isinstance(s, Dimension) for name in s.symbols} & sizes.keys())
-            bound = ", ".join(f"{name} = {sizes[name]}" for name in known)
-            _refuse(place, f"{type} with {bound}" if known else str(type), f"shape {shape}")
+            names = sorted({name for s in type.shape if isinstance(s, Dimension) for name in s.symbols} & sizes.keys())
+            bound = ", ".join(f"{name} = {sizes[name]}" for name in names)
+            _refuse(label, f"{type} with {bound}" if names else str(type), f"shape {shape}")
 
 
 class Remembered:

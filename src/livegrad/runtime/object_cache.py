@@ -195,10 +195,10 @@ class ObjectCache:
         with os.scandir(self.settings.directory) as entries:
             for entry in entries:
                 try:
-                    found = entry.stat(follow_symlinks=False)
+                    status = entry.stat(follow_symlinks=False)
                     if entry.name.endswith(_SUFFIX):
-                        yield found.st_mtime, -(-found.st_size // _TALLY_UNIT) * _TALLY_UNIT, entry.path
-                    elif entry.name.endswith(_TEMPORARY_SUFFIX) and found.st_mtime < abandoned_before:
+                        yield status.st_mtime, -(-status.st_size // _TALLY_UNIT) * _TALLY_UNIT, entry.path
+                    elif entry.name.endswith(_TEMPORARY_SUFFIX) and status.st_mtime < abandoned_before:
                         os.unlink(entry.path)
                 except FileNotFoundError:
                     continue

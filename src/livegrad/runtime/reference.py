@@ -68,22 +68,22 @@ def _accepted(function: Function, arguments: Sequence[Any]) -> tuple[list[Any], 
     """The arguments as this backend holds them, and the symbolic sizes that they have."""
     leaves: list[Any] = []
     tensors: list[tuple[Tensor, tuple[int, ...], str]] = []
-    for argument, type, place in named_leaves(function, arguments):
-        leaves.append(_as_leaf(argument, type, place))
+    for argument, type, label in named_leaves(function, arguments):
+        leaves.append(_as_leaf(argument, type, label))
         if isinstance(type, Tensor):
-            tensors.append((type, leaves[-1].shape, place))
+            tensors.append((type, leaves[-1].shape, label))
     supply = iter(leaves)
     return [assemble_value(supply, type) for type in function.parameter_types], learn_sizes(tensors)
 
 
-def _as_leaf(argument: Any, type: Type, place: str) -> Any:
+def _as_leaf(argument: Any, type: Type, label: str) -> Any:
     if isinstance(type, Scalar):
-        held = scalar_argument(argument, type, place)
+        held = scalar_argument(argument, type, label)
         return held if type is bf16 else type.dtype.type(held)
     if isinstance(type, Tensor | Vector | Matrix):
-        return array_argument(argument, type, place)
+        return array_argument(argument, type, label)
     assert isinstance(type, Tape)
-    return Entries({int(key): _as_leaf(value, type.element, place) for key, value in argument.items()})
+    return Entries({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
 
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:
@@ -158,7 +158,7 @@ def _conform(value: Any, type: Type) -> Any:
             array = np.asarray(value)
             return array if array.dtype == BFLOAT16 else narrow(array)
         case Tuple(elements=elements) if any(scalar_of(element) is bf16 for element in elements):
-            return tuple(_conform(member, own) for member, own in zip(value, elements, strict=True))
+            return tuple(_conform(member, member_type) for member, member_type in zip(value, elements, strict=True))
         case Vector(element=element) | Matrix(element=element) | Tensor(element=element):
             return np.asarray(value, element.dtype)
     return value
@@ -186,11 +186,11 @@ def _map(node: Node, operands: Sequence[Any], function: Callable[..., Any], size
 
 
 def _domain(operands: Sequence[Any], types: Sequence[Type], lifted: Sequence[bool]) -> tuple[int, ...]:
-    for value, own, flag in zip(operands, types, lifted, strict=True):
+    for value, type_of_value, flag in zip(operands, types, lifted, strict=True):
         if flag:
             while isinstance(value, tuple):
-                value, own = value[0], components(own)[0]
-            depth = {Vector: 1, Matrix: 2}.get(own.__class__, 0)
+                value, type_of_value = value[0], components(type_of_value)[0]
+            depth = {Vector: 1, Matrix: 2}.get(type_of_value.__class__, 0)
             return value.shape[: value.ndim - depth]
     raise UsageError("a map needs an operand that has one value for each point")
 

@@ -164,8 +164,8 @@ class Expressions:
         if node in self.rows:
             available, slot = self.rows[node]
             # Along a dimension of one there is only one place, however it is written.
-            places = zip(index, available, shape_of(node.type), strict=True)
-            if any(at != own and size != 1 for at, own, size in places):
+            compared = zip(index, available, shape_of(node.type), strict=True)
+            if any(at != stored and size != 1 for at, stored, size in compared):
                 raise NotAligned
             return self.placeholder(Source("row", slot), node.type.element)
         buffer = self.stored.get(node)
@@ -220,8 +220,8 @@ class Expressions:
 
     def _behind_border(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...]:
         """The index into what a pad surrounds, loose where it may lie in the border."""
-        places = [shifted(item, -low, 1) for item, low in zip(index, node.attribute("low"), strict=True)]
-        borders = zip(places, node.attribute("low"), node.attribute("high"), strict=True)
+        indices = [shifted(item, -low, 1) for item, low in zip(index, node.attribute("low"), strict=True)]
+        borders = zip(indices, node.attribute("low"), node.attribute("high"), strict=True)
         return tuple(
             [p._replace(loose=True) if isinstance(p, Affine) and (low or high) else p for p, low, high in borders]
         )
@@ -229,27 +229,27 @@ class Expressions:
     def _padded(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
         """The padded tensor inside, or the padding value in the border."""
         (source, _), (value, fill) = node.operands, operands
-        places = [self.position(item) for item in self._behind_border(node, index)]
-        if value.op is lookup_or and value.operands[2:] == tuple(places):
+        positions = [self.position(item) for item in self._behind_border(node, index)]
+        if value.op is lookup_or and value.operands[2:] == tuple(positions):
             # The read checks the bounds of its buffer, which are the source's only where the source is all of it.
             memory = value.operands[0]
             if shape_of(memory.type) == shape_of(source.type):
-                return lookup_or(memory, fill, *places)
+                return lookup_or(memory, fill, *positions)
         inside: Node | None = None
-        for place, size, low, high in zip(
-            places, shape_of(source.type), node.attribute("low"), node.attribute("high"), strict=True
+        for position, size, low, high in zip(
+            positions, shape_of(source.type), node.attribute("low"), node.attribute("high"), strict=True
         ):
             if low or high:
-                here = greater_equal(place, 0) & less(place, size)
+                here = greater_equal(position, 0) & less(position, size)
                 inside = here if inside is None else inside & here
         return value if inside is None else select(inside, value, fill)
 
     def _chosen(self, node: Node, choice: Choice, operands: list[Node], index: tuple[Index, ...]) -> Node:
         """An element after a write: the written value if all indices match, else the old value."""
-        before, value, *places = operands
+        before, value, *chosen_indices = operands
         meant: Node | None = None
-        for dimension, place in zip(choice.chosen, places, strict=True):
-            wide = place if place.type is i64 else cast(place, type=i64)
+        for dimension, chosen_index in zip(choice.chosen, chosen_indices, strict=True):
+            wide = chosen_index if chosen_index.type is i64 else cast(chosen_index, type=i64)
             if known_integer(wide) is None:
                 size = constant(shape_of(node.type)[dimension], i64)
                 inside = greater_equal(wide, 0) & less(wide, size)
@@ -288,30 +288,30 @@ class Expressions:
 
     def scalar(self, root: Node) -> Node:
         """A value that is not a tensor, as an expression over scalar arguments."""
-        known = self._scalars
-        if root in known:
-            return known[root]
+        scalars = self._scalars
+        if root in scalars:
+            return scalars[root]
         for node in toposort([root], stop=self._ends_scalars):
-            if node in known:
+            if node in scalars:
                 continue
             buffer = self.stored.get(node)
             if isinstance(node.type, Tensor):
                 # Only its elements are used where it is not stored, by lookups that fetch them on their own.
-                known[node] = node if buffer is None else self.whole(buffer)
+                scalars[node] = node if buffer is None else self.whole(buffer)
             elif buffer is not None:
-                known[node] = self._stored_value(node.type, buffer)
+                scalars[node] = self._stored_value(node.type, buffer)
             elif not node.operands:
-                known[node] = node
+                scalars[node] = node
             else:
                 with originating_from(node.origins):
-                    operands = [known[operand] for operand in node.operands]
+                    operands = [scalars[operand] for operand in node.operands]
                     if node.op is lookup:
-                        known[node] = self._scalar_lookup(node.operands[0], operands[1:])
+                        scalars[node] = self._scalar_lookup(node.operands[0], operands[1:])
                     elif any(isinstance(o.type, Tensor) and self.stored.get(o) is None for o in node.operands):
                         raise NotAligned  # a branch or loop reads what this kernel has not written yet
                     else:
-                        known[node] = make_node(node.op, tuple(operands), node.attributes)
-        return known[root]
+                        scalars[node] = make_node(node.op, tuple(operands), node.attributes)
+        return scalars[root]
 
     def _ends_scalars(self, node: Node) -> bool:
         return node in self._scalars or isinstance(node.type, Tensor) or self.stored.get(node) is not None
@@ -325,8 +325,8 @@ class Expressions:
         """A scalar, vector or matrix that lies in memory."""
         if isinstance(type, Scalar):
             return self.read(buffer, ())
-        places = product(*map(range, buffer.shape))
-        parts = [self.read(buffer, tuple(Affine(None, i, 0) for i in place)) for place in places]
+        multi_indices = product(*map(range, buffer.shape))
+        parts = [self.read(buffer, tuple(Affine(None, i, 0) for i in multi_index)) for multi_index in multi_indices]
         return make(*parts, type=type)
 
     def _scalar_lookup(self, tensor: Node, indices: list[Node]) -> Node:
@@ -368,8 +368,8 @@ class Expressions:
             raise NotAligned
         function: Function = node.attribute("function")
         arguments = [
-            self.point_value(operand, own, index) if flag else self.shared_value(operand)
-            for operand, own, flag in zip(
+            self.point_value(operand, parameter_type, index) if flag else self.shared_value(operand)
+            for operand, parameter_type, flag in zip(
                 node.operands, function.parameter_types, node.attribute("lifted"), strict=True
             )
         ]
@@ -389,7 +389,9 @@ class Expressions:
         shape = component_shape(type)
         if shape is None:
             assert isinstance(type, Struct | Tuple | Array)
-            parts = [self.point_value(member(operand, i), own, index) for i, own in enumerate(components(type))]
+            parts = [
+                self.point_value(member(operand, i), part_type, index) for i, part_type in enumerate(components(type))
+            ]
             return make(*parts, type=type)
         sizes = shape_of(operand.type)[len(index) :]
         parts = [

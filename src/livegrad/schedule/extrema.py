@@ -22,13 +22,13 @@ _FOLDS = frozenset((reduce, cumulative))
 
 def compared_with_extrema(function: Function) -> set[Node]:
     """Tensors of floats that would be part of the expressions of both sides of such a comparison."""
-    found: set[Node] = set()
+    compared: set[Node] = set()
     for node in nodes_of(function):
         if node.op in _COMPARISONS and isinstance(node.type, Tensor):
             (first, of_first), (second, of_second) = map(_source, node.operands)
             if first is second and (of_first or of_second) and _is_recomputed(first):
-                found.add(first)
-    return found
+                compared.add(first)
+    return compared
 
 
 def _source(node: Node) -> tuple[Node, bool]:

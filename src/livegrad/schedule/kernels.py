@@ -174,16 +174,16 @@ class StepBuilder:
             return
         originals = [list(stage.results) for stage in points]
         kept: dict[Node, Node] = {}
-        for place, stage in enumerate(points):
-            later = set(toposort([node for results in originals[place + 1 :] for node in results]))
+        for number, stage in enumerate(points):
+            later = set(toposort([node for results in originals[number + 1 :] for node in results]))
             room = (len(kept) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
-            computed = toposort(originals[place], stop=kept.__contains__) if room and later else []
+            computed = toposort(originals[number], stop=kept.__contains__) if room and later else []
             dear = [node for node in computed if node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)]
             new = [node for node in dear if node in later and node not in kept]
             before = dict(kept)  # what this very sweep keeps it cannot read yet
             if before:
                 stage.results = list(substitute(stage.results, before))
-            for node in self._topmost(new, originals[place + 1 :]):
+            for node in self._topmost(new, originals[number + 1 :]):
                 stage.add(substitute([node], before)[0], self._scratch_port(node))
                 kept[node] = self.builder.expressions.placeholder(Source("read", self._scratch_number()), node.type)
 

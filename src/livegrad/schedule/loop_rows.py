@@ -24,47 +24,55 @@ from livegrad.schedule.plan import RowLoop, RowTape
 
 def row_loop(node: Node, used: Collection[int]) -> RowLoop:
     """The form of a `for_loop` or `while_loop` of whose results only those `used` are read."""
-    own: Function = node.attribute("body")
-    body = flatten_signature(own)
+    body_function: Function = node.attribute("body")
+    body = flatten_signature(body_function)
     test = flatten_signature(node.attribute("condition")) if node.op is while_loop else None
     index, *leaves = body.parameters
-    types = own.parameter_types[1 : 1 + node.attribute("carried")]
+    types = body_function.parameter_types[1 : 1 + node.attribute("carried")]
     owners = [number for number, type in enumerate(types) for _ in leaf_types(type)]
     carried = len(owners)
-    unchanged = {place for place in range(carried) if body.results[place] is leaves[place]}
+    unchanged = {position for position in range(carried) if body.results[position] is leaves[position]}
     by_row = sorted(_used_by_row(body, carried) - ({p for p, _ in _parameters_used(test)} if test else set()))
 
-    inputs: dict[int, list[Node]] = {place: [] for place in by_row}
+    inputs: dict[int, list[Node]] = {position: [] for position in by_row}
     entries = {leaves[p]: _assembled(leaves[p].type.element, inputs[p]) for p in by_row}  # type: ignore[attr-defined]
     results = rewrite(body.results, lambda inner: _without_tape(inner, index, entries))
 
-    state = [place for place in range(carried) if place not in unchanged and place not in inputs]
-    fixed = [place for place in range(len(leaves)) if place not in inputs and (place >= carried or place in unchanged)]
-    written = {place for place in by_row if place < carried and place not in unchanged and owners[place] in used}
-    given = [results[place] for place in state]
-    given += [leaf for place in by_row if place in written for leaf in leaves_of(entries[results[place]])]
+    state = [position for position in range(carried) if position not in unchanged and position not in inputs]
+    fixed = [
+        position
+        for position in range(len(leaves))
+        if position not in inputs and (position >= carried or position in unchanged)
+    ]
+    written = {
+        position for position in by_row if position < carried and position not in unchanged and owners[position] in used
+    }
+    results_of_row = [results[position] for position in state]
+    results_of_row += [
+        leaf for position in by_row if position in written for leaf in leaves_of(entries[results[position]])
+    ]
     if test is not None:
         after = {parameter: results[p] if p < carried else leaves[p] for p, parameter in _parameters_used(test)}
-        given += substitute(test.results, after)
-    needed = set(toposort(given))
+        results_of_row += substitute(test.results, after)
+    needed = set(toposort(results_of_row))
     rows = []
-    for place in by_row:
-        reads = tuple(number for number, leaf in enumerate(inputs[place]) if leaf in needed)
-        rows.append(RowTape(place, entries[leaves[place]].type, reads, place in written))
+    for position in by_row:
+        reads = tuple(number for number, leaf in enumerate(inputs[position]) if leaf in needed)
+        rows.append(RowTape(position, entries[leaves[position]].type, reads, position in written))
     read = [inputs[row.leaf][number] for row in rows for number in row.reads]
-    made = make_function(own.name, [index, *(leaves[p] for p in (*state, *fixed)), *read], given)
-    return RowLoop(made, carried, tuple(state), tuple(fixed), tuple(rows))
+    row_body = make_function(body_function.name, [index, *(leaves[p] for p in (*state, *fixed)), *read], results_of_row)
+    return RowLoop(row_body, carried, tuple(state), tuple(fixed), tuple(rows))
 
 
 def _parameters_used(test: Function) -> Iterator[tuple[int, Node]]:
-    found = set(nodes_of(test))
-    return ((place, parameter) for place, parameter in enumerate(test.parameters) if parameter in found)
+    used = set(nodes_of(test))
+    return ((position, parameter) for position, parameter in enumerate(test.parameters) if parameter in used)
 
 
 def _used_by_row(body: Function, carried: int) -> set[int]:
     """The places of tapes that the body touches at its own index alone, and gives back where it took them."""
     index, *leaves = body.parameters
-    place_of = {leaf: place for place, leaf in enumerate(leaves) if isinstance(leaf.type, Tape)}
+    place_of = {leaf: position for position, leaf in enumerate(leaves) if isinstance(leaf.type, Tape)}
     source: dict[Node, int | None] = dict(place_of)  # the place of the tape that a node is a version of; None: empty
     elsewhere: set[int | None] = set()
     for node in nodes_of(body):
@@ -75,20 +83,20 @@ def _used_by_row(body: Function, carried: int) -> set[int]:
                     source[node] = source[tape]
             case op, (first, second) if op is tape_sum and None in (source.get(first, -1), source.get(second, -1)):
                 both = [source.get(operand, -1) for operand in (first, second)]
-                source[node] = next((place for place in both if place is not None), None)
+                source[node] = next((position for position in both if position is not None), None)
             case op, operands:
                 elsewhere.update(source[operand] for operand in operands if operand in source)
                 if op is tape_new:
                     source[node] = None
-    for place, result in enumerate(body.results):
-        if isinstance(result.type, Tape) and source.get(result, -1) != place:
-            elsewhere |= {place, source.get(result)}
+    for position, result in enumerate(body.results):
+        if isinstance(result.type, Tape) and source.get(result, -1) != position:
+            elsewhere |= {position, source.get(result)}
     return set(place_of.values()) - elsewhere  # type: ignore[operator]
 
 
 def _assembled(type: Type, leaves: list[Node]) -> Node:
     if isinstance(type, Struct | Tuple | Array):
-        return make(*[_assembled(own, leaves) for own in components(type)], type=type)
+        return make(*[_assembled(part, leaves) for part in components(type)], type=type)
     leaves.append(input_node(Key("row"), type))
     return leaves[-1]
 

@@ -73,8 +73,8 @@ class _Memory:
 
     def growth(self, group: Group) -> int:
         """Bytes that are in use after the group and were not before."""
-        made = sum([self._bytes[root] for root in group.roots if self._base[root] is root])
-        return made - sum([self._bytes[node] for node in self._reads[group] if len(self._readers[node]) == 1])
+        allocated = sum([self._bytes[root] for root in group.roots if self._base[root] is root])
+        return allocated - sum([self._bytes[node] for node in self._reads[group] if len(self._readers[node]) == 1])
 
     def run(self, group: Group) -> list[Group]:
         """Records that the group has run; gives those that are now the last to read something."""

@@ -39,7 +39,7 @@ def resize_plan(plan: Plan, lowered: Function, sizes: Mapping[str, int]) -> Plan
     other = {
         buffer: _resized(buffer, length) if moves else buffer for buffer, moves in zip(slots, symbolic, strict=True)
     }
-    made = replace(
+    resized = replace(
         plan,
         steps=(_resized_step(step, length, other),),
         buffers=tuple([other[buffer] for buffer in plan.buffers]),
@@ -47,8 +47,8 @@ def resize_plan(plan: Plan, lowered: Function, sizes: Mapping[str, int]) -> Plan
         results=tuple([other[slot] for slot in slots[len(plan.arguments) :]]),
         function=bind_sizes(lowered, sizes),
     )
-    verify_plan(made)
-    return made
+    verify_plan(resized)
+    return resized
 
 
 def _is_map_over(lowered: Function, length: Dimension) -> bool:

@@ -32,12 +32,12 @@ def space_over(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Space:
     """
     inside = axes or ()
     kept = tuple([axis for axis in range(len(shape)) if axis not in inside])
-    place = {axis: number for number, axis in enumerate((*kept, *inside))}
+    depth = {axis: number for number, axis in enumerate((*kept, *inside))}
     return Space(
         shape,
         axes,
         domain=tuple([shape[axis] for axis in kept]),
         inner=tuple([shape[axis] for axis in inside]),
-        point=tuple([Affine(place[axis], 0, 1) for axis in range(len(shape))]),
+        point=tuple([Affine(depth[axis], 0, 1) for axis in range(len(shape))]),
         row=tuple([Affine(number, 0, 1) for number in range(len(kept))]),
     )

@@ -26,24 +26,24 @@ _MOST_PUT_OFF = 4  # steps that are put off hold on to memory
 
 def row_chains(steps: Sequence[Step]) -> list[RowChain]:
     """The longest chains that begin with a product, in order."""
-    found: list[tuple[int, ...]] = []
+    chains: list[tuple[int, ...]] = []
     taken: set[int] = set()
     for number in range(len(steps)):
         if number not in taken:
             numbers = _chain_from(steps, number, taken)
             if len(numbers) > 1:
-                found.append(numbers)
+                chains.append(numbers)
                 taken.update(numbers)
-    uses = _uses_of_buffers(steps) if found else Counter[Buffer]()
-    return [_row_chain(numbers, tuple([steps[number] for number in numbers]), uses) for numbers in found]
+    uses = _uses_of_buffers(steps) if chains else Counter[Buffer]()
+    return [_row_chain(numbers, tuple([steps[number] for number in numbers]), uses) for numbers in chains]
 
 
 def _row_chain(numbers: tuple[int, ...], steps: tuple[Step, ...], uses: Counter[Buffer]) -> RowChain:
-    first, own = steps[0], _uses_of_buffers(steps)
+    first, buffer_uses = steps[0], _uses_of_buffers(steps)
     assert isinstance(first, HostStep)
     assert isinstance(first.result, Buffer)
     written = [buffer for step in steps for buffer in step.results if buffer.lifetime == "graph"]
-    private = frozenset([buffer for buffer in written if own[buffer] == uses[buffer]])
+    private = frozenset([buffer for buffer in written if buffer_uses[buffer] == uses[buffer]])
     return RowChain(numbers, steps, first.result.shape[:-1], private)
 
 
@@ -132,7 +132,7 @@ def _stays_in_row(view: View, rows: tuple[int, ...], extents: tuple[int, ...]) -
     if buffer.shape[:count] != rows:
         return False
     leading = zip(view.strides, buffer.strides, rows, strict=False)
-    if any(own != stride and size != 1 for own, stride, size in leading):
+    if any(actual != stride and size != 1 for actual, stride, size in leading):
         return False
     first, last = reached(view.offset, view.strides[count:], extents[count:])
     return first >= 0 and last < prod(buffer.shape[count:])

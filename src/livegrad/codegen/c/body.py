@@ -134,8 +134,8 @@ def _splat(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: int, message: str) -> None:
     """Reports an index outside its range; a constant inside needs no check."""
-    known = known_integer(operand)
-    if writer.checks and (known is None or not 0 <= known < size):
+    integer = known_integer(operand)
+    if writer.checks and (integer is None or not 0 <= integer < size):
         writer.report(f"({writer.dialect.unsigned(64)}){index} >= {size}", message, node.origin)
 
 
@@ -165,8 +165,8 @@ def _set_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     members = writer.members(operands[0], node.type)
     at, size = writer.text(operands[1], index.type), len(members)
     _check_range(writer, node, index, at, size, f"index out of range for {size} members")
-    places = enumerate(members)
-    parts = [_chosen(writer, f"{at} == {place}", operands[2], member, changed.type) for place, member in places]
+    numbered = enumerate(members)
+    parts = [_chosen(writer, f"{at} == {position}", operands[2], member, changed.type) for position, member in numbered]
     return writer.kept(tuple(parts), node.type)
 
 
@@ -184,12 +184,12 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
             f"{writer.dialect.name} supports only reads of single elements of tensors", where=node.origin
         )
     inside, terms = [], []
-    places = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
-    for axis, (operand, value, extent, stride) in enumerate(places):
-        known = known_integer(operand)
+    dimensions = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
+    for axis, (operand, value, extent, stride) in enumerate(dimensions):
+        integer = known_integer(operand)
         index = writer.text(value, operand.type)
-        index = index if operand.type is i64 or known is not None else f"({writer.dialect.index}){index}"
-        is_inside = known is not None and extent.isdigit() and 0 <= known < int(extent)
+        index = index if operand.type is i64 or integer is not None else f"({writer.dialect.index}){index}"
+        is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)
         if writer.checks and not is_inside:
             if (index, extent) not in writer.inside:  # else an index out of range has been reported before
                 condition = writer.condition(f"({writer.dialect.unsigned(64)}){index} < {extent}")

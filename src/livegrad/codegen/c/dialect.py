@@ -71,9 +71,9 @@ class Dialect:
         """The C type of an element in memory."""
         return self.memory.get(type.name) or self.scalar(type)
 
-    def loaded(self, place: str, type: Scalar) -> str:
+    def loaded(self, lvalue: str, type: Scalar) -> str:
         """What an element in memory is as a value."""
-        return self.loads.get(type.name, "{0}").format(place)
+        return self.loads.get(type.name, "{0}").format(lvalue)
 
     def stored(self, value: str, type: Scalar) -> str:
         """The form of a value as an element in memory."""

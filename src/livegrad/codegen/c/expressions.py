@@ -58,21 +58,21 @@ def _template(op: Op, scalar: Scalar) -> str | None:
         return _TRUTHS.get(op.name)
     if kind == "unsigned" and scalar.bits >= 32 and op.name in ("add", "sub", "mul"):
         return code
-    known = (_INTEGERS | (_SIGNED if kind == "signed" else _UNSIGNED)).get(op.name)
-    return known or (code if code.startswith("lg_") else None)
+    template = (_INTEGERS | (_SIGNED if kind == "signed" else _UNSIGNED)).get(op.name)
+    return template or (code if code.startswith("lg_") else None)
 
 
 @lru_cache(maxsize=4096)
 def _spelled(dialect: Dialect, op: Op, scalar: Scalar) -> str | None:
     """The template with the name that its function has for this type of number."""
-    own = dialect.own.get((op.name, scalar.name))
-    text = own or _template(op, scalar)
+    special = dialect.own.get((op.name, scalar.name))
+    text = special or _template(op, scalar)
     call = None if text is None else _CALL.fullmatch(text)
     if text is None or call is None:
         return text
     name, operands = call.groups()
     if name.startswith("lg_"):
-        return f"{name}_{scalar.name}{operands}" if has_helper(name, scalar) else own
+        return f"{name}_{scalar.name}{operands}" if has_helper(name, scalar) else special
     return text if scalar.bits == 64 else f"{name}{dialect.float_suffix}{operands}"
 
 

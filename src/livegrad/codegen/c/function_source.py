@@ -110,8 +110,8 @@ class Source:
 
     def call(self, function: Function, arguments: list[str]) -> str:
         """A call of one of the functions, with the status word where it takes that."""
-        given = [*arguments, "status"] if function in self.failing else arguments
-        return f"{self.names[function]}({', '.join(given)})"
+        operands = [*arguments, "status"] if function in self.failing else arguments
+        return f"{self.names[function]}({', '.join(operands)})"
 
     def kernel(self, lifted: tuple[bool, ...], name: str) -> str:
         function = self.root
@@ -143,8 +143,8 @@ class Source:
         element, count = _scalar(type), len(components(type))
         if not count:
             return self.dialect.loaded(f"{name}[{at}]", element)
-        places = [f"{name}[{at} * {count} + {index}]" for index in range(count)]
-        return self.types.make(type, [self.dialect.loaded(place, element) for place in places])
+        lvalues = [f"{name}[{at} * {count} + {index}]" for index in range(count)]
+        return self.types.make(type, [self.dialect.loaded(lvalue, element) for lvalue in lvalues])
 
     def _stored(self, name: str, value: str, type: Type) -> list[str]:
         count = len(components(type))

@@ -124,10 +124,10 @@ def helper_functions(text: str, dialect: Dialect) -> list[str]:
 
 def _written(name: str, scalar: Scalar, dialect: Dialect) -> str:
     type, is_double = dialect.scalar(scalar), scalar.bits == 64
-    words = {"T": type, "bits": str(scalar.bits), "wide": dialect.unsigned(64)}
+    substitutions = {"T": type, "bits": str(scalar.bits), "wide": dialect.unsigned(64)}
     if scalar.kind == "float":
-        words |= {"f": "" if is_double else dialect.float_suffix, "infinity": dialect.infinity[is_double]}
+        substitutions |= {"f": "" if is_double else dialect.float_suffix, "infinity": dialect.infinity[is_double]}
     else:
-        words |= {"unsigned": dialect.unsigned(scalar.bits), "wrapping": dialect.unsigned(max(scalar.bits, 32))}
-    text = Template(_BY_KIND[scalar.kind][name]).substitute(words)
+        substitutions |= {"unsigned": dialect.unsigned(scalar.bits), "wrapping": dialect.unsigned(max(scalar.bits, 32))}
+    text = Template(_BY_KIND[scalar.kind][name]).substitute(substitutions)
     return f"{dialect.function_prefix}{type} lg_{name}_{scalar.name}{text}"

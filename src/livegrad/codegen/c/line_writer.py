@@ -73,7 +73,7 @@ class Writer(ABC):
         """A value as one expression."""
         if isinstance(value, tuple):
             parts = zip(value, components(type), strict=True)
-            return self.types.make(type, [self.text(part, own) for part, own in parts])
+            return self.types.make(type, [self.text(part, part_type) for part, part_type in parts])
         assert isinstance(value, Text)
         return value.text
 
@@ -84,8 +84,10 @@ class Writer(ABC):
         assert isinstance(value, Text)
         if value.parts is not None:
             return value.parts
-        own = enumerate(components(type))
-        return tuple(Text(self.types.member(value.text, type, index), part, value.plain) for index, part in own)
+        numbered_types = enumerate(components(type))
+        return tuple(
+            Text(self.types.member(value.text, type, index), part, value.plain) for index, part in numbered_types
+        )
 
     def tensor(self, value: Value, node: Node) -> TensorReference:
         """What an index of a tensor stands for; here by sizes that are known."""

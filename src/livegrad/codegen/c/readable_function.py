@@ -79,8 +79,8 @@ class FunctionWriter(Writer):
 
     def invoke(self, function: Function, arguments: Sequence[Value]) -> Text:
         types = function.parameter_types
-        given = [self.text(argument, type) for argument, type in zip(arguments, types, strict=True)]
-        return Text(self.source.call(function, given), function.result_type, plain=False)
+        texts = [self.text(argument, type) for argument, type in zip(arguments, types, strict=True)]
+        return Text(self.source.call(function, texts), function.result_type, plain=False)
 
     def begin_iteration(self, node: Node, index: str) -> None:
         """Nothing: who runs the text has no word to stop it by."""

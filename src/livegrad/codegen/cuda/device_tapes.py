@@ -110,8 +110,8 @@ def write_set(writer: KernelWriter, node: Node, operands: list[Value]) -> Value:
 
 def write_add(writer: KernelWriter, node: Node, operands: list[Value]) -> Value:
     tape, slot = _slot_of(writer, operands, written=True)
-    known = _read(writer, slot, tape.element)
-    _write(writer, slot, tape.element, _sum(writer, tape.element, known, operands[2]))
+    stored = _read(writer, slot, tape.element)
+    _write(writer, slot, tape.element, _sum(writer, tape.element, stored, operands[2]))
     return tape
 
 
@@ -141,8 +141,8 @@ def _merged(writer: KernelWriter, into: TapeReference, other: TapeReference) -> 
     with writer.block(f"for (long long {index} = 0, most = {most}; {index} < most; ++{index})"):
         value = _read(writer, _slot(writer, other, index), other.element)
         slot = _slot(writer, into, index)
-        known = _read(writer, slot, into.element)
-        total = _sum(writer, into.element, known, value)
+        stored = _read(writer, slot, into.element)
+        total = _sum(writer, into.element, stored, value)
         # Adding nested tapes may have moved this one's slots.
         _write(writer, _slot(writer, into, index), into.element, total)
     return into

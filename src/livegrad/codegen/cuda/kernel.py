@@ -94,8 +94,8 @@ class _Emitter(KernelAccesses):
                         self._stage(stage)
                         continue
                     for read in needed:
-                        place = self.element("read", read, self.kernel.reads[read], self.nest.reads[read].strides)
-                        writer.line(f"ahead{read}[k] = {place};")
+                        lvalue = self.element("read", read, self.kernel.reads[read], self.nest.reads[read].strides)
+                        writer.line(f"ahead{read}[k] = {lvalue};")
 
     def _decode_row(self) -> None:
         """The indices of a row."""
@@ -122,8 +122,8 @@ class _Emitter(KernelAccesses):
                 writer.line("const row_index row = tile;")
             else:
                 # Lanes beyond the last row compute it too, and store the same.
-                own = f"tile * {COLUMNS} + threadIdx.x % {COLUMNS}"
-                writer.line(f"const row_index row = {own} < {rows} ? {own} : {rows} - 1;")
+                row_of_thread = f"tile * {COLUMNS} + threadIdx.x % {COLUMNS}"
+                writer.line(f"const row_index row = {row_of_thread} < {rows} ? {row_of_thread} : {rows} - 1;")
 
     def _assembled(self) -> KernelText:
         writer = self.writer
@@ -288,15 +288,15 @@ class _Emitter(KernelAccesses):
         combine(writer, folds)
         if not self.shared_rows:
             return
-        places, offset = [], "0"
+        partials, offset = [], "0"
         for fold in folds:
             pointer = writer.name("partial")
             base = f"{self.word('partials', 'unsigned char*')} + {offset}"
             writer.line(f"{fold.c_type}* const {pointer} = ({fold.c_type}*)({base});")
-            places.append(pointer)
+            partials.append(pointer)
             offset = f"{offset} + {fold.bytes}LL * blocks * {self.word('rows')}"
         with writer.block(f"if ({self.first_lane()})"):
-            for fold, pointer in zip(folds, places, strict=True):
+            for fold, pointer in zip(folds, partials, strict=True):
                 writer.line(f"{pointer}[(long long)share * {self.word('rows')} + row] = {fold.name};")
         counter = f"{self.word('counters', 'unsigned int*')} + tile"
         writer.line(f"if (!lg_is_last({counter}, blocks)) continue;")
@@ -305,7 +305,7 @@ class _Emitter(KernelAccesses):
         lane, lanes = self.lanes()
         other = writer.name("b")
         with writer.block(f"for (row_index {other} = {lane}; {other} < blocks; {other} += {lanes})"):
-            for fold, pointer in zip(folds, places, strict=True):
+            for fold, pointer in zip(folds, partials, strict=True):
                 # Not by way of the cache of this multiprocessor: other blocks have written it.
                 fold.take_partial(f"lg_fresh({pointer} + (long long){other} * {self.word('rows')} + row)")
         combine(writer, folds)

@@ -79,8 +79,8 @@ class KernelAccesses:
                 "thread": "((long long)blockIdx.x * blockDim.x + threadIdx.x)",
                 "warp": "(((long long)blockIdx.x * blockDim.x + threadIdx.x) / 32)",
             }.get(self.runner, "blockIdx.x")
-            own = f"((long long){worker} * {self.word('scratch_bytes')})"
-            pointer = f"(({memory_type(port.element)}*)((char*){pointer} + {own}))"
+            scratch_offset = f"((long long){worker} * {self.word('scratch_bytes')})"
+            pointer = f"(({memory_type(port.element)}*)((char*){pointer} + {scratch_offset}))"
         return f"{pointer}[{' + '.join(terms) or '0'}]"
 
     def arguments(self, stage: Stage, again: bool = False) -> list[Value]:
@@ -95,11 +95,11 @@ class KernelAccesses:
                 case "read":
                     port = kernel.reads[number]
                     strides = self.nest.reads[number].strides
-                    place = self.ahead.get(number) or self.element("read", number, port, strides)
-                    place = f"lg_fresh(&{place})" if again else place
+                    lvalue = self.ahead.get(number) or self.element("read", number, port, strides)
+                    lvalue = f"lg_fresh(&{lvalue})" if again else lvalue
                     if number in self.kept and number not in self.held and port.level == "point":
-                        place = f"(kept_read{number}[k] = {place})"
-                    arguments.append(writer.value(KERNELS.loaded(place, port.element), port.element))
+                        lvalue = f"(kept_read{number}[k] = {lvalue})"
+                    arguments.append(writer.value(KERNELS.loaded(lvalue, port.element), port.element))
                 case "whole":
                     arguments.append(self._whole(number))
                 case "uniform":
@@ -126,9 +126,9 @@ class KernelAccesses:
 
     def store(self, target: Sink, value: Text) -> None:
         port = self.kernel.outputs[target.number]
-        place = self.element("output", target.number, port, self.nest.outputs[target.number].strides)
+        lvalue = self.element("output", target.number, port, self.nest.outputs[target.number].strides)
         once = f"if ({self.first_lane()}) " if self.together and port.level == "row" else ""
-        self.writer.line(f"{once}{place} = {KERNELS.stored(value.text, port.element)};")
+        self.writer.line(f"{once}{lvalue} = {KERNELS.stored(value.text, port.element)};")
 
     def first_lane(self) -> str:
         """Whether a thread stores the results of its row."""

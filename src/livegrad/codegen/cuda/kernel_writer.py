@@ -57,16 +57,16 @@ class KernelWriter(Writer):
                 if node in values:
                     continue
                 operands = [values[operand] for operand in node.operands]
-                for place, operand in enumerate(operands):
-                    if (node, place) in copies and isinstance(operand, TapeReference):
-                        operands[place] = device_tapes.copied(self, operand)
+                for number, operand in enumerate(operands):
+                    if (node, number) in copies and isinstance(operand, TapeReference):
+                        operands[number] = device_tapes.copied(self, operand)
                 values[node] = write_node(self, node, operands, _RULES)
         return [values[result] for result in function.results]
 
     def scalars(self, function: Function, arguments: Sequence[Value]) -> list[Text]:
         """The numbers that a stage's body gives, in order."""
-        found = self.write_function(function, arguments)
-        return [leaf for value in found for leaf in leaves_of(value) if isinstance(leaf, Text)]
+        results = self.write_function(function, arguments)
+        return [leaf for value in results for leaf in leaves_of(value) if isinstance(leaf, Text)]
 
     @contextmanager
     def _looking_ahead(self, order: Sequence[Node]) -> Iterator[None]:
@@ -138,12 +138,12 @@ class KernelWriter(Writer):
         """Sets variables. All values are read before the first is written: they may be one another's."""
         held = []
         for variable, leaf in zip(leaves_of(target), leaves_of(value), strict=True):
-            own, text = _spelled(variable), _spelled(leaf)
-            if own == text:
+            name_of_variable, text = _spelled(variable), _spelled(leaf)
+            if name_of_variable == text:
                 continue
             name = self.name("n")
             self.line(f"const auto {name} = {text};")
-            held.append(f"{own} = {name};")
+            held.append(f"{name_of_variable} = {name};")
         for text in held:
             self.line(text)
 

@@ -321,9 +321,9 @@ _DEFINED = re.compile(r"__device__ (?:inline|__noinline__) [\w<>* ]*?(lg_\w+)\(|
 def _pieces(ieee: bool) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
     """Pieces of code, callees first, each with the names that it defines and mentions."""
     whole = "\n".join([_NUMBERS, _IEEE_DIVISION if ieee else _QUICK_DIVISION, _WAVES, _FOLDS, _TRACES])
-    found = [piece.strip("\n") for piece in whole.split("\n\n")]
-    defined = [frozenset(name for names in _DEFINED.findall(piece) for name in names if name) for piece in found]
-    return tuple(zip(found, defined, map(frozenset, map(_NAME.findall, found)), strict=True))
+    pieces = [piece.strip("\n") for piece in whole.split("\n\n")]
+    defined = [frozenset(name for names in _DEFINED.findall(piece) for name in names if name) for piece in pieces]
+    return tuple(zip(pieces, defined, map(frozenset, map(_NAME.findall, pieces)), strict=True))
 
 
 def library(text: str, ieee: bool, largest_slot: int) -> list[str]:

@@ -45,10 +45,10 @@ class Fold:
         fresh = f"{self.c_type}{{{value.text}, {index}}}" if self.indexed else value.text
         self.writer.line(f"{self.name} = {self.combined(self.name, fresh)};")
 
-    def take_partial(self, place: str) -> None:
+    def take_partial(self, lvalue: str) -> None:
         """Adds the partial result of a block."""
         partial = self.writer.name("left")
-        self.writer.line(f"const {self.c_type} {partial} = {place};")
+        self.writer.line(f"const {self.c_type} {partial} = {lvalue};")
         self.writer.line(f"{self.name} = {self.combined(self.name, partial)};")
 
     def begin_again(self) -> None:

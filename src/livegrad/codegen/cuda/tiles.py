@@ -33,8 +33,8 @@ def write_tiles(kernel: KernelAccesses, run_stages: Callable[[], None]) -> None:
             writer.line(f"rest /= {counts[dimension]};")
         with _rows(kernel, sides, extents, ("across", "down + k")):
             for read in tiled:
-                place = kernel.element("read", read, kernel.kernel.reads[read], nest.reads[read].strides)
-                writer.line(f"tile{read}[down + k][across] = {place};")
+                lvalue = kernel.element("read", read, kernel.kernel.reads[read], nest.reads[read].strides)
+                writer.line(f"tile{read}[down + k][across] = {lvalue};")
         writer.line("__syncthreads();")
         kernel.ahead = {read: f"tile{read}[across][down + k]" for read in tiled}
         with _rows(kernel, sides, extents, ("down + k", "across")):

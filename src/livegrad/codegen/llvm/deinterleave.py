@@ -50,8 +50,10 @@ def load_spread(builder: Builder, address: Register, type: Scalar, step: int, la
     shift = step * (lanes - 1) + 1 - half
     low = load_vector(builder, address, held, None, half)
     high = load_vector(builder, element_address(builder, address, type, builder.constant(shift, i64)), held, None, half)
-    places = [place if place < half else half + place - shift for place in range(0, lanes * step, step)]
-    return from_memory(builder, builder.shuffle(low, places, high), type)
+    element_indices = [
+        element if element < half else half + element - shift for element in range(0, lanes * step, step)
+    ]
+    return from_memory(builder, builder.shuffle(low, element_indices, high), type)
 
 
 def store_spread(builder: Builder, address: Register, value: Register, step: int) -> None:
@@ -61,10 +63,10 @@ def store_spread(builder: Builder, address: Register, value: Register, step: int
         start = element_address(builder, address, held.type, builder.constant(step * (lanes - 1), i64))
         store_vector(builder, start, builder.shuffle(held, range(lanes - 1, -1, -1)), None)
         return
-    places = [place // step if place % step == 0 else None for place in range(lanes * step)]
-    marks = ", ".join(f"i1 {'false' if place is None else 'true'}" for place in places)
+    sources = [element // step if element % step == 0 else None for element in range(lanes * step)]
+    marks = ", ".join(f"i1 {'false' if element is None else 'true'}" for element in sources)
     mask = Register(f"<{marks}>", bool_, lanes * step, literal=True)
-    store_vector(builder, address, builder.shuffle(held, places), mask)
+    store_vector(builder, address, builder.shuffle(held, sources), mask)
 
 
 def _appended(builder: Builder, first: Register, second: Register, size: int) -> Register:

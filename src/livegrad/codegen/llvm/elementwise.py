@@ -36,7 +36,7 @@ def _result_scalar(node: Node) -> Scalar:
 def _instruction(builder: KernelBuilder, node: Node, operands: list[Register], rule: str) -> Register:
     if node.op.name == "select":
         return _choice(builder, *operands)
-    given, operands = operands, builder.alike(*operands)
+    original, operands = operands, builder.alike(*operands)
     first = operands[0]
     if "{ones}" in rule:
         one = Register("true" if first.type.kind == "bool" else "-1", first.type, 1, literal=True)
@@ -44,10 +44,10 @@ def _instruction(builder: KernelBuilder, node: Node, operands: list[Register], r
     text = rule.format(*[operand.text for operand in operands], T=llvm_type(first.type, first.lanes))
     if first.uniform:
         text = text.replace("zeroinitializer", "0")
-    made = builder.make(text, _result_scalar(node), first.lanes)
-    if builder.has_masks and node.op in _OPPOSITES and first.type.kind == "float" and not made.uniform:
-        builder.comparisons[made.text] = _OPPOSITES[node.op], operands[0], operands[1]
-    return _counting_up(builder, made, *given) if node.op.name == "add" and first.type is i64 else made
+    result = builder.make(text, _result_scalar(node), first.lanes)
+    if builder.has_masks and node.op in _OPPOSITES and first.type.kind == "float" and not result.uniform:
+        builder.comparisons[result.text] = _OPPOSITES[node.op], operands[0], operands[1]
+    return _counting_up(builder, result, *original) if node.op.name == "add" and first.type is i64 else result
 
 
 # What holds for two numbers where a comparison does not; a NaN compares with nothing.
@@ -71,10 +71,10 @@ def _choice(builder: KernelBuilder, condition: Register, then: Register, otherwi
 
 def _counting_up(builder: KernelBuilder, total: Register, left: Register, right: Register) -> Register:
     """A sum of places that lanes count up by one, and of a number: lanes still do."""
-    places, number = (left, right) if right.uniform else (right, left)
-    if places.first is None or not number.uniform:
+    lane_indices, number = (left, right) if right.uniform else (right, left)
+    if lane_indices.first is None or not number.uniform:
         return total
-    return replace(total, first=builder.apply("add", i64, places.first, number))
+    return replace(total, first=builder.apply("add", i64, lane_indices.first, number))
 
 
 def _copy(builder: KernelBuilder, node: Node, operands: list[Register], name: str) -> Register:
@@ -100,7 +100,7 @@ def _compare(builder: KernelBuilder, node: Node, operands: list[Register], name:
     chosen = builder.select(builder.apply(f"fcmp {relation}", bool_, second, first), second, first)
     if name in ("min", "max"):
         return chosen
-    if builder.optimises_loops:
+    if not builder.quick:
         chosen = builder.freeze(chosen)  # or LLVM would join both selects: then neither is one instruction
     # The comparison keeps a NaN in the first operand; one in the second has to be put in.
     return builder.select(builder.apply("fcmp uno", bool_, second, second), second, chosen)

@@ -63,9 +63,9 @@ def emit_results(
     for node in written:
         if copies and node not in fused:
             operands = [values[operand] for operand in node.operands]
-            for place, operand in enumerate(operands):
-                if (node, place) in copies and isinstance(operand, TapeReference):
-                    operands[place] = tapes.copied(builder, operand)
+            for position, operand in enumerate(operands):
+                if (node, position) in copies and isinstance(operand, TapeReference):
+                    operands[position] = tapes.copied(builder, operand)
             values[node] = _emit_node(builder, node, operands)
         else:
             values[node] = emit_one(builder, node, fused, values)
@@ -113,13 +113,13 @@ def _factors(product: Node, values: dict[Node, NodeValue]) -> Product:
 
 def _emit_fused(builder: KernelBuilder, node: Node, product: Node, values: dict[Node, NodeValue]) -> NodeValue:
     left, right = node.operands
-    given = [values[factor] for factor in product.operands]
-    given.append(values[right if left is product else left])
+    factors = [values[factor] for factor in product.operands]
+    factors.append(values[right if left is product else left])
     count = len(components(node.type))
     if not count:
-        first, second, other = map(_register, given)
+        first, second, other = map(_register, factors)
         return emit_fused(builder, node, product, Product(first, second), other)
-    rows = [value if isinstance(value, tuple) else (value,) * count for value in given]
+    rows = [value if isinstance(value, tuple) else (value,) * count for value in factors]
     return tuple(
         emit_fused(builder, node, product, Product(_register(a), _register(b)), _register(c))
         for a, b, c in zip(*rows, strict=True)

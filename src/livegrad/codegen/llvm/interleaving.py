@@ -58,15 +58,15 @@ def _calls_math(node: Node) -> bool:
 
 def _most_live(order: Sequence[Node]) -> int:
     """How many computed values are needed later, at most."""
-    last = {operand: place for place, node in enumerate(order) for operand in node.operands}
+    last = {operand: position for position, node in enumerate(order) for operand in node.operands}
     ends = [0] * (len(order) + 1)
     alive = most = 0
-    for place, node in enumerate(order):
+    for position, node in enumerate(order):
         if node.operands:
             alive += 1
             ends[last.get(node, len(order))] += 1
         most = max(most, alive)
-        alive -= ends[place]
+        alive -= ends[position]
     return most
 
 
@@ -82,9 +82,9 @@ def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequ
     nodes = [node for node in schedule_for_latency(order, INTERLEAVE_LIVE) if node not in unwritten]
     builder.lanes //= 2
     for step in range(len(nodes) + INTERLEAVE_DELAY):
-        for place, values in zip((step, step - INTERLEAVE_DELAY), streams, strict=True):
-            if 0 <= place < len(nodes):
-                values[nodes[place]] = emit_one(builder, nodes[place], fused, values)
+        for position, values in zip((step, step - INTERLEAVE_DELAY), streams, strict=True):
+            if 0 <= position < len(nodes):
+                values[nodes[position]] = emit_one(builder, nodes[position], fused, values)
     builder.lanes *= 2
     low, high = ([values[result] for result in function.results] for values in streams)
     return [_concatenate(builder, *pair) for pair in zip(low, high, strict=True)]

@@ -9,6 +9,7 @@ from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reduction_in_lanes
+from livegrad.codegen.llvm.loops_on_threads import LoopPart
 from livegrad.codegen.llvm.registers import (
     NodeValue,
     Register,
@@ -21,7 +22,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
 from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.control import call, for_loop, while_loop
-from livegrad.schedule.loops.cost_model import branch_cost
+from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
@@ -236,6 +237,8 @@ def _starting(builder: KernelBuilder, value: NodeValue, divergent: bool) -> Node
 
 
 def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    if builder.pool_run is not None and any(name == "grain" for name, _ in node.attributes):
+        return _emit_on_threads(builder, node, operands, emit)
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
     kind = reduction_in_lanes(builder, node)
@@ -272,6 +275,27 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     results = _counted(builder, strips.count, stop, strips.state, iteration)
     strips.close(stop, results, builder.metadata.keep_rolled())
     return tuple(strips.state)
+
+
+def _emit_on_threads(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    """A loop that carries nothing but tensors, of which each thread takes some iterations at once."""
+    carried, body, private = node.attribute("carried"), node.attribute("body"), node.attribute("private")
+    sizes = {1 + place: dense_bytes(node.operands[1 + place].type) for place in private}
+    part = LoopPart(builder, operands, sizes)
+    inner, (iterations, *values) = part.builder, part.values
+
+    def iteration(count: Register, state: list[NodeValue]) -> list[NodeValue]:
+        index = count
+        if node.attribute("reverse"):
+            last = inner.apply("sub", i64, _register(iterations), inner.constant(1, i64))
+            index = inner.apply("sub", i64, last, count)
+        return emit(inner, body, [index, *state, *values[carried:]])
+
+    # A thread that an interrupt finds waiting does not begin.
+    stop = inner.select(_poll(inner, inner.constant(True, bool_)), part.end, part.begin)
+    _counted(inner, part.begin, stop, values[:carried], iteration, polls=not _runs_in_strips(body))
+    part.run(_register(operands[0]), node.attribute("grain"))
+    return tuple(operands[1 : 1 + carried])
 
 
 def _counted(

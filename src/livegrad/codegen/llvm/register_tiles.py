@@ -52,9 +52,9 @@ class Tiles(Accesses):
             for read in reads:
                 self._transpose_in(read, [*outer, first], count)
 
-            def point(place: Register, inner: list[Register]) -> list[Register]:
-                self.tile_row = builder.apply("mul", i64, place, builder.constant(builder.lanes, i64))
-                return body(builder.apply("add", i64, first, place), inner)
+            def point(tile_position: Register, inner: list[Register]) -> list[Register]:
+                self.tile_row = builder.apply("mul", i64, tile_position, builder.constant(builder.lanes, i64))
+                return body(builder.apply("add", i64, first, tile_position), inner)
 
             ended = counted_loop(builder, builder.constant(0, i64), count, 1, carried, point, downward=down)
             for output in outputs:
@@ -94,7 +94,7 @@ class Tiles(Accesses):
         column, step = self._column("read", number, indices), self._point_step("read", number)
         held, back = vector_memory.memory_type(column.type), step < 0
 
-        def block(lane: Register, point: Register, place: Register) -> None:
+        def block(lane: Register, point: Register, tile_position: Register) -> None:
             side = self._side(held)
             rows = self._rows(column, lane, point, side, step)
 
@@ -103,12 +103,14 @@ class Tiles(Accesses):
                     return [vector_memory.load_vector(builder, row, held, mask, side) for row in rows]
                 if mask is None:
                     return [load_spread(builder, row, held, step, side) for row in rows]
-                places = lane_constants(range(0, side * step, step), i64)
-                return [vector_memory.gather(builder, row, held, places, mask) for row in rows]
+                lane_offsets = lane_constants(range(0, side * step, step), i64)
+                return [vector_memory.gather(builder, row, held, lane_offsets, mask) for row in rows]
 
             transposed = transpose_block(builder, self._masked_at_the_end(point, count, side, back, load))
             for offset, value in enumerate(reversed(transposed) if back else transposed):
-                vector_memory.store_vector(builder, self._tile_place("read", number, held, place, offset), value, None)
+                vector_memory.store_vector(
+                    builder, self._tile_place("read", number, held, tile_position, offset), value, None
+                )
 
         self._blocks(held, builder.constant(builder.lanes, i64), count, block)  # all lanes: what is computed has values
 
@@ -117,10 +119,10 @@ class Tiles(Accesses):
         column, step = self._column("output", number, indices), self._point_step("output", number)
         held, back = vector_memory.memory_type(column.type), step < 0
 
-        def block(lane: Register, point: Register, place: Register) -> None:
+        def block(lane: Register, point: Register, tile_position: Register) -> None:
             side = self._side(held)
-            places = [self._tile_place("output", number, held, place, offset) for offset in range(side)]
-            columns = [vector_memory.load_vector(builder, own, held, None, side) for own in places]
+            addresses = [self._tile_place("output", number, held, tile_position, offset) for offset in range(side)]
+            columns = [vector_memory.load_vector(builder, address, held, None, side) for address in addresses]
             transposed = transpose_block(builder, columns[::-1] if back else columns)
             rows = self._rows(column, lane, point, side, step)
 
@@ -164,8 +166,10 @@ class Tiles(Accesses):
 
         counted_loop(builder, zero, count, side, [], points)
 
-    def _tile_place(self, kind: AccessKind, number: int, held: Scalar, place: Register, offset: int) -> Register:
-        moved = self.builder.apply("add", i64, place, self.builder.constant(offset * self.builder.lanes, i64))
+    def _tile_place(
+        self, kind: AccessKind, number: int, held: Scalar, tile_position: Register, offset: int
+    ) -> Register:
+        moved = self.builder.apply("add", i64, tile_position, self.builder.constant(offset * self.builder.lanes, i64))
         return vector_memory.element_address(self.builder, self.tiles[kind, number], held, moved)
 
     def _rows(self, column: Column, lane: Register, point: Register, side: int, point_step: int) -> list[Register]:

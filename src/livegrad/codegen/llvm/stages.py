@@ -104,8 +104,8 @@ class Stages(Tiles):
 
     def _reduction_type(self, target: Sink) -> Scalar:
         for stage in self.kernel.stages:
-            for own, result in zip(stage.sinks, stage.body.results, strict=True):
-                if own is target and isinstance(result.type, Scalar):
+            for sink, result in zip(stage.sinks, stage.body.results, strict=True):
+                if sink is target and isinstance(result.type, Scalar):
                     return result.type
         raise AssertionError("a reduction has a scalar result")
 
@@ -161,8 +161,8 @@ class Stages(Tiles):
             groups = []
             for k in range(unroll):
                 at = position if not k else builder.apply("add", i64, position, builder.constant(k * lane_count, i64))
-                own = carried[k * len(state) : (k + 1) * len(state)]
-                groups += self._point(stage, [*indices, at], None, own)
+                lane_state = carried[k * len(state) : (k + 1) * len(state)]
+                groups += self._point(stage, [*indices, at], None, lane_state)
             return groups
 
         fresh = [part for t in stage.sinks if t.reduce is not None for part in self._reduction_start(t)]

@@ -34,8 +34,8 @@ def _written_operands(node: Node) -> list[int]:
     tensors = list(written_operands(node))
     if node.op not in LOOPS:
         return tensors
-    places = range(first_argument(node), first_argument(node) + node.attribute("carried"))
-    return [place for place in places if place in tensors or isinstance(node.operands[place].type, Tape)]
+    positions = range(first_argument(node), first_argument(node) + node.attribute("carried"))
+    return [position for position in positions if position in tensors or isinstance(node.operands[position].type, Tape)]
 
 
 def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
@@ -46,14 +46,14 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     order = toposort(results)
     writers: dict[Node, list[tuple[Node, int]]] = {}
     for node in order:
-        for place in _written_operands(node):
-            writers.setdefault(node.operands[place], []).append((node, place))
+        for position in _written_operands(node):
+            writers.setdefault(node.operands[position], []).append((node, position))
     if not writers:
         return order, set()
-    copies = {writer for found in writers.values() for writer in found[:-1]}
+    copies = {writer for writes in writers.values() for writer in writes[:-1]}
     # A tape that is also a result must stay as it is: its writer takes a copy.
-    copies |= {found[-1] for tape, found in writers.items() if tape in results}
-    ordered, kept = order_before_writes(results, {value: found[-1][0] for value, found in writers.items()})
+    copies |= {writes[-1] for tape, writes in writers.items() if tape in results}
+    ordered, kept = order_before_writes(results, {value: writes[-1][0] for value, writes in writers.items()})
     copies |= {writers[value][-1] for value in kept}
     return ordered, copies
 
@@ -61,8 +61,8 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
 @lru_cache(maxsize=4096)
 def mentions_tapes(function: Function) -> bool:
     """Whether a function, or a nested function, uses a tape."""
-    own = any(isinstance(node.type, Tape) for node in nodes_of(function))
-    return own or any(map(mentions_tapes, functions_in(function)))
+    has_tape = any(isinstance(node.type, Tape) for node in nodes_of(function))
+    return has_tape or any(map(mentions_tapes, functions_in(function)))
 
 
 # --- layout ----------------------------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def emit_get(builder: KernelBuilder, node: Node, tape: TapeReference, index: Reg
 def emit_add(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
     tape = ensured(builder, tape)
     slot = _slot(builder, tape, index)
-    known = _read(builder, slot, tape.element)
-    _write(builder, slot, tape.element, _sum(builder, tape.element, known, value))
+    stored = _read(builder, slot, tape.element)
+    _write(builder, slot, tape.element, _sum(builder, tape.element, stored, value))
     return tape
 
 
@@ -206,8 +206,8 @@ def _merged(builder: KernelBuilder, into: TapeReference, other: TapeReference) -
         with builder.under(None):
             value = _read(builder, _slot(builder, other, index), other.element)
             slot = _slot(builder, into, index)
-            known = _read(builder, slot, into.element)
-            _write(builder, slot, into.element, _sum(builder, into.element, known, value))
+            stored = _read(builder, slot, into.element)
+            _write(builder, slot, into.element, _sum(builder, into.element, stored, value))
         return []
 
     counted_loop(builder, builder.constant(0, i64), most, 1, [], add_slot)
@@ -241,8 +241,8 @@ def chosen(
         with builder.under(None):
             other = _read(builder, _slot(builder, otherwise, index), then.element)
             slot = _slot(builder, merged, index)
-            own = _read(builder, slot, then.element)
-            _write(builder, slot, then.element, select(builder, condition, own, other))
+            chosen = _read(builder, slot, then.element)
+            _write(builder, slot, then.element, select(builder, condition, chosen, other))
         return []
 
     counted_loop(builder, builder.constant(0, i64), second, 1, [], choose_slot)

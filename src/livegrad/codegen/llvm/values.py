@@ -206,7 +206,9 @@ class Procedure:
     def __init__(self, module: LlvmModule, name: str, parameters: Mapping[str, Scalar]) -> None:
         self.name, self._module = name, module
         self.builder = Builder(declarations=module.declarations)
-        self.parameters = {own: Value(self.builder, Register(f"%{own}", type, 1)) for own, type in parameters.items()}
+        self.parameters = {
+            parameter: Value(self.builder, Register(f"%{parameter}", type, 1)) for parameter, type in parameters.items()
+        }
 
     def finish(self, *, exported: bool = False, attributes: str = "#0") -> None:
         """Returns, and adds the function to its module."""
@@ -244,5 +246,5 @@ def load_slot(block: Value, index: Value | int, type: Scalar = i64) -> Value:
 
 def slot_address(block: Value, index: Value | int) -> Value:
     builder = block.builder
-    own = index.register if isinstance(index, Value) else builder.constant(index, i64)
-    return block.wrap(builder.advance(block.register, own, "i64"))
+    index_register = index.register if isinstance(index, Value) else builder.constant(index, i64)
+    return block.wrap(builder.advance(block.register, index_register, "i64"))

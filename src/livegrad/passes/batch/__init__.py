@@ -93,12 +93,12 @@ def _with_axis(type: Type, axis: int) -> Type:
     """A batched type whose tensors have the batch at this axis instead of first."""
     match type:
         case Tensor(element=element, shape=(size, *shape)):
-            place = _place(axis, type)
-            return Tensor(element, (*shape[:place], size, *shape[place:]))
+            position = _place(axis, type)
+            return Tensor(element, (*shape[:position], size, *shape[position:]))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, _with_axis(own, axis)) for field, own in fields))
+            return Struct(name, tuple((field, _with_axis(member, axis)) for field, member in fields))
         case Tuple(elements=elements):
-            return Tuple(tuple(_with_axis(own, axis) for own in elements))
+            return Tuple(tuple(_with_axis(member, axis) for member in elements))
         case Array(element=element, size=size):
             return Array(_with_axis(element, axis), size)
     return type
@@ -109,9 +109,9 @@ def _axis_first(value: Node, axis: int) -> Node:
     if axis == 0:
         return value
     if isinstance(value.type, Tensor):
-        place = _place(axis, value.type)
-        rest = [other for other in range(len(shape_of(value.type))) if other != place]
-        return permute(value, axes=(place, *rest))
+        position = _place(axis, value.type)
+        rest = [other for other in range(len(shape_of(value.type))) if other != position]
+        return permute(value, axes=(position, *rest))
     parts = [_axis_first(member(value, index), axis) for index in range(len(components(value.type)))]
     return make(*parts, type=_axis_zero(value.type, axis)) if parts else value
 
@@ -119,12 +119,12 @@ def _axis_first(value: Node, axis: int) -> Node:
 def _axis_zero(type: Type, axis: int) -> Type:
     match type:
         case Tensor(element=element, shape=shape):
-            place = _place(axis, type)
-            return Tensor(element, (shape[place], *shape[:place], *shape[place + 1 :]))
+            position = _place(axis, type)
+            return Tensor(element, (shape[position], *shape[:position], *shape[position + 1 :]))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, _axis_zero(own, axis)) for field, own in fields))
+            return Struct(name, tuple((field, _axis_zero(member, axis)) for field, member in fields))
         case Tuple(elements=elements):
-            return Tuple(tuple(_axis_zero(own, axis) for own in elements))
+            return Tuple(tuple(_axis_zero(member, axis) for member in elements))
         case Array(element=element, size=size):
             return Array(_axis_zero(element, axis), size)
     return type

@@ -67,8 +67,8 @@ def _call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     function: Function = node.attribute("function")
     masks = _masks(context, function)
     wanted = _wanted_tapes(function, context)
-    made, flags = batch_function(function, flags_of(operands), context.size, bool(masks), wanted)
-    return _results(call(*nodes_in(operands), *masks, function=made), function, flags)
+    batched, flags = batch_function(function, flags_of(operands), context.size, bool(masks), wanted)
+    return _results(call(*nodes_in(operands), *masks, function=batched), function, flags)
 
 
 def _wanted_tapes(function: Function, context: Context) -> tuple[bool, ...]:
@@ -83,8 +83,8 @@ def _together(
     flags, masks = flags_of(operands), _masks(context, *functions)
     alike = _wanted_tapes(functions[0], context)
     wanted = union(*(batch_function(f, flags, context.size, bool(masks), alike)[1] for f in functions))
-    made = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
-    return made, [*nodes_in(operands), *masks], wanted
+    batched = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
+    return batched, [*nodes_in(operands), *masks], wanted
 
 
 def _cond(node: Node, operands: Sequence[Operand], context: Context) -> Known:
@@ -101,13 +101,13 @@ def _switch(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     selector, *arguments = operands
     functions: tuple[Function, ...] = node.attribute("branches")
     if not selector.batched:
-        made, values, wanted = _together(functions, arguments, context)
-        return _results(switch(selector.value, *values, branches=made), functions[0], wanted)
+        batched, values, wanted = _together(functions, arguments, context)
+        return _results(switch(selector.value, *values, branches=batched), functions[0], wanted)
     index, number = selector.value, len(functions)
     right = reduce((index >= 0) & (index < number), kind="all", axes=(0,))
     message = f"switch on an index that is out of range for {number} branches"
     checked = check(index, lookup(right), message=message)
-    return _apart([equal(checked, place) for place in range(number)], functions, arguments, context)
+    return _apart([equal(checked, branch_index) for branch_index in range(number)], functions, arguments, context)
 
 
 def _apart(
@@ -128,8 +128,8 @@ def _merge(mask: Node, new: Node, old: Node) -> Node:
         return tape_sum(new, old)
     if isinstance(new.type, Tensor):
         return choose(mask, new, old)
-    own = range(len(components(new.type)))
-    return make(*(_merge(mask, member(new, index), member(old, index)) for index in own), type=new.type)
+    indices = range(len(components(new.type)))
+    return make(*(_merge(mask, member(new, index), member(old, index)) for index in indices), type=new.type)
 
 
 def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], context: Context) -> list[Node]:
@@ -139,18 +139,18 @@ def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], con
     counting = mask if context.mask is None else mask & context.mask
     masked = writes_tapes(function)
     wanted = (True,) * len(function.results)
-    made = with_batched_results(function, flags, context.size, wanted, masked)
+    batched = with_batched_results(function, flags, context.size, wanted, masked)
 
-    def run(own_mask: Node, own_counting: Node, *own: Node) -> Sequence[Node]:
-        safe = stand_in_members(own_mask, own, flags)
-        return inline(made, [*safe, *([own_counting] if masked else [])])
+    def run(own_mask: Node, own_counting: Node, *own_state: Node) -> Sequence[Node]:
+        safe = stand_in_members(own_mask, own_state, flags)
+        return inline(batched, [*safe, *([own_counting] if masked else [])])
 
     operands = [mask, counting, *values]
     parameters = parameters_of([operand.type for operand in operands])
-    then = Function(made.name, parameters, tuple(run(*parameters)))
-    otherwise = Function("nothing", parameters, tuple(map(zero, made.result_types)))
+    then = Function(batched.name, parameters, tuple(run(*parameters)))
+    otherwise = Function("nothing", parameters, tuple(map(zero, batched.result_types)))
     value = cond(_any(mask), *operands, then=then, otherwise=otherwise)
-    return result_nodes(value, len(made.results))
+    return result_nodes(value, len(batched.results))
 
 
 def _require_own_tapes(function: Function) -> None:
@@ -198,9 +198,11 @@ def _for_loop(node: Node, operands: Sequence[Operand], context: Context) -> Know
     masks = _masks(context, body)
     captured = flags_of(captures)
     flags = _carried_flags(body, state, captured, context, bool(masks))
-    made = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
+    batched = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
     start = _start(state, flags, context)
-    loop = for_loop(iterations.value, *start, *nodes_in(captures), *masks, body=made, carried=carried, reverse=reverse)
+    loop = for_loop(
+        iterations.value, *start, *nodes_in(captures), *masks, body=batched, carried=carried, reverse=reverse
+    )
     return _loop_results(loop, flags, node)
 
 
@@ -213,10 +215,10 @@ def _for_loop_apart(
     def still_running(index: Node, own_iterations: Node) -> Node:
         return less(broadcast(index, shape=(context.size,), axes=()), own_iterations)
 
-    made, start, more = _masked_body(body, state, captures, [iterations], still_running, context)
+    batched, start, more = _masked_body(body, state, captures, [iterations], still_running, context)
     none = filled(0, Tensor(i64, (1,)))
     longest = lookup(reduce(concatenate(none, iterations, axis=0), kind="max", axes=(0,)))
-    loop = for_loop(longest, *start, *nodes_in(captures), *more, body=made, carried=carried, reverse=reverse)
+    loop = for_loop(longest, *start, *nodes_in(captures), *more, body=batched, carried=carried, reverse=reverse)
     return _loop_results(loop, (True,) * carried, node)
 
 
@@ -240,13 +242,13 @@ def _masked_body(
     extra = [*more, *([context.mask] if context.mask is not None and masked else [])]
     types = [i64, *(node.type for node in (*start, *nodes_in(captures), *extra))]
     parameters = parameters_of(types)
-    index, own = parameters[0], parameters[1 : len(flags)]
-    given = parameters[len(flags) :]
-    mask = still_running(index, *given[: len(more)]) if more else still_running(index, *own)
-    counting = mask & given[-1] if len(extra) > len(more) else mask
-    safe = stand_in_members(mask, own, flags[1:])
+    index, own_state = parameters[0], parameters[1 : len(flags)]
+    captured = parameters[len(flags) :]
+    mask = still_running(index, *captured[: len(more)]) if more else still_running(index, *own_state)
+    counting = mask & captured[-1] if len(extra) > len(more) else mask
+    safe = stand_in_members(mask, own_state, flags[1:])
     moved = inline(batched, [index, *safe, *([counting] if masked else [])])
-    results = tuple(choose(mask, new, old) for new, old in zip(moved, own, strict=False))
+    results = tuple(choose(mask, new, old) for new, old in zip(moved, own_state, strict=False))
     return Function(batched.name, parameters, results), start, extra
 
 
@@ -258,11 +260,11 @@ def _while_loop(node: Node, operands: Sequence[Operand], context: Context) -> Kn
     test, (apart,) = batch_function(condition, (*flags, *captured), context.size)
     if apart:
         return _while_loop_apart(node, state, captures, context)
-    made = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
+    batched = with_batched_results(body, (False, *flags, *captured), context.size, flags, bool(masks))
     values = [*_start(state, flags, context), *nodes_in(captures), *masks]
     parameters = parameters_of([value.type for value in values])
     tested = Function(test.name, parameters, inline(test, parameters[: len(operands)]))
-    loop = while_loop(*values, condition=tested, body=made, carried=carried, limit=limit)
+    loop = while_loop(*values, condition=tested, body=batched, carried=carried, limit=limit)
     return _loop_results(loop, flags, node)
 
 
@@ -272,12 +274,14 @@ def _while_loop_apart(node: Node, state: Sequence[Operand], captures: Sequence[O
     condition, body, carried, limit = (node.attribute(name) for name in ("condition", "body", "carried", "limit"))
     flags = (*[True] * carried, *flags_of(captures))
     test = with_batched_results(condition, flags, context.size, (True,))
-    made, start, more = _masked_body(body, state, captures, [], lambda i, *own: inline(test, own)[0], context)
+    batched, start, more = _masked_body(
+        body, state, captures, [], lambda i, *state_values: inline(test, state_values)[0], context
+    )
     values = [*start, *nodes_in(captures), *more]
     parameters = parameters_of([value.type for value in values])
     running = _any(inline(test, parameters[: len(flags)])[0])
     tested = Function(test.name, parameters, (running,))
-    loop = while_loop(*values, condition=tested, body=made, carried=carried, limit=limit)
+    loop = while_loop(*values, condition=tested, body=batched, carried=carried, limit=limit)
     return _loop_results(loop, (True,) * carried, node)
 
 
@@ -309,8 +313,8 @@ def _custom_call(node: Node, operands: Sequence[Operand], context: Context) -> K
 
 def _recompute_call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     function: Function = node.attribute("function")
-    made, flags = batch_function(function, flags_of(operands), context.size)
-    return _results(recompute_call(*nodes_in(operands), function=made), function, flags)
+    batched, flags = batch_function(function, flags_of(operands), context.size)
+    return _results(recompute_call(*nodes_in(operands), function=batched), function, flags)
 
 
 def _after(node: Node, operands: Sequence[Operand], context: Context) -> Known:

@@ -27,18 +27,18 @@ def _host_call(node: Node, operands: Sequence[Operand], context: Context) -> Kno
     promised: tuple[Type, ...] = node.attribute("results")
     start = [zero(batched_type(type, context.size)) for type in promised]
     types = [i64, *(value.type for value in (*start, *nodes_in(operands)))]
-    index, *own = parameters_of(types)
-    results, given = own[: len(start)], own[len(start) :]
+    index, *parameters = parameters_of(types)
+    results, captured = parameters[: len(start)], parameters[len(start) :]
     arguments = tuple(
         _row(value, operand.type, index, node) if flag else value
-        for value, operand, flag in zip(given, node.operands, flags_of(operands), strict=True)
+        for value, operand, flag in zip(captured, node.operands, flags_of(operands), strict=True)
     )
     called = result_nodes(make_node(node.op, arguments, node.attributes), len(promised))
     written = [_with_row(result, value, index, node) for result, value in zip(results, called, strict=True)]
-    body = Function("members", (index, *own), tuple(written))
+    body = Function("members", (index, *parameters), tuple(written))
     iterations = _number(context.size)
     loop = for_loop(iterations, *start, *nodes_in(operands), body=body, carried=len(start), reverse=False)
-    parts = tuple(Operand(get(loop, index=place), True) for place in range(len(start)))
+    parts = tuple(Operand(get(loop, index=number), True) for number in range(len(start)))
     return parts[0] if len(parts) == 1 else Parts(node.type, parts)
 
 
@@ -66,8 +66,8 @@ def _row(value: Node, type: Type, index: Node, node: Node) -> Node:
         return lookup(value, *_places(shape_of(type), index))
     if not isinstance(type, Struct | Tuple | Array):
         raise _unsupported(type, node)
-    own = components(type)
-    return make(*(_row(member(value, place), part, index, node) for place, part in enumerate(own)), type=type)
+    parts = components(type)
+    return make(*(_row(member(value, number), part, index, node) for number, part in enumerate(parts)), type=type)
 
 
 def _with_row(batch: Node, value: Node, index: Node, node: Node) -> Node:
@@ -76,8 +76,8 @@ def _with_row(batch: Node, value: Node, index: Node, node: Node) -> Node:
         return scatter_add(batch, value, *_places(shape_of(value.type), index))
     if not isinstance(value.type, Struct | Tuple | Array):
         raise _unsupported(value.type, node)
-    own = range(len(components(value.type)))
-    parts = [_with_row(member(batch, place), member(value, place), index, node) for place in own]
+    members = range(len(components(value.type)))
+    parts = [_with_row(member(batch, number), member(value, number), index, node) for number in members]
     return make(*parts, type=batch.type)
 
 

@@ -112,8 +112,8 @@ def _windows(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     """A window of one member."""
     window, strides, dilation = ((1, *node.attribute(name)) for name in ("window", "strides", "dilation"))
     padding = ((0, 0), *node.attribute("padding"))
-    own = {"window": window, "strides": strides, "padding": padding, "dilation": dilation}
-    attributes = dict(node.attributes) | own
+    window_attributes = {"window": window, "strides": strides, "padding": padding, "dilation": dilation}
+    attributes = dict(node.attributes) | window_attributes
     if "shape" in attributes:
         attributes["shape"] = (context.size, *attributes["shape"])
     return node.op(*map(context.batch, operands), **attributes)

@@ -101,12 +101,14 @@ def _with_member_index(function: Function, flags: tuple[bool, ...], size: Size) 
         batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
     ]
     parameters = parameters_of([*types, i64])
-    known: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=False))
+    replacements: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=False))
     for node in nodes_of(function):
-        if node not in known:
+        if node not in replacements:
             with originating_from(node.origins):
-                known[node] = _at_member(node, [known[operand] for operand in node.operands], parameters[-1], size)
-    return Function(function.name, parameters, tuple(known[result] for result in function.results))
+                replacements[node] = _at_member(
+                    node, [replacements[operand] for operand in node.operands], parameters[-1], size
+                )
+    return Function(function.name, parameters, tuple(replacements[result] for result in function.results))
 
 
 def _at_member(node: Node, operands: list[Node], index: Node, size: Size) -> Node:
@@ -117,12 +119,12 @@ def _at_member(node: Node, operands: list[Node], index: Node, size: Size) -> Nod
     if region is not None:
         return _region_at_member(node, operands, changed, index, size)
     if node.op in (lookup, lookup_or, scatter_add, assign) and changed[0]:
-        own = 1 if node.op is lookup else 2
-        return node.op(*operands[:own], index, *operands[own:])
+        first_index = 1 if node.op is lookup else 2
+        return node.op(*operands[:first_index], index, *operands[first_index:])
     if any(changed) and node.op is make:
         return make(*operands, type=batched_type(node.type, size))
-    made = isinstance(node.type, Tensor) and node.op is not lookup
-    if (any(changed) and node.op not in _KEEPING_ZEROS) or (made and not any(changed)):
+    is_tensor = isinstance(node.type, Tensor) and node.op is not lookup
+    if (any(changed) and node.op not in _KEEPING_ZEROS) or (is_tensor and not any(changed)):
         raise UsageError(f"`{node.op.name}` on a tensor inside a map has no rule for batches", where=node.origin)
     return make_node(node.op, tuple(operands), node.attributes)
 

@@ -27,13 +27,13 @@ def holds_tape(type: Type) -> bool:
 @lru_cache(maxsize=1024)
 def written_on(function: Function) -> tuple[_Places, ...]:
     """For each result, the places of the parameters whose tapes may be in it."""
-    found: dict[Node, _Places] = {}
+    carried: dict[Node, _Places] = {}
     for node in nodes_of(function):
-        found[node] = _carried_by(node, found) if holds_tape(node.type) else _NONE
-    return tuple(found[result] for result in function.results)
+        carried[node] = _carried_by(node, carried) if holds_tape(node.type) else _NONE
+    return tuple(carried[result] for result in function.results)
 
 
-def _carried_by(node: Node, found: dict[Node, _Places]) -> _Places:
+def _carried_by(node: Node, carried: dict[Node, _Places]) -> _Places:
     if node.op is parameter_op:
         return frozenset({node.attribute("index")})
     if node.op in (tape_new, tape_unstack):
@@ -42,7 +42,7 @@ def _carried_by(node: Node, found: dict[Node, _Places]) -> _Places:
     if node.functions:
         # Which parameter an operand is: a branch has none for what decides, and a loop's body one more, for the index.
         shift = {cond: -1, switch: -1, while_loop: 1}.get(node.op, 0)
-        places = _NONE.union(*(own for inner in node.functions for own in written_on(inner)))
-        places |= frozenset(range(1, 1 + node.attribute("carried"))) if node.op in (for_loop, while_loop) else _NONE
-        carrying = tuple(operand for place, operand in enumerate(node.operands) if place + shift in places)
-    return _NONE.union(*(found[operand] for operand in carrying))
+        positions = _NONE.union(*(inner_positions for inner in node.functions for inner_positions in written_on(inner)))
+        positions |= frozenset(range(1, 1 + node.attribute("carried"))) if node.op in (for_loop, while_loop) else _NONE
+        carrying = tuple(operand for position, operand in enumerate(node.operands) if position + shift in positions)
+    return _NONE.union(*(carried[operand] for operand in carrying))

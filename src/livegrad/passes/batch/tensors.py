@@ -72,35 +72,35 @@ def _lookup(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     tensor, *indices = operands
     if not indices:
         return tensor.value
-    places = [context.batch(index) for index in indices]
+    batched_indices = [context.batch(index) for index in indices]
     if not tensor.batched:
-        return lookup(tensor.value, *places)
-    return lookup(tensor.value, _member_index(places, context.size), *places)
+        return lookup(tensor.value, *batched_indices)
+    return lookup(tensor.value, _member_index(batched_indices, context.size), *batched_indices)
 
 
 def _lookup_or(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    tensor, otherwise, *places = map(context.batch, operands)
-    if not places:
+    tensor, otherwise, *batched_indices = map(context.batch, operands)
+    if not batched_indices:
         return tensor
-    return lookup_or(tensor, otherwise, _member_index(places, context.size), *places)
+    return lookup_or(tensor, otherwise, _member_index(batched_indices, context.size), *batched_indices)
 
 
-def _member_index(places: Sequence[Node], size: Size) -> Node:
-    return along_batch(size, shape_of(places[0].type)[1:])
+def _member_index(indices: Sequence[Node], size: Size) -> Node:
+    return along_batch(size, shape_of(indices[0].type)[1:])
 
 
 def _scatter_add(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    base, updates, *places = map(context.batch, operands)
-    if not places:
+    base, updates, *batched_indices = map(context.batch, operands)
+    if not batched_indices:
         return base + updates
-    return scatter_add(base, updates, _member_index(places, context.size), *places)
+    return scatter_add(base, updates, _member_index(batched_indices, context.size), *batched_indices)
 
 
 def _assign(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    base, updates, *places = map(context.batch, operands)
-    if not places:
+    base, updates, *batched_indices = map(context.batch, operands)
+    if not batched_indices:
         return updates
-    return assign(base, updates, _member_index(places, context.size), *places)
+    return assign(base, updates, _member_index(batched_indices, context.size), *batched_indices)
 
 
 # --- tapes ----------------------------------------------------------------------------------------------------------

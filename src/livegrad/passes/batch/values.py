@@ -53,18 +53,18 @@ def batched_type(type: Type, size: Size) -> Type:
     match type:
         case Scalar():
             return Tensor(type, (size,))
-        case Vector(element=element, size=own):
-            return Tensor(element, (size, own))
+        case Vector(element=element, size=count):
+            return Tensor(element, (size, count))
         case Matrix(element=element, rows=rows, columns=columns):
             return Tensor(element, (size, rows, columns))
         case Tensor(element=element, shape=shape):
             return Tensor(element, (size, *shape))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, batched_type(own, size)) for field, own in fields))
+            return Struct(name, tuple((field, batched_type(member, size)) for field, member in fields))
         case Tuple(elements=elements):
-            return Tuple(tuple(batched_type(own, size) for own in elements))
-        case Array(element=element, size=own):
-            return Array(batched_type(element, size), own)
+            return Tuple(tuple(batched_type(member, size) for member in elements))
+        case Array(element=element, size=count):
+            return Array(batched_type(element, size), count)
         case Tape(element=element):
             return Tape(batched_type(element, size))
     raise UsageError(f"values of type {type} cannot be batched")
@@ -125,7 +125,7 @@ def _with_members(type: Type, members: Sequence[Type]) -> Type:
     """An aggregate type with members of other types."""
     match type:
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, own) for (field, _), own in zip(fields, members, strict=True)))
+            return Struct(name, tuple((field, member) for (field, _), member in zip(fields, members, strict=True)))
         case Array(size=size) if members:
             return Array(members[0], size)
         case Tuple():
@@ -158,16 +158,16 @@ def stand_in_members(mask: Node, values: Sequence[Node], flags: Sequence[bool]) 
 
     def stand_in(value: Node) -> Node:
         shape = shape_of(value.type)
-        own = shape[1:]
-        places = (
+        member_shape = shape[1:]
+        choices = (
             [first]
-            if not own
+            if not member_shape
             else [
-                broadcast(first, shape=own, axes=()),
-                *(iota(shape=own, axis=axis, type=i64) for axis in range(len(own))),
+                broadcast(first, shape=member_shape, axes=()),
+                *(iota(shape=member_shape, axis=axis, type=i64) for axis in range(len(member_shape))),
             ]
         )
-        row = detach(lookup(value, *places))
+        row = detach(lookup(value, *choices))
         return select(mask_like(mask, value), value, broadcast(row, shape=shape, axes=tuple(range(1, len(shape)))))
 
     return [zip_leaves(stand_in, value) if flag else value for value, flag in zip(values, flags, strict=True)]

@@ -115,25 +115,25 @@ class _Flow:
         before: dict[object, object] = {"source": None}
         pending = deque(["source"])
         while pending:
-            place: object = pending.popleft()
-            for end, room in self._room.get(place, {}).items():
+            vertex: object = pending.popleft()
+            for end, room in self._room.get(vertex, {}).items():
                 if room > 0.0 and end not in before:
-                    before[end] = place
+                    before[end] = vertex
                     if end == "sink":
                         return _way(before)
                     pending.append(end)  # type: ignore[arg-type]
         return None
 
     def _leading_to_the_sink(self) -> set[object]:
-        found: set[object] = {"sink"}
-        pending: deque[object] = deque(found)
+        reaching: set[object] = {"sink"}
+        pending: deque[object] = deque(reaching)
         while pending:
-            place = pending.popleft()
-            for start in self._room.get(place, {}):
-                if start not in found and self._room[start].get(place, 0.0) > 0.0:
-                    found.add(start)
+            vertex = pending.popleft()
+            for start in self._room.get(vertex, {}):
+                if start not in reaching and self._room[start].get(vertex, 0.0) > 0.0:
+                    reaching.add(start)
                     pending.append(start)
-        return found
+        return reaching
 
 
 def _way(before: dict[object, object]) -> list[object]:

@@ -44,9 +44,9 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
     rule, backward, stand_in = (node.attribute(name) for name in ("forward", "backward", "stand_in"))
     if backward is not None:
         residuals = _residuals(node, primals)
-        given = active_nodes(tangents, primals, active_flags(tangents))
+        tangent_nodes = active_nodes(tangents, primals, active_flags(tangents))
         wanted = _for_active(backward, primals, tangents)
-        value = custom_linear(*residuals, *given, backward=wanted, residuals=len(residuals))
+        value = custom_linear(*residuals, *tangent_nodes, backward=wanted, residuals=len(residuals))
         return primal, _result_tangent(node, result_nodes(value, len(wanted.parameters) - len(residuals)))
     if rule is not None:
         _require_linear(rule, _active_tangents(primals, tangents))
@@ -72,9 +72,9 @@ def _require_no_captures(node: Node, tangents: tuple[Tangent, ...]) -> None:
 
 def _linear_forward(rule: Function, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> Tangent:
     """The tangents that a forward derivative gives: it is linear, and so its own derivative at zero tangents."""
-    own = [(p, t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
-    at_zero = [materialize(None, p.type) for p, _ in own]
-    return linearize.call_tangent(rule, (*primals, *at_zero), (*[None] * len(primals), *(t for _, t in own)))
+    differentiable = [(p, t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
+    at_zero = [materialize(None, p.type) for p, _ in differentiable]
+    return linearize.call_tangent(rule, (*primals, *at_zero), (*[None] * len(primals), *(t for _, t in differentiable)))
 
 
 def _turned_backward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> list[Node]:
@@ -84,8 +84,8 @@ def _turned_backward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tang
     active = tuple(index >= len(residuals) for index in range(len(backward.parameters)))
     _require_linear(backward, active)
     at_zero = [zero(type) for type in backward.parameter_types[len(residuals) :]]
-    given = active_nodes(tangents, primals, active_flags(tangents))
-    value = call(*residuals, *at_zero, *given, function=pull_back(backward, active))
+    tangent_nodes = active_nodes(tangents, primals, active_flags(tangents))
+    value = call(*residuals, *at_zero, *tangent_nodes, function=pull_back(backward, active))
     return result_nodes(value, len(at_zero))
 
 
@@ -108,8 +108,8 @@ def _differentials(primals: Sequence[Node], tangents: Sequence[Tangent]) -> list
 
 def _active_tangents(primals: Sequence[Node], tangents: Sequence[Tangent]) -> tuple[bool, ...]:
     """Which parameters of a forward derivative are tangents that are not zero."""
-    own = [not is_zero(t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
-    return (*[False] * len(primals), *own)
+    active = [not is_zero(t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
+    return (*[False] * len(primals), *active)
 
 
 def _parts(tangent: Tangent, number: int) -> list[Tangent]:

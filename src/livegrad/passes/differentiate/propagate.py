@@ -29,11 +29,11 @@ def derivable(function: Function) -> Function:
 def propagate(
     name: str,
     results: Sequence[Node],
-    known: dict[Node, tuple[Node, Tangent]],
+    dual_values: dict[Node, tuple[Node, Tangent]],
     control: Mapping[Op, ControlRule],
 ) -> list[tuple[Node, Tangent]]:
-    """Each result's primal and tangent, from those of the nodes in `known`."""
-    duals = dict(known)
+    """Each result's primal and tangent, from those of the nodes in `dual_values`."""
+    duals = dict(dual_values)
     for node in toposort(results, stop=duals.__contains__):
         if node not in duals:
             with originating_from(node.origins):
@@ -59,8 +59,8 @@ def _dual(
         return primal, tangents
     if node.op.jvp is None:
         raise missing_rule(name, node)
-    given = [None if is_zero(t) else materialize(t, p.type) for t, p in zip(tangents, primals, strict=True)]
-    return primal, node.op.jvp(primal, *given)
+    tangent_nodes = [None if is_zero(t) else materialize(t, p.type) for t, p in zip(tangents, primals, strict=True)]
+    return primal, node.op.jvp(primal, *tangent_nodes)
 
 
 def missing_rule(name: str, node: Node) -> DifferentiationError:
@@ -78,16 +78,16 @@ def with_tangent_parameters(
 
     Between the two is room for `behind` others.
     """
-    known: dict[Node, tuple[Node, Tangent]] = {}
+    duals: dict[Node, tuple[Node, Tangent]] = {}
     tangents: list[Node] = []
     first = len(function.parameters) + behind
-    for own, flag in zip(function.parameters, active, strict=True):
+    for primal, flag in zip(function.parameters, active, strict=True):
         tangent = None
         if flag:
-            tangent = parameter(first + len(tangents), differential_of(own.type))
+            tangent = parameter(first + len(tangents), differential_of(primal.type))
             tangents.append(tangent)
-        known[own] = (own, tangent)
-    return tuple(tangents), known
+        duals[primal] = (primal, tangent)
+    return tuple(tangents), duals
 
 
 def active_flags(tangents: Sequence[Tangent]) -> tuple[bool, ...]:

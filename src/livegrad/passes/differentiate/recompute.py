@@ -49,8 +49,8 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
     wide = Function(function.name, function.parameters, (*function.results, *marked))
     nodes = result_nodes(recompute_call(*primals, function=wide), number + len(marked))
     active = active_flags(tangents)
-    given = active_nodes(tangents, primals, active)
-    value = recompute_linear(*primals, *nodes[number:], *given, function=wide, results=number, active=active)
+    tangent_nodes = active_nodes(tangents, primals, active)
+    value = recompute_linear(*primals, *nodes[number:], *tangent_nodes, function=wide, results=number, active=active)
     parts = spread(result_nodes(value, sum(differentiable)), differentiable)
     return pack_results(nodes[:number]), result_tangent(parts)
 
@@ -58,16 +58,20 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
 def _transpose(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
     """The gradient of those results alone that have a cotangent: zero times what another overflowed to would be NaN."""
     wide, number, active = (node.attribute(name) for name in ("function", "results", "active"))
-    own = [result for result in wide.results[:number] if is_differentiable(result.type)]
-    parts = [cotangent] if len(own) == 1 else [tangent_member(cotangent, node.type, i) for i in range(len(own))]
-    wanted = [(part, result) for part, result in zip(parts, own, strict=True) if not is_zero(part)]
+    differentiable = [result for result in wide.results[:number] if is_differentiable(result.type)]
+    parts = (
+        [cotangent]
+        if len(differentiable) == 1
+        else [tangent_member(cotangent, node.type, i) for i in range(len(differentiable))]
+    )
+    wanted = [(part, result) for part, result in zip(parts, differentiable, strict=True) if not is_zero(part)]
     function = Function(wide.name, wide.parameters, tuple(result for _, result in wanted))
     gradient = _recomputing_gradient(function, wide.results[number:], active)
     cotangents = [materialize(part, differential_of(result.type)) for part, result in wanted]
     residuals = len(wide.parameters) + len(wide.results) - number
     value = recompute_call(*node.operands[:residuals], *cotangents, function=gradient)
-    found = [*[None] * residuals, *result_nodes(value, sum(active))]
-    return [part if flag else None for part, flag in zip(found, linear, strict=True)]
+    cotangents_of_operands = [*[None] * residuals, *result_nodes(value, sum(active))]
+    return [part if flag else None for part, flag in zip(cotangents_of_operands, linear, strict=True)]
 
 
 def _asked_to_keep(function: Function) -> tuple[Node, ...]:
@@ -78,13 +82,17 @@ def _asked_to_keep(function: Function) -> tuple[Node, ...]:
 @cached_derivation(1024)
 def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
     """(arguments, what is marked, cotangents of the results) → cotangents of the active arguments."""
-    own = len(function.parameters)
+    count = len(function.parameters)
     cotangents = map(differential_of, function.result_types)
     parameters = parameters_of([*function.parameter_types, *(node.type for node in marked), *cotangents])
-    arguments, stored, given = parameters[:own], parameters[own : own + len(marked)], parameters[own + len(marked) :]
-    later = [each_after(argument, *given) for argument in arguments]
+    arguments, stored, seeds = (
+        parameters[:count],
+        parameters[count : count + len(marked)],
+        parameters[count + len(marked) :],
+    )
+    later = [each_after(argument, *seeds) for argument in arguments]
     gradient = _with_values(pull_back(function, active), marked)
-    value = recompute_call(*later, *given, *stored, function=gradient)
+    value = recompute_call(*later, *seeds, *stored, function=gradient)
     return Function(gradient.name, parameters, tuple(result_nodes(value, sum(active))))
 
 

@@ -47,7 +47,7 @@ class Remembered:
     loop: Place | None = None
 
     def __str__(self) -> str:
-        place = "" if self.where is None else f" ({self.where})"
+        location = "" if self.where is None else f" ({self.where})"
         loop = "the loop" if self.loop is None else f"the loop at {self.loop}"
         size = {
             "argument": "there anyway",
@@ -55,7 +55,7 @@ class Remembered:
             "traced": f"{self.bytes} bytes at each iteration of {loop}",
             "again": "computed again",
         }[self.kind]
-        return f"`{self.op}`{place}: {self.type}, {size}: {self.because}"
+        return f"`{self.op}`{location}: {self.type}, {size}: {self.because}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def byte_size(type: Type) -> Size:
             return size_product(shape) * element.dtype.itemsize
         case Tape(element=element):
             return byte_size(element)
-    return _total(byte_size(own) for own in components(type))
+    return _total(byte_size(part) for part in components(type))
 
 
 # --- one value -------------------------------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ def _remembered(node: Node, because: str, loop: Node | None = None) -> list[Reme
     if isinstance(node.type, Tape):
         return [entry for source, within in _written(node) for entry in _traced(source, within)]
     source = _inside(node)
-    given = source.op is parameter_op
+    is_argument = source.op is parameter_op
     if loop is not None:
-        name = "carried value" if given else source.op.name
+        name = "carried value" if is_argument else source.op.name
         return [Remembered("traced", name, node.type, byte_size(node.type), because, source.origin, loop.origin)]
-    if given:
+    if is_argument:
         return [Remembered("argument", "argument", node.type, 0, because)]
     return [Remembered("stored", source.op.name, node.type, byte_size(node.type), because, source.origin)]
 

@@ -45,9 +45,9 @@ def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool 
     linear = linearize(function, active, len(outputs))
     flags = linear.flags
     tangents = active_nodes(linear.tangents, function.results, flags)
-    given: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
+    active_outputs: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
     sources = linear.tangent_parameters
-    found = transpose_graph(function.name, tangents, given, sources)
-    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(found, sources, strict=True)]
+    pulled = transpose_graph(function.name, tangents, active_outputs, sources)
+    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(pulled, sources, strict=True)]
     results = (*(linear.primals if with_value else ()), *cotangents)
     return Function(f"{function.name}.bwd", parameters, results)

@@ -22,9 +22,9 @@ def materialize(tangent: Tangent, primal: Type) -> Node:
     if tangent is None:
         return zero(type)
     members = components(primal)
-    nodes = [materialize(part, own) for part, own in zip(tangent, members, strict=True)]
+    nodes = [materialize(part, member_type) for part, member_type in zip(tangent, members, strict=True)]
     if isinstance(primal, Struct):
-        nodes = [node for node, own in zip(nodes, members, strict=True) if is_differentiable(own)]
+        nodes = [node for node, member_type in zip(nodes, members, strict=True) if is_differentiable(member_type)]
     return make(*nodes, type=type)
 
 
@@ -48,8 +48,8 @@ def add(first: Tangent, second: Tangent, primal: Type) -> Tangent:
         return second if first is None else first
     if isinstance(first, tuple) or isinstance(second, tuple):
         return tuple(
-            add(tangent_member(first, primal, index), tangent_member(second, primal, index), own)
-            for index, own in enumerate(components(primal))
+            add(tangent_member(first, primal, index), tangent_member(second, primal, index), member_type)
+            for index, member_type in enumerate(components(primal))
         )
     return add_values(first, second)
 

@@ -83,7 +83,7 @@ class _Sums:
         members = self._members.get(aggregate)
         if members is None:
             before, count = self.found.get(aggregate), len(components(aggregate.type))
-            members = [tangent_member(before, aggregate.type, own) for own in range(count)]
+            members = [tangent_member(before, aggregate.type, position) for position in range(count)]
             self._members[aggregate] = members
         members[index] = add(members[index], cotangent, node.type)
 
@@ -108,7 +108,7 @@ def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool
 
 @cached_derivation(1024)
 def transpose_function(
-    function: Function, linear: tuple[bool, ...], given: tuple[bool, ...]
+    function: Function, linear: tuple[bool, ...], has_cotangent: tuple[bool, ...]
 ) -> tuple[Function, tuple[bool, ...]]:
     """(the other arguments, cotangents of the given results) → cotangents of the linear arguments that have one.
 
@@ -116,11 +116,11 @@ def transpose_function(
     """
     inputs = [p for p, flag in zip(function.parameters, linear, strict=True) if flag]
     others = [p for p, flag in zip(function.parameters, linear, strict=True) if not flag]
-    types = [*(p.type for p in others), *(r.type for r, on in zip(function.results, given, strict=True) if on)]
+    types = [*(p.type for p in others), *(r.type for r, on in zip(function.results, has_cotangent, strict=True) if on)]
     fresh = parameters_of(types)
     # The function's own parameters may not be confused with the new ones: the old are exchanged last.
     supply = iter(_placeholders(fresh[len(others) :]))
-    marks = [next(supply) if on else None for on in given]
+    marks = [next(supply) if on else None for on in has_cotangent]
     cotangents = transpose_graph(function.name, function.results, marks, inputs)
     flags = tuple(not is_zero(c) for c in cotangents)
     nodes = [materialize(c, p.type) for c, p, on in zip(cotangents, inputs, flags, strict=True) if on]
@@ -153,27 +153,32 @@ def _transpose_branches(
     rebuild: Callable[[Sequence[Node], tuple[Function, ...]], Node],
 ) -> list[Tangent]:
     parts = _result_cotangents(functions[0], cotangent)
-    given = tuple(not is_zero(part) for part in parts)
-    turned = [transpose_function(function, linear, given) for function in functions]
-    wanted = tuple(any(column) for column in zip(*(flags for _, flags in turned), strict=True))
+    has_cotangent = tuple(not is_zero(part) for part in parts)
+    transposed = [transpose_function(function, linear, has_cotangent) for function in functions]
+    wanted = tuple(any(column) for column in zip(*(flags for _, flags in transposed), strict=True))
     if not any(wanted):
         return [None] * len(operands)
     completed = tuple(
-        _with_zeros(function, flags, wanted, f, linear) for (function, flags), f in zip(turned, functions, strict=True)
+        _with_zeros(function, flags, wanted, f, linear)
+        for (function, flags), f in zip(transposed, functions, strict=True)
     )
-    results = zip(parts, functions[0].results, given, strict=True)
+    results = zip(parts, functions[0].results, has_cotangent, strict=True)
     nodes = [materialize(part, result.type) for part, result, on in results if on]
     value = rebuild([*_select(operands, linear, False), *nodes], completed)
     return spread(spread(result_nodes(value, sum(wanted)), wanted), linear)
 
 
 def _with_zeros(
-    turned: Function, flags: tuple[bool, ...], wanted: tuple[bool, ...], function: Function, linear: tuple[bool, ...]
+    transposed: Function,
+    flags: tuple[bool, ...],
+    wanted: tuple[bool, ...],
+    function: Function,
+    linear: tuple[bool, ...],
 ) -> Function:
     inputs = _select(function.parameters, linear, True)
-    parts = spread(turned.results, flags)
+    parts = spread(transposed.results, flags)
     nodes = [materialize(part, p.type) for part, p, on in zip(parts, inputs, wanted, strict=True) if on]
-    return Function(turned.name, turned.parameters, tuple(nodes))
+    return Function(transposed.name, transposed.parameters, tuple(nodes))
 
 
 def _call(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
@@ -219,15 +224,17 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
     inside = (False, *[True] * carried, *captured)
     parts = [tangent_member(cotangent, node.type, index) for index in range(carried)]
     active = _reached_by_cotangents(body, inside, tuple(not is_zero(part) for part in parts))
-    turned, flags = transpose_function(body, inside, active)
-    start = [materialize(part, own.type) for part, own, on in zip(parts, state, active, strict=True) if on]
-    totals = [materialize(None, own.type) for own in _select(_select(captures, captured, True), flags[carried:], True)]
+    transposed, flags = transpose_function(body, inside, active)
+    start = [materialize(part, value.type) for part, value, on in zip(parts, state, active, strict=True) if on]
+    totals = [
+        materialize(None, value.type) for value in _select(_select(captures, captured, True), flags[carried:], True)
+    ]
     loop = for_loop(
         iterations,
         *start,
         *totals,
         *_select(captures, captured, False),
-        body=_transposed_body(turned, active, flags),
+        body=_transposed_body(transposed, active, flags),
         carried=len(start) + len(totals),
         reverse=not node.attribute("reverse"),
     )
@@ -237,21 +244,27 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
     return [None, *(p if on else None for p, on in zip(first, initial, strict=True)), *spread(gained, captured)]
 
 
-def _reached_by_cotangents(body: Function, linear: tuple[bool, ...], given: tuple[bool, ...]) -> tuple[bool, ...]:
+def _reached_by_cotangents(
+    body: Function, linear: tuple[bool, ...], has_cotangent: tuple[bool, ...]
+) -> tuple[bool, ...]:
     """Which carried values have a cotangent in some iteration, starting from the last one."""
-    return carried_flags(given, lambda flags: transpose_function(body, linear, flags)[1][: len(given)])
+    return carried_flags(has_cotangent, lambda flags: transpose_function(body, linear, flags)[1][: len(has_cotangent)])
 
 
-def _transposed_body(turned: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:
+def _transposed_body(transposed: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:
     """(index, active cotangents, totals, captures) → active cotangents of the previous iteration, updated totals."""
     number, kept = sum(active), sum(flags[: len(active)])
-    own, cotangents, shares = turned.parameters[:-number], turned.parameters[-number:], turned.results[kept:]
-    fresh = parameters_of([node.type for node in (own[0], *cotangents, *shares, *own[1:])])
+    residuals, cotangents, shares = (
+        transposed.parameters[:-number],
+        transposed.parameters[-number:],
+        transposed.results[kept:],
+    )
+    fresh = parameters_of([node.type for node in (residuals[0], *cotangents, *shares, *residuals[1:])])
     state, totals = fresh[1 : 1 + number], fresh[1 + number : 1 + number + len(shares)]
-    results = inline(turned, [fresh[0], *fresh[1 + number + len(shares) :], *state])
+    results = inline(transposed, [fresh[0], *fresh[1 + number + len(shares) :], *state])
     earlier = _select(spread(results[:kept], flags[: len(active)]), active, True)
     moved = [materialize(part, node.type) for part, node in zip(earlier, state, strict=True)]
-    return Function(turned.name, fresh, (*moved, *map(add_values, totals, results[kept:])))
+    return Function(transposed.name, fresh, (*moved, *map(add_values, totals, results[kept:])))
 
 
 def _map(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
@@ -259,20 +272,20 @@ def _map(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tange
     function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
     number = len(function.results)
     parts = [cotangent] if number == 1 else [tangent_member(cotangent, node.type, i) for i in range(number)]
-    given = tuple(not is_zero(part) for part in parts)
-    turned, flags = transpose_function(function, linear, given)
+    has_cotangent = tuple(not is_zero(part) for part in parts)
+    transposed, flags = transpose_function(function, linear, has_cotangent)
     if not any(flags):
         return [None] * len(node.operands)
     types = node.type.elements if number > 1 and isinstance(node.type, Tuple) else (node.type,)
-    cotangents = [materialize(part, type) for part, type, on in zip(parts, types, given, strict=True) if on]
+    cotangents = [materialize(part, type) for part, type, on in zip(parts, types, has_cotangent, strict=True) if on]
     shared = [not flag for flag, on in zip(lifted, linear, strict=True) if on]
     value = map_(
         *_select(node.operands, linear, False),
         *cotangents,
-        function=turned,
+        function=transposed,
         lifted=(
             *(flag for flag, on in zip(lifted, linear, strict=True) if not on),
-            *(not flag for flag, on in zip(summed, given, strict=True) if on),
+            *(not flag for flag, on in zip(summed, has_cotangent, strict=True) if on),
         ),
         summed=tuple(flag for flag, on in zip(shared, flags, strict=True) if on),
     )

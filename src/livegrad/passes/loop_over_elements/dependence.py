@@ -73,20 +73,20 @@ def may_read_behind(
     """
     distances: dict[Node, int] = {v: 0 for v, extent in zip(variables, extents, strict=True) if extent == 1}
     for write, read in zip(writes, reads, strict=True):
-        own, other = (affine_index(index, variables) for index in (write, read))
-        if own is None or other is None:
+        written, read_form = (affine_index(index, variables) for index in (write, read))
+        if written is None or read_form is None:
             continue
-        gap = other.plus(own, -1)
+        gap = read_form.plus(written, -1)
         if any(node not in variables for node in gap.factors):
             continue
-        steps = [form.factors.get(v, 0) for form in (own, other) for v in variables]
+        steps = [form.factors.get(v, 0) for form in (written, read_form) for v in variables]
         divisor = gcd(*steps)
         if gap.start % divisor if divisor else gap.start:
             return False  # no two iterations meet
-        moving = [v for v in variables if v in own.factors]
+        moving = [v for v in variables if v in written.factors]
         if gap.factors or len(moving) != 1:
             continue
-        step = own.factors[moving[0]]
+        step = written.factors[moving[0]]
         if gap.start % step:
             return False
         if distances.setdefault(moving[0], gap.start // step) != gap.start // step:

@@ -34,11 +34,15 @@ def transposed_operands(loop: Node) -> dict[int, Axes]:
     votes: Counter[tuple[Node, int]] = Counter()
     first = first_argument(loop)
     body: Function = loop.attribute("body")
-    roles = {body.parameters[1 + place - first]: own for place, own in enumerate(loop.operands) if place >= first}
+    roles = {
+        body.parameters[1 + position - first]: operand_
+        for position, operand_ in enumerate(loop.operands)
+        if position >= first
+    }
     _count(body, roles, iterations_of(loop), votes)
-    found: dict[int, Axes] = {}
-    for place, operand in enumerate(loop.operands):
-        if place < first or not isinstance(operand.type, Tensor) or operand.type.rank < 2:
+    axes_of: dict[int, Axes] = {}
+    for position, operand in enumerate(loop.operands):
+        if position < first or not isinstance(operand.type, Tensor) or operand.type.rank < 2:
             continue
         if loop.operands.count(operand) > 1:
             continue
@@ -46,30 +50,30 @@ def transposed_operands(loop: Node) -> dict[int, Axes]:
         best = max(range(rank), key=lambda axis: votes[operand, axis])
         count = votes[operand, best]
         if count > 2.0 * votes[operand, rank - 1] and count >= _LEAST_GAIN * prod(operand.type.shape):  # type: ignore[arg-type]
-            found[place] = (*[axis for axis in range(rank) if axis != best], best)
-    return found
+            axes_of[position] = (*[axis for axis in range(rank) if axis != best], best)
+    return axes_of
 
 
 def _count(function: Function, roles: Mapping[Node, Node], times: float, votes: Counter[tuple[Node, int]]) -> None:
     """Counts accesses of innermost loops by the dimension along which they move; `roles` says which tensor it is."""
-    known = dict(roles)
+    values = dict(roles)
     nodes = nodes_of(function)
     is_innermost = not any(node.op in LOOPS for node in nodes)
     for node in nodes:
         if node.op is get and node.operands[0].op in LOOPS:
             loop = node.operands[0]
             base = loop.operands[first_argument(loop) + node.attribute("index")]
-            if base in known:
-                known[node] = known[base]
-        elif node.op in (lookup, *UPDATES) and node.operands[0] in known:
-            tensor = known[node] = known[node.operands[0]]
+            if base in values:
+                values[node] = values[base]
+        elif node.op in (lookup, *UPDATES) and node.operands[0] in values:
+            tensor = values[node] = values[node.operands[0]]
             for axis, index in enumerate(indices_of(node)):
                 if is_innermost and function.parameters and _moves(index, function.parameters[0]):
                     votes[tensor, axis] += times  # type: ignore[assignment]
         elif node.op in LOOPS:
             body: Function = node.attribute("body")
             shift = 1 - first_argument(node)
-            inner = {body.parameters[p + shift]: known[o] for p, o in enumerate(node.operands) if o in known}
+            inner = {body.parameters[p + shift]: values[o] for p, o in enumerate(node.operands) if o in values}
             _count(body, inner, times * iterations_of(node), votes)
 
 
@@ -94,18 +98,22 @@ def _rebuilt(node: Node, operands: tuple[Node, ...], axes: Mapping[int, Axes]) -
     exchange: dict[Function, Function] = {}
     for function, offset in zip(region.functions, region.offsets, strict=True):
         shift = offset - len(region.leading)
-        exchange[function] = _permuted(function, {place + shift: own for place, own in axes.items()})
+        exchange[function] = _permuted(
+            function, {position + shift: permutation for position, permutation in axes.items()}
+        )
     return make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
 
 
 def _permuted(function: Function, axes: Mapping[int, Axes]) -> Function:
     types = [
-        Tensor(type.element, tuple([type.shape[axis] for axis in axes[place]])) if place in axes else type  # type: ignore[union-attr]
-        for place, type in enumerate(function.parameter_types)
+        Tensor(type.element, tuple([type.shape[axis] for axis in axes[position]])) if position in axes else type  # type: ignore[union-attr]
+        for position, type in enumerate(function.parameter_types)
     ]
     parameters = parameters_of(types)
     done = dict(zip(function.parameters, parameters, strict=True))
-    moved = {function.parameters[place]: own for place, own in axes.items()}  # how the new values are transposed
+    moved = {
+        function.parameters[position]: permutation for position, permutation in axes.items()
+    }  # how the new values are transposed
     for node in nodes_of(function):
         if node in done:
             continue
@@ -116,19 +124,19 @@ def _permuted(function: Function, axes: Mapping[int, Axes]) -> Function:
 
 
 def _node(node: Node, operands: tuple[Node, ...], moved: dict[Node, Axes]) -> Node:
-    own = {place: moved[operand] for place, operand in enumerate(node.operands) if operand in moved}
-    if not own:
+    permutations = {position: moved[operand] for position, operand in enumerate(node.operands) if operand in moved}
+    if not permutations:
         _inherit(node, moved)
         return make_node(node.op, operands, node.attributes) if operands != node.operands else node
-    if node.op in (lookup, *UPDATES) and list(own) == [0]:
+    if node.op in (lookup, *UPDATES) and list(permutations) == [0]:
         kept = 1 if node.op is lookup else 2
         indices = operands[kept:]
         if node.op in UPDATES:
-            moved[node] = own[0]
-        return make_node(node.op, (*operands[:kept], *[indices[axis] for axis in own[0]]), node.attributes)
+            moved[node] = permutations[0]
+        return make_node(node.op, (*operands[:kept], *[indices[axis] for axis in permutations[0]]), node.attributes)
     if node.op not in LOOPS:
         raise _NotTransposed
-    return _rebuilt(node, operands, own)
+    return _rebuilt(node, operands, permutations)
 
 
 def _inherit(node: Node, moved: dict[Node, Axes]) -> None:

@@ -53,10 +53,12 @@ def _sunk(node: Node, constant: Container[Node]) -> Node | None:
         before = offset + carried
         parameters = parameters_of([*function.parameter_types[:before], *[own.type for own in kept]])
         inside = dict(zip(kept, parameters[before:], strict=True))
-        given = dict(zip(function.parameters[:before], parameters[:before], strict=True))
+        replacements = dict(zip(function.parameters[:before], parameters[:before], strict=True))
         for parameter, operand in zip(function.parameters[before:], captured, strict=True):
-            given[parameter] = inside[operand] if operand in inside else substitute([operand], inside)[0]
-        exchange[function] = Function(function.name, parameters, substitute(function.results, given, function.places))
+            replacements[parameter] = inside[operand] if operand in inside else substitute([operand], inside)[0]
+        exchange[function] = Function(
+            function.name, parameters, substitute(function.results, replacements, function.places)
+        )
     operands = (*region.leading, *region.arguments[:carried], *kept)
     return make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
 

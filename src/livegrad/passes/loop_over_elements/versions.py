@@ -42,11 +42,11 @@ def base_of(node: Node) -> Node | None:
     """The tensor that a node is the next version of; None if it is none."""
     if node.op in UPDATES:
         return node.operands[0]
-    source, place = (node.operands[0], node.attribute("index")) if node.op is get else (node, 0)
+    source, result_index = (node.operands[0], node.attribute("index")) if node.op is get else (node, 0)
     if source.op in LOOPS:
-        return source.operands[first_argument(source) + place]
+        return source.operands[first_argument(source) + result_index]
     if source.op in BRANCHES:
-        position = branch_destinations(source)[place]
+        position = branch_destinations(source)[result_index]
         return None if position is None else source.operands[1 + position]
     return None
 
@@ -54,14 +54,14 @@ def base_of(node: Node) -> Node | None:
 def branch_destinations(node: Node) -> tuple[int | None, ...]:
     """For each result of a branch, the argument that it is a version of, whichever way is taken; None for others."""
     functions = node.functions
-    found: list[int | None] = []
-    for place, type in enumerate(functions[0].result_types):
-        sources = [(function, source_of(function.results[place])) for function in functions]
-        positions = {function.parameters.index(own) for function, own in sources if own in function.parameters}
-        known = is_array(type) and len(positions) == 1
-        position = positions.pop() if known else None
-        found.append(None if position in found else position)
-    return tuple(found)
+    destinations: list[int | None] = []
+    for number, type in enumerate(functions[0].result_types):
+        sources = [(function, source_of(function.results[number])) for function in functions]
+        positions = {function.parameters.index(source) for function, source in sources if source in function.parameters}
+        is_version = is_array(type) and len(positions) == 1
+        position = positions.pop() if is_version else None
+        destinations.append(None if position in destinations else position)
+    return tuple(destinations)
 
 
 @dataclass
@@ -108,52 +108,54 @@ class Versions:
         for node in self.nodes:
             if not is_array(node.type) or self._has_version(node):
                 continue
-            own = users.get(node, [])
-            needed = any(user.functions or (user.op in UPDATES and user.operands[0] is node) for user in own)
+            readers = users.get(node, [])
+            needed = any(user.functions or (user.op in UPDATES and user.operands[0] is node) for user in readers)
             if needed or reduces_rows(node):
                 yield node
             elif node.op in (reduce, arg_reduce) or (node.op.elementwise and node.op.cost >= _COSTLY):
-                again = any(user.op is broadcast or (user.op is lookup and user.operands[0] is node) for user in own)
-                if len(own) > 1 or again:
+                again = any(
+                    user.op is broadcast or (user.op is lookup and user.operands[0] is node) for user in readers
+                )
+                if len(readers) > 1 or again:
                     yield node
 
     def writes(self, node: Node) -> list[tuple[int, Node]]:
         """The operands that a node overwrites, and their places."""
         if node.op in UPDATES and is_array(node.type):
-            places = [0]
+            positions = [0]
         elif node.op in LOOPS:
             first = first_argument(node)
-            places = [first + i for i in range(node.attribute("carried"))]
+            positions = [first + i for i in range(node.attribute("carried"))]
         elif node.op in BRANCHES:
-            places = [1 + position for position in branch_destinations(node) if position is not None]
+            positions = [1 + position for position in branch_destinations(node) if position is not None]
         else:
             return []
-        found = [(place, node.operands[place]) for place in places]
-        return [(place, operand) for place, operand in found if is_array(operand.type)]
+        operands = [(number, node.operands[number]) for number in positions]
+        return [(number, operand) for number, operand in operands if is_array(operand.type)]
 
     def in_place(self) -> dict[Node, tuple[Node, int]]:
         """For each tensor that is overwritten, the node that does it and as which operand."""
-        found: dict[Node, tuple[Node, int]] = {}
+        writers: dict[Node, tuple[Node, int]] = {}
         for node in self.nodes:
-            for place, operand in self.writes(node):
-                if (node, place) not in self.copied:
-                    if operand in found or node.operands.count(operand) > 1:
-                        self.copied.add((node, place))
+            for position, operand in self.writes(node):
+                if (node, position) not in self.copied:
+                    if operand in writers or node.operands.count(operand) > 1:
+                        self.copied.add((node, position))
                     else:
-                        found[operand] = (node, place)
-        return found
+                        writers[operand] = (node, position)
+        return writers
 
     # --- who reads what, and when ---
 
     @cached_property
     def _ancestors(self) -> dict[Node, int]:
         """For each node the nodes that it needs, as bits."""
-        found: dict[Node, int] = {}
+        ancestors: dict[Node, int] = {}
         for number, node in enumerate(self.nodes):
-            found[node] = 1 << number
+            ancestors[node] = 1 << number
             for operand in node.operands:
-                found[node] |= found[operand]
-        return found
+                ancestors[node] |= ancestors[operand]
+        return ancestors
 
     def needs(self, node: Node, other: Node) -> bool:
         return bool(self._ancestors[node] & (1 << self._numbers[other]))
@@ -164,24 +166,24 @@ class Versions:
 
     def tree(self, root: Node) -> list[Node]:
         """The tensors that are computed for an element of this one, and those in memory that are read; root last."""
-        found: dict[Node, None] = {}
+        versions: dict[Node, None] = {}
         pending = [root]
         while pending:
             node = pending.pop()
-            if node in found:
+            if node in versions:
                 continue
-            found[node] = None
+            versions[node] = None
             if is_array(node.type) and not self.in_memory(node):
                 pending += [operand for operand in node.operands if is_array(operand.type)]
-        return list(found)
+        return list(versions)
 
     def points(self) -> Iterator[tuple[Node, list[Node]]]:
         """The nodes that something is computed for at once, and the tensors that are read for it."""
         for node in self.nodes:
             if node in self._parameters:
                 continue
-            written = [place for place, _ in self.writes(node)]
-            others = [o for place, o in enumerate(node.operands) if place not in written and is_array(o.type)]
+            written = [position for position, _ in self.writes(node)]
+            others = [o for position, o in enumerate(node.operands) if position not in written and is_array(o.type)]
             if others and (written or node in self.stored or not is_array(node.type) or node.functions):
                 yield node, others
 
@@ -201,34 +203,34 @@ class Versions:
                 for read in self.tree(root):
                     if read not in writers or not self.in_memory(read):
                         continue
-                    writer, place = writers[read]
+                    writer, position = writers[read]
                     if (writer is not point and self.needs(point, writer)) or (writer is point and point.functions):
-                        self._separate(root, read, writer, place)
+                        self._separate(root, read, writer, position)
                         return True
         return self._resolve_results(writers)
 
-    def _separate(self, root: Node, read: Node, writer: Node, place: int) -> None:
+    def _separate(self, root: Node, read: Node, writer: Node, position: int) -> None:
         """Stores the part of an expression that reads a tensor before it is overwritten, or copies the tensor."""
         for node in self.tree(root):
             if not self.in_memory(node) and not self.needs(node, writer) and read in self.tree(node):
                 self.stored.add(node)
                 return
-        self.copied.add((writer, place))
+        self.copied.add((writer, position))
 
     def last_version(self, parameter: Node, writers: dict[Node, tuple[Node, int]]) -> Node:
         node = parameter
         while node in writers:
-            writer, place = writers[node]
-            after = self._version_after(writer, place)
+            writer, position = writers[node]
+            after = self._version_after(writer, position)
             if after is None:
                 raise NotExpanded
             node = after
         return node
 
-    def _version_after(self, writer: Node, place: int) -> Node | None:
+    def _version_after(self, writer: Node, position: int) -> Node | None:
         if writer.op in UPDATES:
             return writer
-        number = place - first_argument(writer)
+        number = position - first_argument(writer)
         if writer.op in BRANCHES:
             number = branch_destinations(writer).index(number)
             if not isinstance(writer.type, Tensor):
@@ -240,14 +242,14 @@ class Versions:
     def rewritten(self) -> list[int]:
         """The results that are written as a whole, because they are no version of their parameter, in order."""
         writers = self.in_place()
-        found: list[int] = []
+        positions: list[int] = []
         for number, position in enumerate(self.destinations):
             if position is not None:
                 is_fresh = position >= len(self.function.parameters)
                 result = self.function.results[number]
                 if is_fresh or self.last_version(self.function.parameters[position], writers) is not result:
-                    found.append(number)
-        return found
+                    positions.append(number)
+        return positions
 
     def _resolve_results(self, writers: dict[Node, tuple[Node, int]]) -> bool:
         results, rewritten = self.function.results, self.rewritten()
@@ -259,10 +261,10 @@ class Versions:
         for number in rewritten:
             for read in self.tree(results[number]):
                 if read in writers and self.in_memory(read):
-                    writer, place = writers[read]
+                    writer, position = writers[read]
                     target = last[number]
                     if self.needs(results[number], writer) or (target is not None and self.needs(target, writer)):
-                        self._separate(results[number], read, writer, place)
+                        self._separate(results[number], read, writer, position)
                         return True
         before = {n: {m for m in rewritten if m != n and last[m] in self.tree(results[n])} for n in rewritten}
         for number in rewritten:
@@ -282,14 +284,14 @@ class Versions:
 
 
 def _reachable(start: int, edges: dict[int, set[int]]) -> set[int]:
-    found: set[int] = set()
+    reached: set[int] = set()
     pending = list(edges[start])
     while pending:
         number = pending.pop()
-        if number not in found:
-            found.add(number)
+        if number not in reached:
+            reached.add(number)
             pending += edges[number]
-    return found
+    return reached
 
 
 def number_of_elements(node: Node) -> int:

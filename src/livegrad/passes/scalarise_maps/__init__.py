@@ -50,9 +50,9 @@ def _taken_apart(node: Node) -> Node | None:
     value = leafwise if prepared is None else prepared
     leaves = [value] if len(summed) == 1 else [member(value, index) for index in range(len(summed))]
     number = len(function.results)
-    own = (node.type,) if number == 1 else components(node.type)
+    result_types = (node.type,) if number == 1 else components(node.type)
     supply = iter(leaves)
-    results = [_assembled(type, supply) for type in own]
+    results = [_assembled(type, supply) for type in result_types]
     return results[0] if number == 1 else make(*results, type=node.type)
 
 
@@ -63,7 +63,7 @@ def _repeated(flags: tuple[bool, ...], types: tuple[Type, ...]) -> tuple[bool, .
 def _assembled(type: Type, leaves: Iterator[Node]) -> Node:
     if not isinstance(type, Struct | Tuple | Array):
         return next(leaves)
-    return make(*[_assembled(own, leaves) for own in components(type)], type=type)
+    return make(*[_assembled(part, leaves) for part in components(type)], type=type)
 
 
 def _in_scalars(node: Node) -> Node | None:

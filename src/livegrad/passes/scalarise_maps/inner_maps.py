@@ -34,9 +34,9 @@ def _as_loop(node: Node) -> Node | None:
     sizes = [int(size) for size in domain]  # type: ignore[arg-type]
 
     def add_point(number: Node, *totals: Node) -> tuple[Node, ...]:
-        place = _unravel(number, sizes)
+        index = _unravel(number, sizes)
         arguments = [
-            _value_at(operand, type, place) if flag else operand
+            _value_at(operand, type, index) if flag else operand
             for operand, type, flag in zip(node.operands, function.parameter_types, lifted, strict=True)
         ]
         return tuple(map(add_values, totals, inline(function, arguments)))
@@ -60,19 +60,19 @@ def _can_loop(node: Node) -> bool:
 
 def _unravel(number: Node, sizes: list[int]) -> list[Node]:
     """The index of the point with a number in row-major order."""
-    place: list[Node] = []
+    index: list[Node] = []
     for size in reversed(sizes[1:]):
-        place.append(number % size)
+        index.append(number % size)
         number = number // size
-    return [number, *reversed(place)] if sizes else []
+    return [number, *reversed(index)] if sizes else []
 
 
-def _value_at(tensor: Node, type: Type, place: list[Node]) -> Node:
+def _value_at(tensor: Node, type: Type, indices: list[Node]) -> Node:
     if isinstance(type, Scalar):
-        return lookup(tensor, *place)
+        return lookup(tensor, *indices)
     shape = component_shape(type) or ()
     parts = [
-        lookup(tensor, *place, *(constant(index, i64) for index in _places(number, shape)))
+        lookup(tensor, *indices, *(constant(index, i64) for index in _places(number, shape)))
         for number in range(prod(shape))
     ]
     return make(*parts, type=type)

@@ -41,22 +41,22 @@ def without_tensor_sums(node: Node) -> list[Node] | None:
     """A map's results, with sums of tensors made of additions; None where there is none that can be."""
     function: Function = node.attribute("function")
     summed = node.attribute("summed")
-    found = {
+    replaced = {
         number: additions
         for number, (result, flag) in enumerate(zip(function.results, summed, strict=True))
         if flag and isinstance(result.type, Tensor) and (additions := additions_of(result)) is not None
     }
-    if not found:
+    if not replaced:
         return None
-    others = [number for number in range(len(summed)) if number not in found]
+    others = [number for number in range(len(summed)) if number not in replaced]
     slow = [number for number in others if isinstance(function.result_types[number], Tensor)]
     quick = [number for number in others if number not in slow]
     wanted = [(function.results[number], summed[number]) for number in quick]
     # What goes everywhere is the same sum for all elements; what goes to an index is kept point by point.
-    wanted += [(part, a.indices is None) for additions in found.values() for a in additions for part in a.parts]
+    wanted += [(part, a.indices is None) for additions in replaced.values() for a in additions for part in a.parts]
     supply = iter(_map_again(node, wanted))
     results = {number: next(supply) for number in quick}
-    for number, additions in found.items():
+    for number, additions in replaced.items():
         results[number] = _added(function.result_types[number], [addition.of(supply) for addition in additions])
     results |= dict(zip(slow, _map_again(node, [(function.results[n], True) for n in slow]), strict=True))
     return [results[number] for number in range(len(summed))]
@@ -111,20 +111,20 @@ def additions_of(tensor: Node) -> list[Addition] | None:
 def _additions_of_branches(chosen: Node, number: int) -> list[Addition] | None:
     """The additions of all branches: of those that do not run, the values are zero and the indices the first."""
     names = ("then", "otherwise") if chosen.op is cond else ("branches",)
-    own = [chosen.attribute(name) for name in names]
-    branches: list[Function] = own if chosen.op is cond else list(own[0])
+    branch_functions = [chosen.attribute(name) for name in names]
+    branches: list[Function] = branch_functions if chosen.op is cond else list(branch_functions[0])
     every = [additions_of(branch.results[number]) for branch in branches]
     if 0 in shape_of(branches[0].result_types[number]) or any(additions is None for additions in every):
         return None
-    known = [additions or [] for additions in every]
-    slots = [(place, addition) for place, additions in enumerate(known) for addition in additions]
+    additions_by_branch = [additions or [] for additions in every]
+    slots = [(position, addition) for position, additions in enumerate(additions_by_branch) for addition in additions]
     changed = {
         branch: Function(
             branch.name,
             branch.parameters,
-            tuple(p if at == place else zero(p.type) for at, addition in slots for p in addition.parts),
+            tuple(p if at == position else zero(p.type) for at, addition in slots for p in addition.parts),
         )
-        for place, branch in enumerate(branches)
+        for position, branch in enumerate(branches)
     }
     if not slots:
         return []

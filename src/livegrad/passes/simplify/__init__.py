@@ -31,17 +31,17 @@ class Simplify:
     max_rounds: int = 8
 
     def __call__(self, module: Module) -> Module:
-        settled: set[Function] = set()
+        simplified: set[Function] = set()
 
         def settle(function: Function) -> Function:
-            if function not in settled:
+            if function not in simplified:
                 function = simplify_function(function)
-                settled.add(function)
+                simplified.add(function)
             return function
 
         for _ in range(self.max_rounds):
             module = rewrite_functions(module, settle)
-            if settled.issuperset(reachable_functions(module.functions)):
+            if simplified.issuperset(reachable_functions(module.functions)):
                 break
         return module
 

@@ -58,11 +58,11 @@ def forward_unchanged_results(node: Node) -> Node | None:
     """A result that is the same argument, or the same constant, in both branches does not depend on the predicate."""
     region = _region(node)
     then, otherwise = region.functions
-    place = {parameter: region.arguments[index] for index, parameter in enumerate(then.parameters)}
+    arguments = {parameter: region.arguments[index] for index, parameter in enumerate(then.parameters)}
     forwarded: dict[int, Node] = {}
     for index, (first, second) in enumerate(zip(then.results, otherwise.results, strict=True)):
-        if first is second and (first in place or first.op is constant_op):
-            forwarded[index] = place.get(first, first)
+        if first is second and (first in arguments or first.op is constant_op):
+            forwarded[index] = arguments.get(first, first)
     if not forwarded:
         return None
     rest = [index for index in range(region.number) if index not in forwarded]
@@ -143,21 +143,21 @@ def drop_unused_arguments(node: Node) -> Node | None:
 def move_constants_inside(node: Node) -> Node | None:
     """A constant that a branch, loop or map captures is one inside of it."""
     region = _region(node)
-    known = {
+    constants = {
         index: region.arguments[index] for index in _captures(region) if _is_small_constant(region.arguments[index])
     }
     if node.op is map_:
-        known = {index: value for index, value in known.items() if not node.attribute("lifted")[index]}
-    if not known:
+        constants = {index: value for index, value in constants.items() if not node.attribute("lifted")[index]}
+    if not constants:
         return None
-    return region.narrow([index for index in range(len(region.arguments)) if index not in known], None, known)
+    return region.narrow([index for index in range(len(region.arguments)) if index not in constants], None, constants)
 
 
 def spread_inside(node: Node) -> Node | None:
     """What a loop captures spread over more dimensions than it has, for arithmetic alone, is spread inside: it need not
     lie in memory as many times."""
     region = _region(node)
-    found = {
+    broadcasts = {
         index: value
         for index in _captures(region)
         if (value := region.arguments[index]).op is broadcast
@@ -166,25 +166,27 @@ def spread_inside(node: Node) -> Node | None:
             _only_computes_with(f, offset + index) for f, offset in zip(region.functions, region.offsets, strict=True)
         )
     }
-    if not found:
+    if not broadcasts:
         return None
-    functions = [_spreading(f, offset, found) for f, offset in zip(region.functions, region.offsets, strict=True)]
-    arguments = [found[i].operands[0] if i in found else value for i, value in enumerate(region.arguments)]
+    functions = [_spreading(f, offset, broadcasts) for f, offset in zip(region.functions, region.offsets, strict=True)]
+    arguments = [broadcasts[i].operands[0] if i in broadcasts else value for i, value in enumerate(region.arguments)]
     return region.rebuild((*region.leading, *arguments), functions, range(len(arguments)), range(region.number))
 
 
 def _only_computes_with(function: Function, index: int) -> bool:
-    own = function.parameters[index]
-    return own not in function.results and all(n.op.elementwise for n in nodes_of(function) if own in n.operands)
+    parameter = function.parameters[index]
+    return parameter not in function.results and all(
+        n.op.elementwise for n in nodes_of(function) if parameter in n.operands
+    )
 
 
-def _spreading(function: Function, offset: int, found: Mapping[int, Node]) -> Function:
-    parameters, given = list(function.parameters), {}
-    for index, value in found.items():
-        place = offset + index
-        parameters[place] = parameter(place, value.operands[0].type)
-        given[function.parameters[place]] = broadcast(parameters[place], **dict(value.attributes))
-    return Function(function.name, tuple(parameters), substitute(function.results, given))
+def _spreading(function: Function, offset: int, broadcasts: Mapping[int, Node]) -> Function:
+    parameters, replacements = list(function.parameters), {}
+    for index, value in broadcasts.items():
+        position = offset + index
+        parameters[position] = parameter(position, value.operands[0].type)
+        replacements[function.parameters[position]] = broadcast(parameters[position], **dict(value.attributes))
+    return Function(function.name, tuple(parameters), substitute(function.results, replacements))
 
 
 def merge_equal_arguments(node: Node) -> Node | None:

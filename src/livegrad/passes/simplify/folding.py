@@ -30,10 +30,21 @@ def fold_constants(node: Node) -> Node | None:
         numbers.append(number)
     if not numbers or node.op.evaluate is None:
         return None
-    type, scalar, own = node.type, scalar_of(node.type), [scalar_of(operand.type) for operand in node.operands]
-    if not isinstance(type, Scalar | Tensor) or scalar is None or None in own or bf16 in (scalar, *own):
+    type, scalar, operand_scalars = (
+        node.type,
+        scalar_of(node.type),
+        [scalar_of(operand.type) for operand in node.operands],
+    )
+    if (
+        not isinstance(type, Scalar | Tensor)
+        or scalar is None
+        or None in operand_scalars
+        or bf16 in (scalar, *operand_scalars)
+    ):
         return None  # the rules of bf16 work on what `lower_bfloat16` makes of it
-    values = [each.dtype.type(number) for each, number in zip(own, numbers, strict=True) if each is not None]
+    values = [
+        each.dtype.type(number) for each, number in zip(operand_scalars, numbers, strict=True) if each is not None
+    ]
     try:
         with np.errstate(all="ignore"):
             result = constant(scalar.dtype.type(node.op.evaluate(*values, **dict(node.attributes))), scalar)

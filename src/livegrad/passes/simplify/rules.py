@@ -92,7 +92,7 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     reduction.reduce: (structure.reduce_over_no_axes,),
     indexing.lookup: (structure.lookup_in_spread_scalar,),
     # tapes
-    tape.tape_get: (structure.read_what_was_written, structure.read_empty_tape),
+    tape.tape_get: (structure.read_what_was_written, structure.read_empty_tape, structure.read_row_of_indices),
     tape.tape_set: (structure.write_again,),
     tape.tape_sum: (structure.sum_with_empty_tape,),
     # control
@@ -124,5 +124,5 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
 @cache
 def rules_for(op: Op) -> tuple[Rule, ...]:
     """The rules of an op, in order; elementwise ops are folded before anything else is tried."""
-    own = RULES.get(op, ())
-    return (fold_constants, *own, structure.compute_before_adding_dimensions) if op.elementwise else own
+    op_rules = RULES.get(op, ())
+    return (fold_constants, *op_rules, structure.compute_before_adding_dimensions) if op.elementwise else op_rules

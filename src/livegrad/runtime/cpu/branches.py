@@ -34,8 +34,8 @@ class BranchCall:
         self._plans: dict[int, RunnablePlan] = {}
 
     def run(self, values: dict[Any, Any]) -> None:
-        given = self._given(values)
-        choice, *operands = [given[place] for place in self._places]
+        arguments = self._given(values)
+        choice, *operands = [arguments[position] for position in self._places]
         number = self._chosen(choice)
         branch = self._branches[number]
         plan = self._plans.get(number)

@@ -94,9 +94,9 @@ class DerivedFunction:
 def derived_number(source: Function, name: str, derive: Callable[[Function], int]) -> int:
     """`derive(source)`, from disk where an earlier process worked it out; the name is as for a `DerivedFunction`."""
     key = _key(source, name)
-    known = None if key is None else default_cache().load(key)
-    if known is not None and known.isdigit():
-        return int(known)
+    stored = None if key is None else default_cache().load(key)
+    if stored is not None and stored.isdigit():
+        return int(stored)
     with collection_paused():
         number = derive(source)
     if key is not None:

@@ -73,11 +73,11 @@ def computed_in_parts(
         return None
     parts = _parts(operands[0].shape, axis)
 
-    def part(own: tuple[slice, ...]) -> Any:
-        value = compute([operand[own] for operand in operands])
-        return value if target is None else np.copyto(target[own], value, casting="unsafe")
+    def part(region: tuple[slice, ...]) -> Any:
+        value = compute([operand[region] for operand in operands])
+        return value if target is None else np.copyto(target[region], value, casting="unsafe")
 
-    values = _all_at_once([partial(part, own) for own in parts])
+    values = _all_at_once([partial(part, piece) for piece in parts])
     if target is not None:
         return target
     return tuple(np.concatenate(members, axis=axis) for members in zip(*values, strict=True))
@@ -90,10 +90,10 @@ def _transformed(node: Node, value: Any, target: Any) -> Any:
     for axis in reversed(node.attribute("axes")):
         across = next(other for other in (*range(value.ndim), 0) if other != axis)
 
-        def part(own: tuple[slice, ...], source: Any = source, axis: int = axis) -> None:
-            target[own] = transform(source[own], axis=axis, norm=norm)
+        def part(region: tuple[slice, ...], source: Any = source, axis: int = axis) -> None:
+            target[region] = transform(source[region], axis=axis, norm=norm)
 
-        _all_at_once([partial(part, own) for own in _parts(value.shape, across)])
+        _all_at_once([partial(part, piece) for piece in _parts(value.shape, across)])
         source = target
     return target
 
@@ -101,7 +101,7 @@ def _transformed(node: Node, value: Any, target: Any) -> Any:
 def _parts(shape: tuple[int, ...], axis: int) -> list[tuple[slice, ...]]:
     """As many parts along a dimension as there are threads."""
     count = min(threads(), shape[axis])
-    cuts = [shape[axis] * place // count for place in range(count + 1)]
+    cuts = [shape[axis] * index // count for index in range(count + 1)]
     return [(*(slice(None),) * axis, slice(low, high)) for low, high in pairwise(cuts)]
 
 
@@ -122,8 +122,8 @@ def _axis_of_parts(node: Node, operands: Sequence[Any]) -> int | None:
 
 def _ranks_agree(node: Node, operands: Sequence[Any]) -> bool:
     """Whether the first dimension of each operand counts matrices; the tolerance of `pinv` has no others."""
-    own = [operand.ndim + (2 if node.op is pinv and place else 0) for place, operand in enumerate(operands)]
-    return len(set(own)) == 1
+    ranks = [operand.ndim + (2 if node.op is pinv and position else 0) for position, operand in enumerate(operands)]
+    return len(set(ranks)) == 1
 
 
 def _all_at_once(tasks: Sequence[Callable[[], Any]]) -> list[Any]:

@@ -33,9 +33,9 @@ def name_index(error: LivegradError, function: Function | None, arguments: Seque
     try:
         evaluate(function, *[assemble_value(supply, type) for type in function.parameter_types])
     except KernelCheckError as again:
-        found = _FOUND.match(again.what)
-        if found is not None and found[2] == reported[1] and _is_same_line(again, error):
-            index, size = int(found[1]), int(found[3] or found[4])
+        match = _FOUND.match(again.what)
+        if match is not None and match[2] == reported[1] and _is_same_line(again, error):
+            index, size = int(match[1]), int(match[3] or match[4])
             error.expected = f"0 to {size - 1}" if size else "no index, because there are no elements"
             error.found = f"{index}" if index >= 0 else f"{index} after counting from the end"
             error.move_to(error.where)

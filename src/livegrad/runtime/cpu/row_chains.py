@@ -103,8 +103,8 @@ class ChainBuilder:
             assert len(patch) == len(PATCH)
             slots += patch
         inner = tuple(_without_private(kernel) for kernel, _ in members)
-        made = SerialisedKernel(b"", tuple(slots), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
-        return made, offset
+        chain_kernel = SerialisedKernel(b"", tuple(slots), self.block.count, 1, False, (), LIBRARY, "run_chain", inner)
+        return chain_kernel, offset
 
     def _step(self, buffer: Buffer) -> int:
         """Bytes of a private buffer that one block of rows takes."""

@@ -56,20 +56,20 @@ def new_column(type: Type, count: int) -> Column:
 
 def longer_column(column: Column, type: Type, count: int) -> Column:
     """The column with room for more rows."""
-    made = new_column(type, count)
-    made[: len(column)] = column  # type: ignore[call-overload]
-    return made
+    longer = new_column(type, count)
+    longer[: len(column)] = column  # type: ignore[call-overload]
+    return longer
 
 
 def padded_column(column: Column, type: Type, count: int, capacity: int) -> Column:
     """The first `count` rows of a column, and zeros behind them."""
-    made = new_column(type, capacity)
-    made[:count] = column[:count]  # type: ignore[call-overload]
-    if isinstance(made, list):
-        made[count:] = [zero_value(type)] * (capacity - count)
+    padded = new_column(type, capacity)
+    padded[:count] = column[:count]  # type: ignore[call-overload]
+    if isinstance(padded, list):
+        padded[count:] = [zero_value(type)] * (capacity - count)
     else:
-        made[count:] = np.zeros((), made.dtype)
-    return made
+        padded[count:] = np.zeros((), padded.dtype)
+    return padded
 
 
 def as_rows(tape: Mapping[int, Any], element: Type) -> Rows:

@@ -45,14 +45,14 @@ _LENGTHS = struct.Struct("<II")  # of the description and of the object code; th
 
 def code_choice() -> CodeChoice:
     """The tiers that this process uses, as LIVEGRAD_CODE says now."""
-    found = os.environ.get("LIVEGRAD_CODE") or "both"
+    setting = os.environ.get("LIVEGRAD_CODE") or "both"
     for choice in get_args(CodeChoice):
-        if found == choice:
+        if setting == choice:
             return choice
     raise UsageError(
         "invalid value for LIVEGRAD_CODE, which selects the tiers of compiled code",
         expected="both, good or quick",
-        found=found,
+        found=setting,
     )
 
 

@@ -39,7 +39,7 @@ def tile_transposed(nest: LoopNest) -> LoopNest:
         return nest
     accesses = zip((*kernel.reads, *kernel.outputs), (*nest.reads, *nest.outputs), strict=True)
     rank = nest.domain_rank
-    transposed = sum(port.level == "point" and is_transposed(own.strides, rank, True) for port, own in accesses)
+    transposed = sum(port.level == "point" and is_transposed(access.strides, rank, True) for port, access in accesses)
     # Not so many that tiles fill the stack.
     return nest.change(points, tile=TILE) if 0 < transposed <= MOST_TRANSPOSED else nest
 
@@ -56,20 +56,20 @@ def stream_stores(nest: LoopNest) -> LoopNest:
             non_temporal = set()
     if set(nest.non_temporal) == non_temporal:
         return nest
-    outputs = [own._replace(non_temporal=number in non_temporal) for number, own in enumerate(nest.outputs)]
+    outputs = [output._replace(non_temporal=number in non_temporal) for number, output in enumerate(nest.outputs)]
     return nest.replace(outputs=tuple(outputs))
 
 
 def _lane_kinds(accesses: Sequence[Sequence[int]], row: int, lane: int) -> tuple[tuple[StrideKind, ...], ...]:
     """The kinds of strides: from row to row where short rows lie one behind the other, or near, between lanes."""
     kinds: list[tuple[StrideKind, ...]] = []
-    for own, kind in zip(accesses, stride_kinds(accesses), strict=True):
-        if row > 1 and tuple(own[-2:]) == (row, 1):
+    for access, kind in zip(accesses, stride_kinds(accesses), strict=True):
+        if row > 1 and tuple(access[-2:]) == (row, 1):
             kind = (*kind[:-2], "row", "one")
-        elif 0 <= lane < len(own) and own[lane] in NEAR:
-            kind = (*kind[:lane], NEAR[own[lane]], *kind[lane + 1 :])
-        elif own and own[-1] in NEAR:
-            kind = (*kind[:-1], NEAR[own[-1]])  # along the inner dimension
+        elif 0 <= lane < len(access) and access[lane] in NEAR:
+            kind = (*kind[:lane], NEAR[access[lane]], *kind[lane + 1 :])
+        elif access and access[-1] in NEAR:
+            kind = (*kind[:-1], NEAR[access[-1]])  # along the inner dimension
         kinds.append(kind)
     return tuple(kinds)
 

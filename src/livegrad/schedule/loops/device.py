@@ -123,7 +123,7 @@ def _most_transposed(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
     for number, access in enumerate(nest.reads):
         if access.strides[last] == "any" and "one" in access.strides[:last]:
             along.setdefault(access.strides.index("one"), []).append(number)
-    dimension = max(along, key=lambda own: len(along[own]), default=0)
+    dimension = max(along, key=lambda candidate: len(along[candidate]), default=0)
     return dimension, tuple(along.get(dimension, ())[:MOST_TILED_READS])
 
 
@@ -139,7 +139,9 @@ def choose_index_width(nest: LoopNest) -> LoopNest:
     """Uses 32-bit indices where every count and offset fits with room to spare: division is far quicker on them."""
     sizes = (*nest.dimensions.domain, *nest.dimensions.inner)
     strides = (*nest.dimensions.reads, *nest.dimensions.outputs)
-    reach = [sum(abs(s) * (n - 1) for s, n in zip(own, sizes, strict=False)) for own in strides]
+    reach = [
+        sum(abs(s) * (n - 1) for s, n in zip(strides_of_access, sizes, strict=False)) for strides_of_access in strides
+    ]
     counts = (prod(nest.dimensions.domain), prod(nest.dimensions.inner))
     return nest.replace(index="int" if max([*counts, *reach], default=0) < SHORT_INDEX else "long long")
 

@@ -48,7 +48,8 @@ def _merge(sizes: list[int], strides: list[list[int]], offset: int, count: int, 
             _remove(sizes, strides, offset, position)
             count -= 1
         elif position + 1 < count and all(
-            own[offset + position] == own[offset + position + 1] * sizes[position + 1] for own in strides
+            access_strides[offset + position] == access_strides[offset + position + 1] * sizes[position + 1]
+            for access_strides in strides
         ):
             sizes[position + 1] *= sizes[position]
             _remove(sizes, strides, offset, position)
@@ -58,8 +59,8 @@ def _merge(sizes: list[int], strides: list[list[int]], offset: int, count: int, 
 
 def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: int) -> None:
     del sizes[position]
-    for own in strides:
-        del own[offset + position]
+    for access_strides in strides:
+        del access_strides[offset + position]
 
 
 def stride_kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...], ...]:

@@ -172,8 +172,12 @@ def _needed_in_every_lane(body: Function, indices: set[Node], diverges: dict[Nod
     """The nodes of which every lane's value is needed: of consecutive indices, lane 0's may do."""
     needed = set(body.results)
     for node in reversed(nodes_of(body)):
-        own = indices_of(node)
-        if own and own[-1] in indices and not any(diverges[index] for index in own[:-1]):
+        access_indices = indices_of(node)
+        if (
+            access_indices
+            and access_indices[-1] in indices
+            and not any(diverges[index] for index in access_indices[:-1])
+        ):
             needed.update(node.operands[:-1])
         elif node not in indices or node in needed:
             needed.update(node.operands)

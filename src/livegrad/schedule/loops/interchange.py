@@ -63,24 +63,24 @@ def has_transposed_reads(nest: LoopNest) -> bool:
     if dimensions.inner[0] > (LONGEST_KEPT if keeps else LONGEST_FOLD):
         return False
     lane = len(dimensions.domain) - 1
-    reads = [own for port, own in zip(kernel.reads, dimensions.reads, strict=True) if not port.scratch]
-    far = [own for own in reads if own[-1] not in (0, 1, *NEAR)]
-    fits = all(own[lane] in (0, 1, *NEAR) or own[-1] in (0, 1, *NEAR) for own in reads)
+    reads = [strides for port, strides in zip(kernel.reads, dimensions.reads, strict=True) if not port.scratch]
+    far = [strides for strides in reads if strides[-1] not in (0, 1, *NEAR)]
+    fits = all(strides[lane] in (0, 1, *NEAR) or strides[-1] in (0, 1, *NEAR) for strides in reads)
     return bool(far) and fits and not any(may_diverge(stage.body) for stage in kernel.stages)
 
 
 def swept_dimension(dimensions: Dimensions) -> int | None:
     """Along which dimension most of those accesses are consecutive that are far from it along the lanes."""
     accesses, rank = (*dimensions.reads, *dimensions.outputs), len(dimensions.domain)
-    far = [own for own in accesses if rank > 1 and own[-1] not in (0, 1, *NEAR)]
-    votes = [sum(own[dimension] in (1, *NEAR) for own in far) for dimension in range(rank - 1)]
+    far = [strides for strides in accesses if rank > 1 and strides[-1] not in (0, 1, *NEAR)]
+    votes = [sum(strides[dimension] in (1, *NEAR) for strides in far) for dimension in range(rank - 1)]
     return max(range(rank - 1), key=votes.__getitem__) if any(votes) else None
 
 
 def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swept: int) -> KernelStep:
     """The step over chunks of one dimension, the others in this order, with points of that one inside."""
     kernel, extent = step.kernel, dimensions.domain[swept]
-    place = {dimension: number for number, dimension in enumerate([*order, swept], start=1)}  # behind the chunks
+    depth = {dimension: number for number, dimension in enumerate([*order, swept], start=1)}  # behind the chunks
 
     def seen(views: Sequence[View], strides: Sequence[Sequence[int]]) -> tuple[View, ...]:
         return tuple(
@@ -89,7 +89,7 @@ def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swep
         )
 
     reads, outputs = seen(step.reads, dimensions.reads), seen(step.outputs, dimensions.outputs)
-    made = replace(
+    interchanged = replace(
         kernel,
         domain_rank=1 + len(order),
         inner_rank=1,
@@ -98,12 +98,14 @@ def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swep
             for port, view in zip(kernel.reads, reads, strict=True)
         ),
         outputs=tuple(port._replace(level="point") for port in kernel.outputs),
-        stages=tuple(_at_points(stage, place) for stage in kernel.stages),
+        stages=tuple(_at_points(stage, depth) for stage in kernel.stages),
     )
     domain = (-(-extent // SWEPT_CHUNK), *(dimensions.domain[d] for d in order))
-    return replace(step, kernel=made, domain=domain, inner=(extent,), reads=reads, outputs=outputs, chunk=SWEPT_CHUNK)
+    return replace(
+        step, kernel=interchanged, domain=domain, inner=(extent,), reads=reads, outputs=outputs, chunk=SWEPT_CHUNK
+    )
 
 
-def _at_points(stage: Stage, place: dict[int, int]) -> Stage:
-    sources = tuple(Source("index", place[s.number]) if s.kind == "index" else s for s in stage.sources)
+def _at_points(stage: Stage, depth: dict[int, int]) -> Stage:
+    sources = tuple(Source("index", depth[s.number]) if s.kind == "index" else s for s in stage.sources)
     return Stage("point", stage.body, sources, stage.sinks)

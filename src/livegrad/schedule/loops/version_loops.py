@@ -93,10 +93,10 @@ def _ends_to_check(body: Function, carried: int) -> _Proof | None:
         for index, size in _unproven(node):
             value = _without_wrap(index, size)
             slope = _slope(value, body, carried)
-            known = proof.get(index)
-            if slope is None or abs(slope.step) >= _MOST_STEP or (known is not None and known[0] is not value):
+            checked = proof.get(index)
+            if slope is None or abs(slope.step) >= _MOST_STEP or (checked is not None and checked[0] is not value):
                 return None
-            proof[index] = value, size if known is None else min(size, known[1]), slope
+            proof[index] = value, size if checked is None else min(size, checked[1]), slope
     return proof
 
 
@@ -136,18 +136,18 @@ def _slope(index: Node, body: Function, carried: int) -> _Slope | None:
 
 
 def _combined(node: Node, slopes: Mapping[Node, _Slope | None]) -> _Slope | None:
-    own = [slopes[operand] for operand in node.operands]
-    if all(slope == _CONSTANT for slope in own):
+    operand_slopes = [slopes[operand] for operand in node.operands]
+    if all(slope == _CONSTANT for slope in operand_slopes):
         return _CONSTANT
     if node.type is not i64:
         return None
-    match node.op.name, own:
-        case "add" | "sub", [_Slope() as a, _Slope() as b] if _CONSTANT in own or a.factor is b.factor:
+    match node.op.name, operand_slopes:
+        case "add" | "sub", [_Slope() as a, _Slope() as b] if _CONSTANT in operand_slopes or a.factor is b.factor:
             step = a.step + (b.step if node.op.name == "add" else -b.step)
             return _Slope(step, (a if a != _CONSTANT else b).factor) if step else _CONSTANT
         case "neg", [_Slope(step, factor)]:
             return _Slope(-step, factor)
-        case "mul", [_Slope() as a, _Slope() as b] if _CONSTANT in own:
+        case "mul", [_Slope() as a, _Slope() as b] if _CONSTANT in operand_slopes:
             return _scaled(*((a, node.operands[1]) if b == _CONSTANT else (b, node.operands[0])))
     return None
 
@@ -172,8 +172,8 @@ def _all_in_range(loop: Node, proof: _Proof) -> Node:
     tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if is_steep else []
 
     def before_loop(value: Node, position: Node) -> Node:
-        given = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
-        return substitute([value], given)[0]
+        replacements = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
+        return substitute([value], replacements)[0]
 
     for factor in dict.fromkeys(slope.factor for slope in slopes if slope.factor is not None):
         value = before_loop(factor, zero)

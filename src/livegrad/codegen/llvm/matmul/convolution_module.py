@@ -121,10 +121,10 @@ def _ceiling(a: Value, b: Value) -> Value:
 def _fill_table(w: Slots, role: str, table: Value, first: Value, count: Value) -> Value:
     """Distances of the runs that hold `count` lines or columns; gives the place of the first in its run."""
     run = w[f"{role}_run"]
-    place, first_run = _split(first, run)
-    runs = _ceiling(place + count, run)
+    start, first_run = _split(first, run)
+    runs = _ceiling(start + count, run)
     call("@fill_table", table, first_run, runs, *[w[f"{role}_{name}"] for name in TABLE_SLOTS])
-    return place
+    return start
 
 
 def _define_fill_table(module: LlvmModule) -> None:
@@ -151,7 +151,7 @@ def _define_fill_table(module: LlvmModule) -> None:
         following.append(full.select(integer(builder, 0), next_index))
         carry = full.convert("zext", i64)
     following.append(counters[0] + carry)
-    loop.close([(number + 1).register, *[own.register for own in reversed(following)]])
+    loop.close([(number + 1).register, *[value.register for value in reversed(following)]])
     function.finish()
 
 

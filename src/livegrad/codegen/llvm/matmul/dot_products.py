@@ -83,11 +83,11 @@ def _define_tile(module: LlvmModule, shapes: TileShapes, height: int, width: int
     whole = p["inner"] & -shapes.lanes
     zero = builder.zero(shapes.type, shapes.lanes)
     loop = OpenLoop(builder, [builder.constant(0, i64), *[zero] * (height * width)])
-    place, *sums = (Value(builder, register) for register in loop.carried)
-    builder.branch((place < whole).register, loop.body, loop.done)
+    position, *sums = (Value(builder, register) for register in loop.carried)
+    builder.branch((position < whole).register, loop.body, loop.done)
     builder.begin(loop.body)
-    following = _add_products(shapes, lefts, rights, place, None, sums)
-    loop.close([(place + shapes.lanes).register, *[own.register for own in following]])
+    following = _add_products(shapes, lefts, rights, position, None, sums)
+    loop.close([(position + shapes.lanes).register, *[sum_.register for sum_ in following]])
     (mask,) = column_masks(shapes, p["inner"] - whole, 1)
     sums = _add_products(shapes, lefts, rights, whole, mask, sums)
     for row in range(height):
@@ -99,13 +99,14 @@ def _define_tile(module: LlvmModule, shapes: TileShapes, height: int, width: int
 
 
 def _add_products(
-    shapes: TileShapes, lefts: list[Value], rights: list[Value], place: Value, mask: Value | None, sums: list[Value]
+    shapes: TileShapes, lefts: list[Value], rights: list[Value], position: Value, mask: Value | None, sums: list[Value]
 ) -> list[Value]:
     loaded_lefts, loaded_rights = (
-        [load_vector(shapes, address + place * shapes.bytes, mask=mask) for address in side] for side in (lefts, rights)
+        [load_vector(shapes, address + position * shapes.bytes, mask=mask) for address in side]
+        for side in (lefts, rights)
     )
     pairs = [(left, right) for left in loaded_lefts for right in loaded_rights]
-    return [multiply_add(shapes, *pair, own) for pair, own in zip(pairs, sums, strict=True)]
+    return [multiply_add(shapes, *pair, sum_) for pair, sum_ in zip(pairs, sums, strict=True)]
 
 
 def _totals(shapes: TileShapes, values: list[Value]) -> list[Register]:
@@ -118,7 +119,7 @@ def _totals(shapes: TileShapes, values: list[Value]) -> list[Register]:
         vectors = []
         for first, second in pairs:
             lanes = range(0, first.lanes if second is None else 2 * first.lanes, 2)
-            even, odd = (builder.shuffle(first, [lane + own for lane in lanes], second) for own in (0, 1))
+            even, odd = (builder.shuffle(first, [lane + offset for lane in lanes], second) for offset in (0, 1))
             vectors.append(builder.apply("fadd", shapes.type, even, odd))
         each //= 2
     return vectors

@@ -101,10 +101,10 @@ def _multiply_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors:
                 rows = smallest(w["chunk"], last_row - chunk)
                 left_here = left + chunk * w["left_row"] + inner * w["left_step"]
                 block = left_block(shapes, w, left_here, scratch, rows, depth, heights[0])
-                with counting(first_column, last_column, wide) as place:
+                with counting(first_column, last_column, wide) as first_of_tile:
                     # Places count from before the first column where its row does not begin at a cache line.
-                    column = largest(place - shift, 0)
-                    width = smallest(place + wide - shift, w["columns"]) - column
+                    column = largest(first_of_tile - shift, 0)
+                    width = smallest(first_of_tile + wide - shift, w["columns"]) - column
                     panel = panels.address(shapes, column, wide)
                     out_here = out + chunk * w["out_row"] + column * shapes.bytes
                     call = TileCall(w, block, panel, panels.panel, panels.step, out_here, depth, width, adds)

@@ -94,8 +94,8 @@ class Tile:
             address = rows[base] + (distance, twice)[number - 1] if number else rows[base]
             left = widen(self.shapes, address.load(self.shapes.type))
             for column in range(self.vectors):
-                own = row * self.vectors + column
-                sums[own] = multiply_add(self.shapes, left, columns[column], sums[own])
+                index = row * self.vectors + column
+                sums[index] = multiply_add(self.shapes, left, columns[column], sums[index])
         following = [row + p["left_step"] for row in rows]
         following += [right + p["right_step"], ahead + p["right_step"], remaining - 1]
         more = following[-1].compare("ne", 0)
@@ -121,8 +121,8 @@ class Tile:
     def _store(self, sums: list[Value], masks: Masks) -> None:
         for row, address in enumerate(list(self._rows())):
             for number in range(self.vectors):
-                own = sums[row * self.vectors + number]
-                store_vector(self.shapes, own, address, number, masks[number])
+                total = sums[row * self.vectors + number]
+                store_vector(self.shapes, total, address, number, masks[number])
 
     def _rows(self) -> Iterator[Value]:
         """Where the rows of the result begin."""

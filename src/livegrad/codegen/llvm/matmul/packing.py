@@ -227,9 +227,9 @@ def sum_kernel(module: LlvmModule, shapes: TileShapes) -> None:
     with counting(kernel.begin, kernel.end) as item:
         first = item * w["block"]
         last = smallest(first + w["block"], w["size"])
-        with counting(first, last, shapes.lanes) as place:
-            (mask,) = column_masks(shapes, last - place, 1)
-            start = w["packed"] + place * shapes.bytes
+        with counting(first, last, shapes.lanes) as position:
+            (mask,) = column_masks(shapes, last - position, 1)
+            start = w["packed"] + position * shapes.bytes
             first_part = load_vector(shapes, start, mask=mask)
             loop = OpenLoop(builder, [builder.constant(1, i64), first_part.register])
             number, total = (Value(builder, register) for register in loop.carried)
@@ -238,5 +238,5 @@ def sum_kernel(module: LlvmModule, shapes: TileShapes) -> None:
             part = load_vector(shapes, start + number * w["part"], mask=mask)
             following = total + part
             loop.close([(number + 1).register, following.register])
-            store_vector(shapes, total, w["out"] + place * shapes.bytes, mask=mask)
+            store_vector(shapes, total, w["out"] + position * shapes.bytes, mask=mask)
     kernel.finish(exported=True)

@@ -75,9 +75,9 @@ def product_of(
         if extent == 1:
             continue
         if merged:
-            size, own, other = merged[-1]
-            if first == own * size and second == other * size:
-                merged[-1] = (size * extent, own, other)
+            size, stride, other = merged[-1]
+            if first == stride * size and second == other * size:
+                merged[-1] = (size * extent, stride, other)
                 continue
         merged.append((extent, first, second))
     if len(merged) > 2:

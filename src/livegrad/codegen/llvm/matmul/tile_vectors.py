@@ -107,4 +107,4 @@ def column_masks(shapes: TileShapes, columns: Value, vectors: int) -> list[Value
     builder, lanes = columns.builder, shapes.lanes
     count = widen(shapes, smallest(columns, vectors * lanes).convert("trunc", i32)).register
     numbers = [lane_constants(range(first * lanes, (first + 1) * lanes), i32) for first in range(vectors)]
-    return [columns.wrap(builder.apply("icmp ult", bool_, own, count)) for own in numbers]
+    return [columns.wrap(builder.apply("icmp ult", bool_, columns_of_vector, count)) for columns_of_vector in numbers]

@@ -63,14 +63,14 @@ def look_up(a: MathBuilder, name: str, table: Sequence[float], index: Value) -> 
         return _on_registers(a, "llvm.x86.avx512.vpermi2var.ps.512", halves[0], index, halves[1])
     symbol = f"lg_table_{name}"
     a.tables[symbol] = f"@{symbol} = internal constant [{len(table)} x float] [{', '.join(literals)}]"
-    start, place = Register(f"@{symbol}", pointer, 1), (index & (len(table) - 1)).register
+    start, lane_indices = Register(f"@{symbol}", pointer, 1), (index & (len(table) - 1)).register
     if a.lanes == 1:
-        return a.value(builder.load(builder.advance(start, place, "float"), type, align=4))
+        return a.value(builder.load(builder.advance(start, lane_indices, "float"), type, align=4))
     # One by one: where processors gather, that is no faster, and on some very slow.
     result = Register("poison", type, a.lanes)
     for lane in range(a.lanes):
-        own = builder.load(builder.advance(start, builder.extract(place, lane), "float"), type, align=4)
-        result = builder.insert(result, own, lane)
+        entry = builder.load(builder.advance(start, builder.extract(lane_indices, lane), "float"), type, align=4)
+        result = builder.insert(result, entry, lane)
     return a.value(result)
 
 
@@ -117,10 +117,10 @@ def _on_registers(a: MathBuilder, symbol: str, *arguments: Value | str) -> Value
     vector = llvm_type(type, lanes)
     parts: list[Register] = []
     for first in range(0, a.lanes, lanes):
-        given = [b if isinstance(b, str) else _part(a, b, first, lanes).typed for b in arguments]
-        kinds = [text[: text.index(">") + 1] if text.startswith("<") else text.split()[0] for text in given]
+        operands = [b if isinstance(b, str) else _part(a, b, first, lanes).typed for b in arguments]
+        kinds = [text[: text.index(">") + 1] if text.startswith("<") else text.split()[0] for text in operands]
         builder.declarations.add(f"declare {vector} @{symbol}({', '.join(kinds)})")
-        parts.append(builder.make(f"call {vector} @{symbol}({', '.join(given)})", type, lanes))
+        parts.append(builder.make(f"call {vector} @{symbol}({', '.join(operands)})", type, lanes))
     while len(parts) > 1:
         parts = [builder.concatenate(low, high) for low, high in zip(parts[::2], parts[1::2], strict=True)]
     return a.value(parts[0])

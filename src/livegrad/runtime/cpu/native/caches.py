@@ -23,9 +23,9 @@ def cache_bytes(folder: Path, level: int) -> int | None:
     """The size of the data cache of a level, from a folder as Linux has it; None if it does not say."""
     for cache in sorted(folder.glob("index*")):
         try:
-            known = {name: (cache / name).read_text().strip() for name in ("level", "type", "size")}
+            facts = {name: (cache / name).read_text().strip() for name in ("level", "type", "size")}
         except OSError:  # a container may hide some of it
             continue
-        if known["level"] == str(level) and known["type"] != "Instruction" and known["size"].endswith("K"):
-            return int(known["size"][:-1]) << 10
+        if facts["level"] == str(level) and facts["type"] != "Instruction" and facts["size"].endswith("K"):
+            return int(facts["size"][:-1]) << 10
     return None

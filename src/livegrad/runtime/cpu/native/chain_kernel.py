@@ -24,9 +24,9 @@ LIBRARY = "chain"
 @lru_cache(maxsize=1)
 def chain_library() -> NativeFunction:
     """The kernel `run_chain`; it stays for the process's life."""
-    made = compile_kernel(_text(), "run_chain", speed=1)
-    made.make_immortal()
-    return made
+    kernel = compile_kernel(_text(), "run_chain", speed=1)
+    kernel.make_immortal()
+    return kernel
 
 
 def _text() -> str:

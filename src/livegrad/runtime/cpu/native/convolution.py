@@ -68,11 +68,11 @@ def is_native(convolution: Convolution) -> bool:
 def arrange_convolution(convolution: Convolution, shapes: TileShapes | None = None) -> Launches:
     """The launches that compute a convolution."""
     shapes = shapes or shapes_for(convolution.element)
-    places = prod(column.extent for column in convolution.space)
+    positions = prod(column.extent for column in convolution.space)
     lines, images = prod(line.extent for line in convolution.lines), convolution.images.extent
-    apart = images * best_tiles(convolution.rows, places, lines, shapes)[0]
-    joined = best_tiles(convolution.rows, images * places, lines, shapes)[0]
-    joined += _COPY_COST * convolution.rows * images * places
+    apart = images * best_tiles(convolution.rows, positions, lines, shapes)[0]
+    joined = best_tiles(convolution.rows, images * positions, lines, shapes)[0]
+    joined += _COPY_COST * convolution.rows * images * positions
     return _Arranged(convolution, shapes, images > 1 and joined < apart).launches()
 
 
@@ -206,11 +206,11 @@ class _Arranged:
     def _move(self) -> Launch:
         """From rows of the places of all images to images."""
         size, images = self.shapes.bytes, self.convolution.images.extent
-        places, rows = self.column_count // images, self.convolution.groups * self.convolution.rows
+        positions, rows = self.column_count // images, self.convolution.groups * self.convolution.rows
         return pack(
-            "workspace", "out", lines=rows, columns=places, matrices=images, shapes=self.shapes, vectors=4,
-            source=Operand(self.column_count * size, size, places * size, 0),
-            step=places * size, panel=self.shapes.panel(4) * size, matrix=rows * places * size,
+            "workspace", "out", lines=rows, columns=positions, matrices=images, shapes=self.shapes, vectors=4,
+            source=Operand(self.column_count * size, size, positions * size, 0),
+            step=positions * size, panel=self.shapes.panel(4) * size, matrix=rows * positions * size,
         )  # fmt: skip
 
 

@@ -111,13 +111,15 @@ class _Loading:
             self._fill(memory, base)
             if _process().mprotect(base, self.read_only, mmap.PROT_READ | mmap.PROT_EXEC):
                 raise _CannotLoadError("the system does not allow executable memory here")
-            own = {symbol.name: self._address(symbol, base) for symbol in self.symbols if symbol.section in self.places}
-            if not own.keys() >= set(exports):
+            defined = {
+                symbol.name: self._address(symbol, base) for symbol in self.symbols if symbol.section in self.places
+            }
+            if not defined.keys() >= set(exports):
                 raise _CannotLoadError("an undefined symbol")
         except BaseException:
             memory.close()
             raise
-        return LoadedCode(memory, {name: own[name] for name in exports})
+        return LoadedCode(memory, {name: defined[name] for name in exports})
 
     def _read_symbols(self) -> list[_Symbol]:
         for table in self.sections:
@@ -146,8 +148,8 @@ class _Loading:
         self._put({number: section for number, section in needed.items() if not section.flags & _SHF_WRITE})
         for relocation in self.relocations:
             if relocation.symbol not in self.jumps and self._is_by_jump(relocation):
-                self.jumps[relocation.symbol] = place = _rounded(self.end, _JUMP.size)
-                self.end = place + _JUMP.size
+                self.jumps[relocation.symbol] = offset = _rounded(self.end, _JUMP.size)
+                self.end = offset + _JUMP.size
         self.read_only = self.end = _rounded(max(self.end, 1), mmap.PAGESIZE)
         self._put({number: section for number, section in needed.items() if section.flags & _SHF_WRITE})
 
@@ -165,34 +167,34 @@ class _Loading:
 
     def _put(self, sections: Mapping[int, _Section]) -> None:
         for number, section in sections.items():
-            self.places[number] = place = _rounded(self.end, section.alignment or 1)
-            self.end = place + section.size
+            self.places[number] = offset = _rounded(self.end, section.alignment or 1)
+            self.end = offset + section.size
 
     def _fill(self, memory: mmap.mmap, base: int) -> None:
-        for number, place in self.places.items():
+        for number, offset in self.places.items():
             section = self.sections[number]
             if section.type == _SHT_PROGBITS:
-                memory[place : place + section.size] = self._content(section)
-        for number, place in self.jumps.items():
-            _JUMP.pack_into(memory, place, _JUMP_CODE, self._address(self.symbols[number], base))
+                memory[offset : offset + section.size] = self._content(section)
+        for number, offset in self.jumps.items():
+            _JUMP.pack_into(memory, offset, _JUMP_CODE, self._address(self.symbols[number], base))
         for relocation in self.relocations:
             form = _OF_VALUES.get(relocation.kind)
             if form is None:
                 raise _CannotLoadError(f"a relocation of the kind {relocation.kind}")
-            place = self.places[relocation.section] + relocation.offset
+            offset = self.places[relocation.section] + relocation.offset
             try:
-                struct.pack_into(form, memory, place, self._value(relocation, base, place))
+                struct.pack_into(form, memory, offset, self._value(relocation, base, offset))
             except struct.error:
                 raise _CannotLoadError("a symbol that is too far away") from None
 
-    def _value(self, relocation: _Relocation, base: int, place: int) -> int:
+    def _value(self, relocation: _Relocation, base: int, offset: int) -> int:
         if relocation.kind in _OF_ADDRESSES:
             target = base + self.jumps[relocation.symbol] + _ADDRESS_IN_JUMP
         elif self._is_by_jump(relocation):
             target = base + self.jumps[relocation.symbol]
         else:
             target = self._address(self.symbols[relocation.symbol], base)
-        return target + relocation.addend - (0 if relocation.kind == _R_64 else base + place)
+        return target + relocation.addend - (0 if relocation.kind == _R_64 else base + offset)
 
     def _address(self, symbol: _Symbol, base: int) -> int:
         if symbol.section in self.places:

@@ -28,9 +28,9 @@ _RECORD_BYTES, _MOVE_BYTES = 32, 24
 @lru_cache(maxsize=1)
 def iterations_library() -> NativeFunction:
     """The kernel `run_iterations`; it stays for the process's life."""
-    made = compile_kernel(_text(), "run_iterations", speed=1)
-    made.make_immortal()
-    return made
+    kernel = compile_kernel(_text(), "run_iterations", speed=1)
+    kernel.make_immortal()
+    return kernel
 
 
 def _text() -> str:

@@ -44,10 +44,10 @@ def give_back(trampoline: Trampoline) -> None:
 
 def _new_block() -> list[Trampoline]:
     names = [f"trampoline{number}" for number in range(_IN_A_BLOCK)]
-    made = compile_kernel(_text(names), "targets", speed=0, also_export=tuple(names))
-    made.make_immortal()  # trampolines are reused for other kernels
-    start = made.addresses["targets"]
-    return [Trampoline(made.addresses[name], start + 8 * number) for number, name in enumerate(names)]
+    block = compile_kernel(_text(names), "targets", speed=0, also_export=tuple(names))
+    block.make_immortal()  # trampolines are reused for other kernels
+    start = block.addresses["targets"]
+    return [Trampoline(block.addresses[name], start + 8 * number) for number, name in enumerate(names)]
 
 
 def _text(names: list[str]) -> str:
