@@ -262,6 +262,25 @@ def cleared_rows(lib: Any, x: Any, y: Any) -> Any:
     return result
 
 
+# --- store_loop_results ---
+
+
+def diffused(lib: Any, x: Any, y: Any) -> Any:
+    def step(i: Any, s: Any) -> Any:
+        ends = s[:, :1], s[:, 1:-1] + 0.1 * (s[:, 2:] - 2.0 * s[:, 1:-1] + s[:, :-2]), s[:, -1:]
+        return lib.concat(ends, axis=1)
+
+    return repeat(lib, 4, step, x)
+
+
+def prefix_totals(lib: Any, x: Any, y: Any) -> Any:
+    """Running sums along rows by doubling."""
+    total = x
+    for shift in (1, 2):
+        total = repeat(lib, 2, lambda i, s, n=shift: lib.concat([s[:, :n], s[:, n:] + s[:, :-n]], axis=1), total)
+    return total
+
+
 # --- tile_row_chains ---
 
 
@@ -296,6 +315,23 @@ def saturated_polynomials(lib: Any, x: Any, y: Any) -> Any:
             value = value * x * 0.3 + (index + power) * 0.01
         total = value / lib.sqrt(1.0 + value * value) + total * 0.5 * x
     return total
+
+
+# --- peel_remainders ---
+
+
+def smoothed_rows(lib: Any, x: Any, y: Any) -> Any:
+    """A filter of nine weights along rows."""
+    weights = (0.01, 0.05, 0.12, 0.2, 0.24, 0.2, 0.12, 0.05, 0.01)
+    width = COLUMNS - len(weights) + 1
+    return sum(weight * x[:, start : start + width] for start, weight in enumerate(weights))
+
+
+def edges(lib: Any, x: Any, y: Any) -> Any:
+    """Sobel's operator."""
+    across = x[:-2, 2:] - x[:-2, :-2] + 2.0 * (x[1:-1, 2:] - x[1:-1, :-2]) + x[2:, 2:] - x[2:, :-2]
+    down = x[2:, :-2] - x[:-2, :-2] + 2.0 * (x[2:, 1:-1] - x[:-2, 1:-1]) + x[2:, 2:] - x[:-2, 2:]
+    return lib.sqrt(across * across + down * down)
 
 
 # --- eliminate_bounds_checks, version_loops, optimise_scalar_loops: loops that read and write elements ---
@@ -353,6 +389,28 @@ def shifted_maxima(lib: Any, x: Any, y: Any) -> Any:
 
 def echoes(lib: Any, x: Any, y: Any) -> Any:
     return _shifted(lib, x, y, lambda value, far: 0.75 * value + 0.25 * far)
+
+
+# --- parallelise_loops: iterations that write rows of their own ---
+
+
+def _row_by_row(lib: Any, x: Any, y: Any, start: Callable[[Any], Any], step: Callable[[Any, Any], Any]) -> Any:
+    """A row of numbers, each of which a loop over a row of x computes from those before."""
+    rows, columns = x.shape[0], 64
+
+    def row(i: Any, out: Any) -> Any:
+        out[i] = repeat(lib, columns, lambda j, total: step(total, x[i, j]), start(y[i, 0]))
+        return out
+
+    return repeat(lib, rows, row, x[:, 0] + 0.0)
+
+
+def row_recurrences(lib: Any, x: Any, y: Any) -> Any:
+    return _row_by_row(lib, x, y, lambda first: first * 0.5, lambda total, value: lib.sin(total) * 0.9 + value)
+
+
+def row_fractions(lib: Any, x: Any, y: Any) -> Any:
+    return _row_by_row(lib, x, y, lambda first: first + 0.0, lambda total, value: value / (2.0 + lib.abs(total)))
 
 
 # --- split_index_sets: rows of which a mask that moves with the row leaves a part as it is ---
@@ -414,10 +472,13 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
     "share_row_reductions": (rows_and_total, maxima_and_mean),
     "write_in_place": (cleared_total, cleared_rows),
+    "store_loop_results": (diffused, prefix_totals),
     "tile_row_chains": (two_layers, kernel_regression),
+    "peel_remainders": (smoothed_rows, edges),
     "interleave_lanes": (rational_functions, saturated_polynomials),
     "eliminate_bounds_checks": (relaxed, path_costs),
     "split_index_sets": (upper_triangle, decaying_heads),
+    "parallelise_loops": (row_recurrences, row_fractions),
     "version_loops": (shifted_maxima, echoes),
     "optimise_scalar_loops": (updated_rows, row_products),
 }

@@ -19,18 +19,18 @@ PROCESS_WIDE = {
         "ir.node._table ir.node._types ir.types._interned ops.context._keys contexts.cache.interned_values._serials"
     ),
     "tells of objects of the program, which may be used in any session": (
-        "lazy.lazy_values._clock lazy.gradient_variables._variables lazy.gradient_variables._before_updates "
+        "lazy.lazy_values.clock lazy.gradient_variables.variables lazy.gradient_variables._before_updates "
         "implicit.distances.distance_call._distances "
         "runtime.cuda.dlpack._loans runtime.cuda.dlpack._loan_ids"
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
-        "ir.source_lines.ambient lazy.execution.watch tensors.concrete._arguments runtime.cuda.driver._thread"
+        "ir.source_lines.ambient lazy.execution.watch tensors.concrete.arguments runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
         "ir.collecting._pause ir.recursion._raised "
         "frontend.function.python_source._texts frontend.function.python_source._numbers "
-        "diagnostics.errors._cached_origins diagnostics.errors._library_files ir.node._own_keys "
+        "diagnostics.errors.cached_origins diagnostics.errors._library_files ir.node._own_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
     ),
     "native code that other native code has the address of, and that is never freed": (
@@ -56,7 +56,8 @@ PROCESS_WIDE = {
         "runtime.cuda.nvrtc.reason_for_no_compiler runtime.opencl._context runtime.opencl.reason_for_no_opencl"
     ),
     "constants that are found when they are first needed": (
-        "runtime.cpu.native.caches.second_level_bytes "
+        "runtime.cpu.native.caches.second_level_bytes runtime.cpu.native.object_layout.find_layout "
+        "tensors.native_handles.handle_words "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
         "tensors.methods.namespace tensors.deferred._indexing"

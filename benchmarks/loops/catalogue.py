@@ -9,6 +9,7 @@ from benchmarks.loops import (
     dynamic_programming,
     factorisations,
     filters,
+    flows,
     geometry,
     linear_algebra,
     points,
@@ -17,12 +18,13 @@ from benchmarks.loops import (
     solvers,
     stencils,
     sweeps,
+    windows,
 )
 from benchmarks.loops.program import Array, Program
 
 MODULES: tuple[Any, ...] = (
-    linear_algebra, factorisations, filters, solvers, dynamic_programming, recurrences, stencils, sweeps, sequences,
-    counting, complex_numbers, geometry, chance, points,
+    linear_algebra, factorisations, filters, solvers, dynamic_programming, recurrences, stencils, windows, flows,
+    sweeps, sequences, counting, complex_numbers, geometry, chance, points,
 )  # fmt: skip
 PROGRAMS: dict[str, Program] = {program.name: program for module in MODULES for program in module.PROGRAMS}
 KINDS: dict[str, Program] = {program.kind: program for program in PROGRAMS.values()}

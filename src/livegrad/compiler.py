@@ -17,6 +17,7 @@ from livegrad.ir.node import Function, Module
 from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.verify import verify_function
+from livegrad.ir.walk import ops_below
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.passes.bind_sizes import bind_sizes
@@ -34,6 +35,7 @@ from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
+from livegrad.passes.regions import LOOPS
 from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.share_row_reductions import share_row_reductions
@@ -59,11 +61,13 @@ from livegrad.schedule.loops.device import (
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
+from livegrad.schedule.loops.parallel_loops import parallelise_loops
 from livegrad.schedule.loops.split_index_sets import split_index_sets
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
     interleave_lanes,
+    peel_remainders,
     unroll_lane_loops,
     unroll_short_rows,
     vectorise_outer_loops,
@@ -80,6 +84,7 @@ from livegrad.schedule.plan_passes import (
     fuse,
     materialise,
     order_for_memory,
+    store_loop_results,
     tile_row_chains,
     verify_chains,
     verify_groups,
@@ -149,6 +154,7 @@ PLAN_PASSES = (
     PlanPass(build_steps, verify_steps),
     PlanPass(access_tapes_by_row, verify_row_loops),
     PlanPass(plan_loop_bodies),
+    PlanPass(store_loop_results, verify_steps, optional=True),
     PlanPass(tile_row_chains, verify_chains, optional=True),
     PlanPass(allocate, verify_memory),
 )
@@ -168,8 +174,10 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(expand_without_code),
         LoopPass(eliminate_bounds_checks, optional=True),
         LoopPass(split_index_sets, optional=True),
+        LoopPass(parallelise_loops, optional=True),
         LoopPass(version_loops, optional=True),
         LoopPass(optimise_scalar_loops, optional=True),
+        LoopPass(peel_remainders, optional=True),
         LoopPass(interleave_lanes, optional=True),
     ),
     "cuda": (
@@ -344,6 +352,16 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
     for loop_pass in LOOP_PASSES[target.name]:
         nests = [loop_pass.run(nest) if _runs(loop_pass, target) else nest for nest in nests]
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
+
+
+def describe_loops(plan: Plan, target: Target, vector_bytes: int) -> list[str]:
+    """What the native loops of a plan run on: for each step that has some, a line, and one for each loop."""
+    lines: list[str] = []
+    for number, step in enumerate(plan.steps):
+        if isinstance(step, KernelStep) and any(not ops_below(s.body).isdisjoint(LOOPS) for s in step.kernel.stages):
+            notes = lower_loops(_first_nest(plan, step, target, vector_bytes)).loop_notes
+            lines += [f"loops of step {number}:", *[f"  {note}" for note in notes]] if notes else []
+    return lines
 
 
 def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:

@@ -2,7 +2,8 @@
 
 The oracle is CPython, which runs the same source on NumPy arrays. Numbers are multiplied by powers of two only, so that
 fused multiply-adds are exact and values agree to the bit. Smooth programs are also differentiated in both modes, and
-compared with central differences of CPython. A program that gives an array a second name may be refused, but not wrong.
+compared with central differences of CPython. Threads share the loops, and must not change a bit. A program that gives
+an array a second name may be refused, but not wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 import livegrad as lg
+from tests.fuzz.on_threads import compare_threads
 
 SHORT = 12
 ROWS, COLUMNS = 4, 3
@@ -188,9 +190,33 @@ class Writer:
         self.line(depth, f"a[:] = {old} + {new} * 0.5")
 
     def write_parallel(self, depth: int, nesting: int) -> None:
-        variable = self.fresh("j")
-        self.line(depth, f"for {variable} in lg.parallel(n):")
-        self.line(depth + 1, f"a[{variable}] = b[{variable}] * 0.5 + {self.number(1)}")
+        """A parallel loop: it writes one element or row in each iteration, and has local arrays and loops."""
+        j = self.fresh("j")
+        self.line(depth, f"for {j} in lg.parallel(n):")
+        kind = self.choose("element", "row", "local", "order", "sum", "branch")
+        self.counts[f"parallel {kind}"] += 1
+        match kind:
+            case "element":
+                self.line(depth + 1, f"a[{j}] = b[{j}] * 0.5 + a[{j}]")
+            case "row":
+                inner = self.fresh("q")
+                self.line(depth + 1, f"for {inner} in range(m):")
+                self.line(depth + 2, f"g[{j}, {inner}] = b[({j} + {inner}) % n] * 0.5 + g[{j}, m - 1 - {inner}]")
+            case "local":
+                local, inner = self.fresh("t"), self.fresh("q")
+                self.line(depth + 1, f"{local} = lg.zeros(m)")
+                self.line(depth + 1, f"for {inner} in range(m):")
+                self.line(depth + 2, f"{local}[{inner}] = g[{j}, {inner}] * 0.5 + {local}[{inner} - 1]")
+                self.line(depth + 1, f"a[{j}] = {local}[{self.index('m')}] + {local}[0]")
+            case "order":
+                self.line(depth + 1, f"a[({j} + k[0]) % n] = b[{j}] * 0.5 + w")
+            case "sum":
+                self.line(depth + 1, f"a[k[{j}] % n] += b[{j}] * 0.5")
+            case "branch":
+                self.line(depth + 1, f"if k[{j}] % 2 == 0:")
+                self.line(depth + 2, f"a[{j}] = b[{j}] * 0.5 + w")
+                self.line(depth + 1, "else:")
+                self.line(depth + 2, f"g[{j}, 0] = b[{j}] + g[{j}, 1]")
 
     def write_while(self, depth: int, nesting: int) -> None:
         variable = self.fresh("c")
@@ -250,6 +276,10 @@ def run_one(seed: int) -> Mapping[str, int]:
     given = (a, g, 0.75, random.integers(0, 5, ROWS))
     try:
         refused = _check_values(names["f"], given, writer)
+        if not refused:
+            types = [lg.asarray(value).type for value in (a, g)]
+            ints = lg.asarray(given[3]).type
+            compare_threads(names["f"].specialization_for(*types, float, ints).function, given, writer.counts)
         if writer.smooth:
             _check_derivatives(names["f"], given, random)
     except Exception as error:

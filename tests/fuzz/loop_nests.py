@@ -2,7 +2,7 @@
 program in plain Python.
 
 Values come from CPython on NumPy arrays, derivatives from central differences of it. The same function is also compiled
-without the passes that make one kernel of a nest.
+without the passes that make one kernel of a nest, and runs on one thread and on several.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from livegrad.runtime.cpu.cpu_function import run_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import trace_call
+from tests.fuzz.on_threads import compare_threads
 
 SHORT = 3
 ROWS, COLUMNS = 5, 4
@@ -334,9 +335,12 @@ def _compare(program: list[Term], arguments: list[Any], directions: list[Any], c
 
     types = [lg.asarray(argument).type for argument in arguments]
     expected = plain(*arguments)
-    alone = _compiled(trace_call(lazy, types, "nest"), CPU, arguments, counts, "value")
+    value = trace_call(lazy, types, "nest")
+    alone = _compiled(value, CPU, arguments, counts, "value")
     np.testing.assert_allclose(alone[0], expected, rtol=1e-12, atol=1e-12, err_msg="value alone")
     traced = trace_call(both, types, "nest")
+    for own in (value, traced):
+        compare_threads(own.function, [*arguments, *map(np.asarray, map(wrap, own.captures))], counts)
     others = ("lower_tapes",), ("loop_over_elements",), ("lower_tapes", "loop_over_elements", "scalarise_loops")
     targets = [CPU, *(CPU.without(*names) for names in others)]
     results = [_compiled(traced, target, arguments, counts, "gradient") for target in targets]

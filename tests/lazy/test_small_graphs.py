@@ -14,8 +14,9 @@ import pytest
 
 import livegrad as lg
 from livegrad.lazy import execution, small_graphs
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.state import fresh_session
-from livegrad.tensors import handle, index_keys, indexing
+from livegrad.tensors import handle, index_keys, indexing, repeated_calls, tensor_operators
 
 DTYPES = [
     lg.bool,
@@ -38,8 +39,11 @@ DTYPES = [
 
 @contextmanager
 def general_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Inside, neither deferred elements nor small graphs are used."""
+    """Inside, neither deferred elements and ops nor small graphs are used, and plans run step by step."""
     with monkeypatch.context() as patch:
+        patch.setattr(tensor_operators, "defer_op", lambda *op: None)
+        patch.setattr(repeated_calls, "defer_op", lambda *op: None)
+        patch.setattr(CompiledPlan, "run", CompiledPlan.run_step_by_step)
         patch.setattr(execution, "run_small_graph", lambda root: (None, None))
         patch.setattr(handle, "element_index", lambda source, before, key: None)
         yield
@@ -82,6 +86,17 @@ STEPS: list[Callable[[lg.Tensor, lg.Tensor, random.Random], lg.Tensor]] = [
     lambda x, y, choose: elements(x, choose) * elements(y, choose),
     lambda x, y, choose: x[1:] if x.ndim else x,
     lambda x, y, choose: lg.reshape(x, (-1,)),
+    lambda x, y, choose: lg.mean(x),
+    lambda x, y, choose: lg.where(x > y, x, y),
+    lambda x, y, choose: lg.clip(x, 0, 1),
+    lambda x, y, choose: lg.stack([x, x]),
+    lambda x, y, choose: lg.concat([x, y], axis=0),
+    lambda x, y, choose: x @ y,
+    lambda x, y, choose: x**2,
+    lambda x, y, choose: lg.abs(x) + y,
+    lambda x, y, choose: (x - y) * (x - y),
+    lambda x, y, choose: x[..., ::-1] if x.ndim else x,
+    lambda x, y, choose: lg.permute_dims(x, tuple(reversed(range(x.ndim)))),
     lambda x, y, choose: x[99] if choose.random() < 0.1 else x,
     lambda x, y, choose: x[(0,) * (x.ndim + 1)] if choose.random() < 0.1 else x,
 ]

@@ -60,7 +60,7 @@ def test_passes_come_in_this_order() -> None:
     assert names(CPU) == [*first, *bound, *cpu, *last]
     assert [step.name for step in PLAN_PASSES] == [
         *("materialise", "fuse", "order_for_memory", "assign_buffers", "write_in_place", "build_steps"),
-        *("access_tapes_by_row", "plan_loop_bodies", "tile_row_chains", "allocate"),
+        *("access_tapes_by_row", "plan_loop_bodies", "store_loop_results", "tile_row_chains", "allocate"),
     ]
 
 

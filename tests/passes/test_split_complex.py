@@ -14,7 +14,7 @@ from livegrad.ops.conversion import cast, conj, imag, make_complex, real
 from livegrad.ops.elementwise import abs, select
 from livegrad.ops.fourier import fft
 from livegrad.ops.movement import broadcast, flip, permute, reshape
-from livegrad.ops.transcendental import exp
+from livegrad.ops.transcendental import exp, log
 from livegrad.passes.split_complex import split_complex
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.reference import evaluate
@@ -34,6 +34,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "backwards": lambda a, b: flip(a, axes=(1,)) + b,
     "another shape": lambda a, b: reshape(a * b, shape=(37 * 53,)) * 2.0,
     "widened": lambda a, b: cast(real(a), type=c128) * cast(b, type=c128),
+    "exponential": lambda a, b: exp(a * b) + a,
     "several": lambda a, b: (a * b, a * b + 1.0, a),
 }
 
@@ -72,9 +73,22 @@ def test_results_in_another_shape_are_written_where_they_belong() -> None:
 
 def test_what_has_no_rule_is_computed_by_the_host_between_kernels() -> None:
     line = Tensor(c64, (64,))
-    plan = plan_of(lambda a, b: fft(exp(a) * b, axes=(0,), inverse=False, norm="backward"), line, line)
-    assert host_ops(plan) == ["exp", "fft"]
+    plan = plan_of(lambda a, b: fft(log(a) * b, axes=(0,), inverse=False, norm="backward"), line, line)
+    assert host_ops(plan) == ["log", "fft"]
     assert plan.kernels == 1
+
+
+@pytest.mark.parametrize(("element", "values"), [(c128, (709.5, 720.0, 1000.0)), (c64, (88.0, 89.5, 95.0))])
+def test_exponentials_are_those_of_numpy_for_special_numbers(element: Scalar, values: tuple[float, ...]) -> None:
+    numbers = [*SPECIAL[:4], 1.5, 1e-30, np.inf, -np.inf, np.nan, *values]
+    z = np.array([complex(a, b) for a in numbers for b in numbers]).astype(element.dtype)
+    function = trace(exp, Tensor(element, z.shape))
+    assert not host_ops(plan_of(function))
+    with np.errstate(all="ignore"):
+        expected = np.exp(z)
+    found = CpuFunction(function)(z)
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(found), part(expected), 1e-5 if element is c64 else 1e-13, 0.0)
 
 
 SPECIAL = [0.0, -0.0, 1.0, -2.0, 1e30, np.inf, -np.inf, np.nan]
@@ -94,6 +108,20 @@ def test_special_values_are_as_the_reference_has_them(name: str) -> None:
         for part in (np.real, np.imag):
             # Where two products cancel, one of them is not rounded: something far below 1 is left.
             np.testing.assert_allclose(part(one), part(other), rtol=1e-6, atol=1e-36)
+
+
+@pytest.mark.parametrize("element", [c64, c128], ids=str)
+def test_exponentials_of_special_and_large_values_are_those_of_c(element: Scalar) -> None:
+    """Where the exponential of the real part overflows, the result still may not."""
+    parts = [*SPECIAL, 1.5, np.pi / 2, 88.5, 100.0, 709.5, 715.0, 745.0, 1400.0, -745.2, 1e300]
+    with np.errstate(all="ignore"):
+        given = np.array([complex(re, im) for re in parts for im in parts]).astype(element.dtype)
+        found, expected = CpuFunction(trace(exp, Tensor(element, given.shape)))(given), np.exp(given)
+    for part in (np.real, np.imag):
+        one, other = part(found), part(expected)
+        np.testing.assert_allclose(one, other, rtol=1e-14 if element is c128 else 2e-6, atol=np.finfo(one.dtype).tiny)
+        zeros = (other == 0.0) & np.isfinite(np.imag(given))  # C leaves the sign of others open
+        assert np.array_equal(np.signbit(one)[zeros], np.signbit(other)[zeros])
 
 
 def test_a_real_function_is_left_alone_and_scalars_stay_whole() -> None:

@@ -12,6 +12,7 @@ import pytest
 import livegrad as lg
 from livegrad.codegen.llvm.kernel_module import emit_kernel
 from livegrad.compiler import lower_loops
+from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
@@ -413,6 +414,30 @@ def test_a_loop_is_split_where_its_mask_changes() -> None:
     assert [own.count("select") for own in ops] == [0, 1]
 
 
+def masked_sums(lib: Any, x: Any, w: Any) -> Any:
+    """Sums of the first elements of rows, against others in the opposite order."""
+    columns = lib.arange(x.shape[1])
+
+    def row(i: Any, x: Any) -> Any:
+        inside = columns < 3 * i
+        turned = lib.where(inside, lib.take(w, lib.where(inside, 3 * i - columns, 0)), 0.0)
+        x[i, 0] = lib.sum(x[i] * turned) + lib.sum(lib.where(columns >= i, x[i], 0.0))
+        return x
+
+    return repeat(lib, 0, x.shape[0], row, x + 0.0)
+
+
+@pytest.mark.parametrize("width", [5, 40, 150])
+def test_sums_under_a_mask_add_what_it_leaves(width: int) -> None:
+    """Split, a sum in lanes has fewer terms: it may be rounded otherwise."""
+    random = np.random.default_rng(width)
+    arrays = random.normal(size=(11, width)), random.normal(size=80)
+    expected = masked_sums(np, *arrays)
+    for target in (CPU, CPU.without("split_index_sets")):
+        (found,) = run(masked_sums, arrays, target)
+        np.testing.assert_allclose(np.frombuffer(found).reshape(expected.shape), expected, 1e-11, 1e-11)
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -523,3 +548,19 @@ def test_loops_with_masked_loads_are_not_vectorised() -> None:
         optimize(module, machine, LOOP_SPEED)
         assert is_mistrusted(module, LOOP_SPEED)
     assert "maskmov" not in cross_assemble(GUARDED_LOAD, "x86_64-unknown-linux-gnu", "haswell", speed=LOOP_SPEED)
+
+
+@pytest.mark.parametrize("left_out", [(), ("split_index_sets",)])
+def test_an_index_out_of_range_is_reported_where_a_mask_hides_it(left_out: tuple[str, ...]) -> None:
+    def program(lib: Any, x: Any, y: Any) -> Any:
+        columns = lib.arange(y.shape[1])
+
+        def row(i: Any, y: Any) -> Any:
+            y[i] = lib.where(columns < i, y[i] + lib.take(x, columns + 3), y[i])
+            return y
+
+        return repeat(lib, 0, y.shape[0], row, y + 0.0)
+
+    run(program, (np.zeros(15), np.zeros((4, 12))), CPU.without(*left_out))
+    with pytest.raises(KernelCheckError, match="index out of range"):
+        run(program, (np.zeros(14), np.zeros((4, 12))), CPU.without(*left_out))

@@ -1,11 +1,14 @@
 """What is spread over many points is computed once; what a library reads turned round is not copied for it."""
 
+from functools import reduce
+
 import numpy as np
 
 from livegrad import ops
 from livegrad.ir.function import trace
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor, f32, f64
+from livegrad.ops.movement import sizes, slice_
 from livegrad.runtime.cpu import CpuFunction
 from livegrad.runtime.reference import evaluate
 from livegrad.schedule.plan import HostStep, KernelStep
@@ -59,3 +62,27 @@ def test_transposed_operand_that_is_also_a_result_is_stored():
 def test_detached_value_is_not_copied():
     function = trace(lambda a, b: ops.matmul(ops.detach(a), b), Tensor(f64, (4, 4)), Tensor(f64, (4, 4)))
     assert CpuFunction(function).schedule().kernels == 0
+
+
+def filtered_twice(rows: int, weights: int):
+    """A filter along columns of a filter along rows."""
+
+    def window(x: Node, axis: int) -> Node:
+        size = tuple(n - weights + 1 if d == axis else n for d, n in enumerate(sizes(x)))
+        starts = [tuple(k if d == axis else 0 for d in range(2)) for k in range(weights)]
+        parts = [slice_(x, start=start, size=size, step=(1, 1)) * (k + 1.0) for k, start in enumerate(starts)]
+        return reduce(lambda a, b: a + b, parts)
+
+    return trace(lambda x: window(window(x, 1), 0), Tensor(f64, (rows, rows)))
+
+
+def test_value_that_overlapping_windows_read_is_computed_once():
+    function = filtered_twice(100, 7)
+    assert CpuFunction(function).schedule().kernels == 2
+    x = np.random.default_rng(0).standard_normal((100, 100))
+    np.testing.assert_allclose(CpuFunction(function)(x), evaluate(function, x), rtol=1e-12, atol=1e-12)
+
+
+def test_value_that_few_windows_read_or_that_is_small_stays_where_it_is_used():
+    assert CpuFunction(filtered_twice(100, 2)).schedule().kernels == 1
+    assert CpuFunction(filtered_twice(12, 7)).schedule().kernels == 1

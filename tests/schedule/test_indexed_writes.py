@@ -156,7 +156,8 @@ def put(base: Node, start: int, values: Node, step: int = 1) -> Node:
 
 
 def bytes_written(plan: Plan) -> int:
-    return sum(prod((*step.domain, *step.inner)) for step in plan.steps if isinstance(step, KernelStep)) * 4
+    steps = [step for step in plan.steps if isinstance(step, KernelStep)]
+    return sum(prod((*step.domain, *step.inner)) * max(1, len(step.outputs)) for step in steps) * 4
 
 
 def in_turn(x: Node, v: Node) -> Node:

@@ -44,10 +44,19 @@ def scaled_rows(x: Any) -> Any:
     return lg.fori_loop(1, x.shape[0], body, x)
 
 
+def relaxed(x: Any) -> Any:
+    def sweep(_: Any, grid: Any) -> Any:
+        grid[1:-1, 1:-1] = 0.25 * (grid[2:, 1:-1] + grid[:-2, 1:-1] + grid[1:-1, 2:] + grid[1:-1, :-2])
+        return grid
+
+    return lg.fori_loop(0, 3, sweep, x)
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "guard_padded_loads": joined,
     "write_in_place": written,
+    "store_loop_results": relaxed,
     "unguard_invariants": lambda x: lg.fori_loop(
         0, lg.astype(x[0, 1] * 5.0, lg.int64), lambda i, s: s * 0.5 + lg.sin(x), x
     ),
@@ -86,5 +95,5 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 def test_every_optimisation_has_a_name() -> None:
     scalar_loops = {"eliminate_bounds_checks", "split_index_sets", "version_loops", "optimise_scalar_loops"}
-    in_loops = {"interleave_lanes"} | scalar_loops
+    in_loops = {"interleave_lanes", "peel_remainders", "parallelise_loops"} | scalar_loops
     assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} | in_loops == set(OPTIONAL)

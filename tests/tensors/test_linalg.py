@@ -327,9 +327,11 @@ def test_determinants_of_nearly_singular_matrices_have_as_many_digits_as_the_con
     rng = np.random.default_rng(3)
     turns = np.linalg.qr(rng.standard_normal((2, 50, 3, 3)))[0]
     matrices = (turns[0] * [1.0, 1 / condition, 0.5 / condition] @ turns[1]).astype(dtype)
-    found = lg.linalg.det(lg.asarray(matrices)).numpy()
     exact = np.array([float(exact_determinant(m)) for m in matrices])
-    np.testing.assert_allclose(found, exact, rtol=8 * condition * float(np.finfo(dtype).eps))
+    x = lg.asarray(matrices)
+    with_gradient = lg.vmap(lg.value_and_grad(lg.linalg.det))
+    for found in (lg.linalg.det(x), lg.jit(lg.linalg.det)(x), with_gradient(x)[0], lg.jit(with_gradient)(x)[0]):
+        np.testing.assert_allclose(found.numpy(), exact, rtol=8 * condition * float(np.finfo(dtype).eps))
 
 
 def test_determinants_of_three_rows_have_derivatives_of_every_order_at_singular_matrices() -> None:

@@ -112,7 +112,7 @@ class Mark:
 Place = Origin | TextOrigin | NodeOrigin | Mark
 
 
-_cached_origins: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
+cached_origins: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
 _MOST_CACHED_ORIGINS = 100_000
 # Files that are never the caller: those of this package, and those that Python evaluates our properties with.
 _library_files: set[str] = {functools.__file__}
@@ -128,7 +128,7 @@ def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
     while frame is not None:
         code = frame.f_code
         if code.co_filename not in _library_files:
-            origins = _cached_origins.get((id(code), frame.f_lasti))
+            origins = cached_origins.get((id(code), frame.f_lasti))
             if origins is not None:
                 return origins
             if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
@@ -137,9 +137,9 @@ def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
             if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
                 frame = frame.f_back  # a method that `dataclass` generated for one of our classes
                 continue
-            if len(_cached_origins) >= _MOST_CACHED_ORIGINS:
-                _cached_origins.clear()
-            return _cached_origins.setdefault((id(code), frame.f_lasti), (Origin(code, frame.f_lasti),))
+            if len(cached_origins) >= _MOST_CACHED_ORIGINS:
+                cached_origins.clear()
+            return cached_origins.setdefault((id(code), frame.f_lasti), (Origin(code, frame.f_lasti),))
         frame = frame.f_back
     return ()
 

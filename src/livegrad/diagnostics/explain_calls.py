@@ -12,10 +12,10 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from types import FunctionType, ModuleType, TracebackType
-from typing import Any
+from types import FunctionType, MappingProxyType, ModuleType, TracebackType
+from typing import Any, Protocol
 
 from livegrad.diagnostics import CallError, LivegradError, caller_origin, shown
 
@@ -45,14 +45,29 @@ _WITHOUT = {
 _NEUTRAL = {"sum": "0.0", "prod": "1.0", "max": "-lg.inf", "min": "lg.inf", "any": "False", "all": "True"}
 
 
-def explain_calls(owner: ModuleType | type, names: Iterable[str]) -> None:
-    """Wraps an owner's functions so that failing calls are explained."""
+class Shortcut(Protocol):
+    """Knows the results of some calls of a function."""
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, Any]:
+        """The result of a call, or what `learn` is called with after it; neither if the call is just made."""
+        ...
+
+    def learn(self, found: Any, result: Any, /) -> None:
+        """Is told the result of a call."""
+        ...
+
+
+def explain_calls(
+    owner: ModuleType | type, names: Iterable[str], shortcuts: Mapping[str, Shortcut] = MappingProxyType({})
+) -> None:
+    """Wraps an owner's functions so that failing calls are explained; those with a shortcut ask that first."""
     for name in names:
         function = inspect.getattr_static(owner, name, None)
         if not isinstance(function, FunctionType) or not function.__module__.startswith("livegrad."):
             continue  # inherited from Python
         if not hasattr(function, "__livegrad_explained__"):
-            explained = _explain(function)
+            shortcut = shortcuts.get(name)
+            explained = _explain(function) if shortcut is None else with_shortcut(_explain(function), shortcut)
             setattr(owner, name, explained)
             home = sys.modules[function.__module__]
             if vars(home).get(function.__name__) is function:  # pickle looks it up there
@@ -75,6 +90,22 @@ def _explain(function: FunctionType) -> Callable[..., Any]:
             if below is None or not _is_below_us(below):
                 raise
             raise _failed_call(function, args, kwargs, error) from error
+
+    called.__livegrad_explained__ = True  # type: ignore[attr-defined]
+    return called
+
+
+def with_shortcut(function: Callable[..., Any], shortcut: Shortcut) -> Callable[..., Any]:
+    """A function that asks a shortcut first."""
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result, found = shortcut.find(args, kwargs)
+        if result is None:
+            result = function(*args, **kwargs)
+            if found is not None:
+                shortcut.learn(found, result)
+        return result
 
     called.__livegrad_explained__ = True  # type: ignore[attr-defined]
     return called

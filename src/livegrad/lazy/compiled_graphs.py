@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,7 @@ def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
     return attribute_key(shared), (*own, *inner)
 
 
+@lru_cache(maxsize=2048)
 def may_change(node: Node) -> bool:
     """Whether a number is likely a step size or a time, and not part of a formula.
 

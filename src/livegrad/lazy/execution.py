@@ -85,15 +85,22 @@ def execute(roots: Sequence[Node], progress: Progress | None = None) -> list[Val
 
     The caller holds the roots.
     """
-    if len(roots) == 1 and progress is None and not watch.active:
-        value, graph = run_small_graph(roots[0])
-        if value is not None:
-            return [value]
-        if graph is not None:
-            values = _execute_in_general(roots, None)
-            remember(graph)
-            return values
+    if len(roots) == 1 and progress is None:
+        return [execute_node(roots[0])]
     return _execute_in_general(roots, progress)
+
+
+def execute_node(root: Node) -> Value:
+    """`execute` of one node."""
+    if watch.active:
+        return _execute_in_general([root], None)[0]
+    value, graph = run_small_graph(root)
+    if value is not None:
+        return value
+    values = _execute_in_general([root], None)
+    if graph is not None:
+        remember(graph)
+    return values[0]
 
 
 def _execute_in_general(roots: Sequence[Node], progress: Progress | None) -> list[Value]:

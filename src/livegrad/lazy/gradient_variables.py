@@ -17,21 +17,31 @@ from livegrad.ops.elementwise import detach
 
 # Who wanted a gradient at some time. For the process: a history must not go while a gradient can be asked for through
 # it, and tensors may be used in any session.
-_variables: list[weakref.ref[Any]] = []
+variables: list[weakref.ref[Any]] = []
 # What variables stood for until they were updated in place.
 _before_updates: weakref.WeakSet[Node] = weakref.WeakSet()
 
 
 def note_variable(holder: Holder) -> None:
     """Registers a gradient variable."""
-    _variables.append(weakref.ref(holder))
+    variables.append(weakref.ref(holder, _forget))
+
+
+def forget_variable(holder: Holder) -> None:
+    """Notes that a tensor is no gradient variable any more."""
+    variables[:] = [reference for reference in variables if reference() is not holder]
+
+
+def _forget(reference: weakref.ref[Any]) -> None:
+    if reference in variables:
+        variables.remove(reference)
 
 
 def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
     """Those nodes through which a gradient may be asked for: their history cannot go."""
-    _variables[:] = [ref for ref in _variables if (holder := ref()) is not None and holder.requires_grad]
+    variables[:] = [ref for ref in variables if (holder := ref()) is not None and holder.requires_grad]
     nodes = list(nodes)
-    if not _variables:
+    if not variables:
         return set()
     leads: dict[Node, bool] = {}  # whether a gradient goes down to a variable
     for node in toposort(nodes, stop=ends_gradients):

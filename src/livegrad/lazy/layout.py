@@ -32,7 +32,7 @@ def lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node])
         if node not in made:
             assert node.op.evaluate is not None
             made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
-    return [_dense(made[node], node) for node in wanted]
+    return [dense_value(made[node], node) for node in wanted]
 
 
 def cut_out(
@@ -55,6 +55,7 @@ def cut_out(
     return toposort(wanted, stop=given.__contains__), given
 
 
-def _dense(value: Any, node: Node) -> Array:
+def dense_value(value: Any, node: Node) -> Array:
+    """What NumPy has laid out, as values are kept: in one piece and of the node's shape."""
     array = np.asarray(value).view()
     return array if is_dense(array) and array.shape == shape_of(node.type) else np.array(array, order="C")

@@ -63,7 +63,7 @@ class Holder(Protocol):
     def requires_grad(self) -> bool: ...
 
 
-_NO_ANCESTORS: Mapping[weakref.ref[Any], int] = MappingProxyType({})
+NO_ANCESTORS: Mapping[weakref.ref[Any], int] = MappingProxyType({})
 
 
 class Leaf(Key):
@@ -80,8 +80,8 @@ class Leaf(Key):
         self.name = "data"  # what Key does, written out: every result of every call comes by here
         self.array: Value = array
         self.external, self.detached = external, False
-        self.changed = 0  # when it was last given other data, by `_clock`
-        self.ancestors: Mapping[weakref.ref[Leaf], int] = _NO_ANCESTORS
+        self.changed = 0  # when it was last given other data, by `clock`
+        self.ancestors: Mapping[weakref.ref[Leaf], int] = NO_ANCESTORS
 
 
 class Claim(threading.Event):
@@ -106,7 +106,7 @@ class Cell:
     `store` counts the value's bytes; `pending` is set while a thread computes it; `stamp` says up to which change of
     leaves it is good;
     `generation` counts the executions that the value is built on; `detached` is the leaf that its holders went on to,
-    for graphs from before that still mean them.
+    for graphs from before that still mean them; `leaves` are the data that it is built on, once that was asked for.
     """
 
     __slots__ = (
@@ -116,6 +116,7 @@ class Cell:
         "detached",
         "device",
         "generation",
+        "leaves",
         "more_holders",
         "pending",
         "stamp",
@@ -129,6 +130,7 @@ class Cell:
         self.store: ValueStore | None = None
         self.pending: Claim | None = None
         self.detached: Node | None = None
+        self.leaves: tuple[Leaf, ...] | None = None
         self.stamp, self.cost, self.volatile, self.generation, self.device = 0, 0.0, False, 0, "cpu"
         self.more_holders: Sequence[weakref.ref[Any]] = ()  # seldom: the same expression written twice
         self.companions: Sequence[weakref.ref[Any]] = ()  # seldom: who is computed together with this one
@@ -197,10 +199,13 @@ value_store = Owned(ValueStore)
 class _Clock:
     """Counts how often leaves were given other data. For the process: cells and leaves may be used in any session."""
 
-    now = 0
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0
 
 
-_clock = _Clock()
+clock = _Clock()
 
 
 # --- holders ---------------------------------------------------------------------------------------------------------
@@ -385,10 +390,10 @@ def _is_outdated(leaf: Leaf) -> bool:
 def replace_data(leaf: Leaf, array: Array) -> None:
     """Replaces the data of a leaf. Values computed from it are recomputed when they are next read."""
     with value_store.current.lock:
-        _clock.now += 1
+        clock.now += 1
         # Data of a device is replaced by data of that device.
         leaf.array = array if isinstance(leaf.array, np.ndarray) else type(leaf.array).from_host(array)  # type: ignore[attr-defined]
-        leaf.changed = _clock.now
+        leaf.changed = clock.now
 
 
 # --- known values ----------------------------------------------------------------------------------------------------
@@ -408,7 +413,7 @@ def known_value(node: Node) -> Value | None:
     cell: Cell | None = node.cell
     if cell is None or cell.value is None or cell.volatile:
         return None
-    if cell.stamp != _clock.now and not _still_good(node, cell):
+    if cell.stamp != clock.now and not _still_good(node, cell):
         forget(cell)
         return None
     return cell.value
@@ -419,7 +424,7 @@ def _still_good(node: Node, cell: Cell) -> bool:
 
     Found for all values below at once: asked for each of a thousand values, it would be a walk for each.
     """
-    now = _clock.now  # before the walk: another thread may change a leaf behind it
+    now = clock.now  # before the walk: another thread may change a leaf behind it
     newest: dict[Node, float] = {}  # the last change of a leaf below
     for below in toposort([node]):
         leaf = leaf_of(below)
@@ -524,7 +529,7 @@ def _count_dropped(store: ValueStore) -> None:
 
 def changes() -> int:
     """How often leaves were given other data."""
-    return _clock.now
+    return clock.now
 
 
 def set_cache_budget(bytes: int) -> None:

@@ -1,18 +1,18 @@
 """Executes small graphs whose structure ran before. In: a node. Out: its value, or None for the general way.
 
-`execution` calls this first. A program that reads each result runs thousands of graphs of a few nodes over small
+`execution` calls this first. A program that reads each result runs thousands of graphs of one or a few nodes over small
 arrays: to claim, order and describe such a graph as `execution` does takes ten times as long as to compute it. Here one
-walk gives a key, and the key the compiled program. Whatever is not plain (devices, tuples, checks that fail, values
-that somebody else waits for, threads that compute the same) is left to the general way.
+walk gives a key, and the key what runs the graph: one native call. Whatever is not plain (devices, tuples, checks that
+fail, values that somebody else waits for, threads that compute the same) is left to the general way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from sys import getrefcount
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -24,12 +24,24 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
 from livegrad.lazy.compiled_graphs import Program, known_program, may_change, programs_of_session
 from livegrad.lazy.counts import RepeatedRun
+from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, truncate_deferred
 from livegrad.lazy.devices import DEFAULT_DEVICE, TRIVIAL, is_made_of_constants
-from livegrad.lazy.layout import LAYOUT, lay_out
-from livegrad.lazy.lazy_values import MOST_GENERATIONS, Array, Cell, Leaf, is_held, read_leaf, value_store
+from livegrad.lazy.layout import LAYOUT, dense_value, lay_out
+from livegrad.lazy.lazy_values import (
+    MOST_GENERATIONS,
+    NO_ANCESTORS,
+    Array,
+    Cell,
+    Leaf,
+    ValueStore,
+    clock,
+    is_held,
+    value_store,
+)
 from livegrad.lazy.truncate_history import truncate_histories
 from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.placement import transfer
+from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 
 _MOST_NODES = 16
 _MOST_BYTES = 1 << 16  # of one array: what larger ones hold must be let go of as soon as it can be
@@ -40,14 +52,41 @@ _OWN_REFERENCES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Runner:
     """What runs the graphs of a structure."""
 
     program: Program | None  # None: NumPy lays the data out
+    entry: PlanEntry | None  # the program as one native call, if it has one
     positions: tuple[int, ...] | None  # of the program's arguments among those of the graph; None: as they come
     fixed: tuple[Any, ...]  # constants that the program takes as arguments, counted after those of the graph
     costs: tuple[float, ...]  # of recomputing each value that is kept
     runs: RepeatedRun
+    named: tuple[Any, ...]  # types and constants that the key names by their ids: kept alive
+
+    def run(self, graph: SmallGraph) -> Any:
+        """The values of the nodes that are kept: an array, or a list of several. Nobody can write to them."""
+        arguments = graph.arguments
+        if self.positions is not None:
+            arguments = [*arguments, *self.fixed]
+            arguments = [arguments[position] for position in self.positions]
+        results = None if self.entry is None else self.entry(*arguments)
+        if results is None:
+            results = self._lay_out(graph) if self.program is None else self.program.plan.run(arguments)
+            for array in results:
+                array.setflags(write=False)
+            return results[0] if len(results) == 1 else results
+        return results
+
+    def _lay_out(self, graph: SmallGraph) -> list[Array]:
+        root = graph.kept[-1]
+        if len(graph.numbers) == len(graph.inputs) + 1:
+            op: Any = root.op
+            data = dict(zip(graph.inputs, graph.arguments, strict=True))
+            laid_out = op.evaluate(*[data[operand] for operand in root.operands], **dict(root.attributes))
+            return [dense_value(laid_out, root)]
+        results = lay_out(list(graph.numbers), dict(zip(graph.inputs, graph.arguments, strict=True)), graph.kept)
+        assert results is not None
+        return results
 
 
 class _NotSmall(Exception):
@@ -59,12 +98,13 @@ class SmallGraph:
 
     __slots__ = (
         "arguments",
+        "constants",
         "generation",
         "hits",
         "inputs",
+        "is_deferred",
         "kept",
         "key",
-        "layout_only",
         "numbers",
         "parts",
         "shared",
@@ -72,52 +112,67 @@ class SmallGraph:
         "visited",
     )
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: Any) -> None:
+        self.is_deferred = root.__class__ is DeferredOp
         self.numbers: dict[Node, int] = {}
-        self.parts: list[Any] = []
+        self.parts: list[Any] = []  # of the key; types and constants are named by their ids
         self.inputs: list[Node] = []
         self.arguments: list[Any] = []
+        self.constants: list[Node] = []  # that are parts of the structure
         self.kept: list[Node] = []  # in the order of the program's results
-        self.generation, self.hits, self.visited, self.shared, self.layout_only = 0, 0, 0, False, True
-        self.stamp = lazy_values.changes()
+        self.generation, self.hits, self.visited, self.shared = 0, 0, 0, False
+        self.stamp = clock.now
         self._visit(root)
         self.kept.append(root)
-        self.key = (*self.parts, self.hits)
+        self.parts.append(self.hits)
+        self.key = tuple(self.parts)
 
-    def _visit(self, node: Node) -> None:
-        """Describes a node that has no value yet, after its operands."""
+    def _visit(self, node: Any) -> None:
+        """Describes a node or deferred op that has no value yet, with its operands."""
         self.visited += 1
         if self.visited > _MOST_NODES:
             raise _NotSmall
-        numbers, op = self.numbers, node.op
-        part: list[Any] = [op, attributes_key(node.attributes) if node.attributes else None]
+        numbers, parts = self.numbers, self.parts
+        parts.append(node.op)
+        if node.attributes:
+            parts.append(attributes_key(node.attributes))
         for operand in node.operands:
             number = numbers.get(operand)
-            if number is None:
-                # Most operands are data or computed.
-                array = self._value(operand) if operand.op is input_op or operand.cell is not None else None
+            if number is not None:
+                parts.append(~number)  # ids are positive
+                continue
+            array: Any = None
+            if operand.__class__ is DeferredOp:
+                array = operand.value
                 if array is None:
-                    self._describe(operand)
-                    number = numbers[operand]
-                elif array.__class__ is np.ndarray and array.nbytes <= _MOST_BYTES:
-                    number = numbers[operand] = len(numbers)
-                    self.inputs.append(operand)
-                    self.arguments.append(array)
-                    self.parts.append(operand.type)
-                else:
-                    raise _NotSmall
-            part.append(number)
+                    self._describe_deferred(operand, node)
+                    continue
+                self._use_deferred(operand)
+            elif operand.op is input_op:
+                leaf = operand.attributes[0][1]
+                # Most operands are data or computed.
+                is_plain = leaf.__class__ is Leaf and leaf.ancestors is NO_ANCESTORS and not leaf.external
+                array = leaf.array if is_plain else self._value(operand)
+            elif operand.cell is not None:
+                array = self._value(operand)
+            if array is None:
+                self._describe(operand)
+            elif array.__class__ is np.ndarray and array.nbytes <= _MOST_BYTES:  # `_add_input`, written out
+                numbers[operand] = len(numbers)
+                self.inputs.append(operand)
+                self.arguments.append(array)
+                parts.append(id(operand.type))
+            else:
+                raise _NotSmall
         numbers[node] = len(numbers)
-        if op not in LAYOUT:
-            self.layout_only = False
-        self.parts.append(tuple(part))
+        parts.append(None)  # there are ops of any number of operands
 
     def _describe(self, node: Node) -> None:
         """Describes an operand that has no value yet."""
         op = node.op
         if op is broadcast and node.operands[0].op is constant_op:
             self._add_number(node, node.operands[0])
-        elif op is constant_op:
+        elif op is constant_op or self.is_deferred:
             raise _NotSmall
         elif is_held(node):
             if op in TRIVIAL:
@@ -126,17 +181,71 @@ class SmallGraph:
             self.kept.append(node)
             self.parts.append(True)
         elif op is slice_ and (whole := self._value(node.operands[0])) is not None:
-            if whole.__class__ is not np.ndarray or whole.nbytes > _MOST_BYTES:
-                raise _NotSmall
-            part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
-            self.numbers[node] = len(self.numbers)
-            self.inputs.append(node)
-            self.arguments.append(np.ascontiguousarray(part).reshape(part.shape))
-            self.parts.append(node.type)
+            self._add_cut(node, whole)
         else:
             if getrefcount(node) > _OWN_REFERENCES:
                 self.shared = True
             self._visit(node)
+
+    def _add_input(self, node: Any, array: Any) -> None:
+        """An operand that is data, or is used as such."""
+        if array.__class__ is not np.ndarray or array.nbytes > _MOST_BYTES:
+            raise _NotSmall
+        self.numbers[node] = len(self.numbers)
+        self.inputs.append(node)
+        self.arguments.append(array)
+        self.parts.append(id(node.type))
+
+    def _use_deferred(self, deferred: DeferredOp) -> None:
+        """Counts a deferred op that is computed, as `_value` counts a node."""
+        if deferred.stamp != self.stamp:
+            raise _NotSmall
+        if deferred.op is not None:  # else it has become data
+            if deferred.generation > self.generation:
+                self.generation = deferred.generation
+            self.hits += 1
+
+    def _describe_deferred(self, deferred: DeferredOp, user: Any) -> None:
+        """`_describe` of a deferred op that has no value: its part of the key is that of its node.
+
+        Its value is kept if a tensor stands for it, or another op needs it.
+        """
+        if deferred.node is not None:
+            raise _NotSmall
+        is_held = held_by(deferred) is not None
+        references = getrefcount(deferred)
+        is_kept = is_held or (
+            references > _OWN_REFERENCES and references >= _OWN_REFERENCES + user.operands.count(deferred)
+        )
+        if is_held and deferred.op in TRIVIAL:  # laid out by itself, as the general way does it
+            array, _ = compute_deferred(deferred)
+            if array is None:
+                raise _NotSmall
+            self._use_deferred(deferred)
+            self._add_input(deferred, array)
+            return
+        if deferred.op is slice_ and not is_kept:
+            (source,) = deferred.operands
+            if source.__class__ is DeferredOp:
+                whole = source.value
+                if whole is not None:
+                    self._use_deferred(source)
+            else:
+                whole = self._value(source)
+            if whole is not None:
+                self._add_cut(deferred, whole)
+                return
+        self._visit(deferred)
+        if is_kept:
+            self.kept.append(deferred)  # type: ignore[arg-type]
+            self.parts.append(True)
+
+    def _add_cut(self, node: Any, whole: Any) -> None:
+        """A slice of data is data itself."""
+        if whole.__class__ is not np.ndarray or whole.nbytes > _MOST_BYTES:
+            raise _NotSmall
+        part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
+        self._add_input(node, np.ascontiguousarray(part).reshape(part.shape))
 
     def _value(self, node: Node) -> Any:
         """The value of a node; None if it has none."""
@@ -144,7 +253,7 @@ class SmallGraph:
             leaf = node.attributes[0][1]
             if leaf.__class__ is not Leaf or leaf.external:
                 raise _NotSmall
-            return read_leaf(leaf) if leaf.ancestors else leaf.array
+            return lazy_values.read_leaf(leaf) if leaf.ancestors else leaf.array
         cell: Cell | None = node.cell
         if cell is None:
             return None
@@ -164,39 +273,34 @@ class SmallGraph:
     def _add_number(self, node: Node, constant: Node) -> None:
         """A number that is spread over a shape: an argument if it may change, else a part of the structure."""
         numbers = self.numbers
-        if constant in numbers or not may_change(constant):
-            self.parts.append((node, numbers.get(constant)))
-        else:
+        number = numbers.get(constant)
+        if number is None and may_change(constant):
             numbers[constant] = len(numbers)
             self.inputs.append(constant)
             self.arguments.append(constant.attributes[1][1])
-            self.parts.append((None, node.type))
+            self.parts.append((None, id(node.type)))
+        else:
+            self.parts.append((id(node), number))
+        self.constants.append(node)
         numbers[node] = len(numbers)
-        self.layout_only = False
 
-    def run(self, entry: _Entry) -> Sequence[Array]:
-        """The values of the nodes that are kept."""
-        if entry.program is None:
-            results = lay_out(list(self.numbers), dict(zip(self.inputs, self.arguments, strict=True)), self.kept)
-            assert results is not None
-            return results
-        if entry.positions is None:
-            return entry.program.plan.run(self.arguments)
-        arguments = [*self.arguments, *entry.fixed]
-        return entry.program.plan.run([arguments[position] for position in entry.positions])
-
-    def keep(self, entry: _Entry, results: Sequence[Array]) -> None:
+    def keep(self, runner: _Runner, results: Any, store: ValueStore) -> None:
         """Caches the values, and truncates a long history."""
-        for node, value, cost in zip(self.kept, results, entry.costs, strict=True):
+        generation, stamp = self.generation, self.stamp
+        for node, value, cost in zip(
+            self.kept, results if results.__class__ is list else (results,), runner.costs, strict=True
+        ):
             cell: Cell | None = node.cell
             if cell is None:
                 cell = node.cell = Cell()
-            lazy_values.keep(cell, value, cost, volatile=False, stamp=self.stamp)
-            cell.generation, cell.device = self.generation + 1, DEFAULT_DEVICE
-        store = value_store.current
+            # `lazy_values.keep` in a cell without a value, of one that nobody can write to.
+            cell.value, cell.store, cell.cost, cell.volatile, cell.stamp = value, store, cost, False, stamp
+            cell.generation, cell.device = generation + 1, DEFAULT_DEVICE
+            store.valued[id(cell)] = ref(cell)
+            store.cached_bytes += value.nbytes
         if store.cached_bytes > store.budget or len(store.dropped) > _MOST_DROPPED:
             lazy_values.enforce_budget([self.kept[-1].cell])
-        if self.generation and self.generation % MOST_GENERATIONS == 0:
+        if generation and generation % MOST_GENERATIONS == 0:
             truncate_histories(self.kept, len(self.numbers))
 
 
@@ -208,23 +312,53 @@ def run_small_graph(root: Node) -> tuple[Array | None, SmallGraph | None]:
     cell: Cell | None = root.cell
     if not root.operands or (cell is not None and (cell.value is not None or cell.pending or cell.companions)):
         return None, None
-    with value_store.current.lock:
+    store = value_store.current
+    with store.lock:
         try:
             graph = SmallGraph(root)
         except _NotSmall:
             return None, None
-        entry = programs_of_session.current.of_small_graphs.get(graph.key)
-        if entry is None:
+        runner = programs_of_session.current.of_small_graphs.get(graph.key)
+        if runner is None:
             return None, graph
         if graph.shared and _others_wait(graph):
             return None, None
         try:
-            results = graph.run(entry)
+            results = runner.run(graph)
         except LivegradError:
             return None, None  # the general way says which line it was
-        entry.runs.times += 1
-        graph.keep(entry, results)
-        return results[-1], None
+        runner.runs.times += 1
+        graph.keep(runner, results, store)
+        return results[-1] if results.__class__ is list else results, None
+
+
+def compute_deferred(root: DeferredOp) -> tuple[Array | None, SmallGraph | None]:
+    """The value of a deferred op if a graph of its structure ran before; else the graph, whose nodes have to be made.
+
+    Neither if the graph is not plain.
+    """
+    with value_store.current.lock:
+        if root.value is not None or root.node is not None:
+            return current_value(root), None
+        try:
+            graph = SmallGraph(root)
+        except _NotSmall:
+            return None, None
+        runner = programs_of_session.current.of_small_graphs.get(graph.key)
+        if runner is None:
+            return None, graph
+        try:
+            results = runner.run(graph)
+        except LivegradError:
+            return None, None  # the general way says which line it was
+        runner.runs.times += 1
+        generation, stamp = graph.generation, graph.stamp
+        for deferred, value in zip(graph.kept, results if results.__class__ is list else (results,), strict=True):
+            deferred.generation, deferred.stamp = generation + 1, stamp  # type: ignore[attr-defined]
+            deferred.value = value  # type: ignore[attr-defined]  # last: others look at it without the lock
+            if generation and generation % MOST_GENERATIONS == 0:
+                truncate_deferred(deferred)  # type: ignore[arg-type]
+        return root.value, None
 
 
 def _others_wait(graph: SmallGraph) -> bool:
@@ -245,13 +379,14 @@ def remember(graph: SmallGraph) -> None:
     # What was cut out of data counts as computed.
     each["nodes_computed"] = len(order) - sum(node.op is not slice_ or _has_value(node) for node in known)
     costs = lazy_values.recomputation_costs(order, known, set(graph.kept))
-    program, positions, fixed = None, None, ()
-    if not graph.layout_only:
+    program, entry, positions, fixed = None, None, None, ()
+    if graph.constants or not all(node in known or node.op in LAYOUT for node in order):
         wanted = [node for node in order if node in graph.kept]
         found = known_program(order, known, wanted) if wanted == graph.kept else None
         if found is None or not found[0].plan.only_kernels:
             return
         program, described = found
+        entry = make_plan_entry(program.plan, frozen=True)
         places = {node: place for place, node in enumerate(graph.inputs)}
         others = [node for node in described.inputs if node not in places]
         fixed = tuple(node.attribute("value") for node in others)
@@ -259,10 +394,15 @@ def remember(graph: SmallGraph) -> None:
         order_of_arguments = tuple(places[node] for node in described.inputs)
         positions = None if order_of_arguments == tuple(range(len(graph.inputs))) else order_of_arguments
         each |= {"kernels_run": program.kernels, "library_calls": program.library_calls, "programs_reused": 1}
-    entry = _Entry(program, positions, fixed, tuple(costs[node] for node in graph.kept), RepeatedRun(each, each))
+    kept_costs, named = tuple(costs[node] for node in graph.kept), (*_types_of(graph.inputs), *graph.constants)
+    runner = _Runner(program, entry, positions, fixed, kept_costs, RepeatedRun(each, each), named)
     programs = programs_of_session.current
     with programs.lock:
-        programs.of_small_graphs.keep(graph.key, entry)
+        programs.of_small_graphs.keep(graph.key, runner)
+
+
+def _types_of(nodes: list[Node]) -> list[Any]:
+    return [node.type for node in nodes]
 
 
 def _is_plain(node: Node) -> bool:

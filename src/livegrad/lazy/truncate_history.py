@@ -30,12 +30,13 @@ from livegrad.lazy.lazy_values import (
     waiting_holders,
 )
 
+_FEW_LEAVES = 16
 _SHARE_OF_WORK = 8  # it is looked once in eight executions: as much each time as those have computed
 
 
 def detach_into_leaf(node: Node, value: Value) -> Node:
     """Turns the value of a node into a leaf, so that its history can be freed."""
-    return _data_from(value, _leaves_below([node])[node])
+    return _data_from(value, leaves_below([node])[node])
 
 
 def has_long_history(node: Node) -> bool:
@@ -57,7 +58,7 @@ def truncate_histories(computed: Iterable[Node], work: int) -> None:
     candidates += [node for node in below if _has_value(node) and known_value(node) is not None]
     needed = differentiable_among(candidates)
     known = [node for node in dict.fromkeys(candidates) if node not in needed]
-    leaves = _leaves_below(known)
+    leaves = leaves_below(known)
     made = {node: _data_from(node.cell.value, leaves[node]) for node in known}
     for node, data in made.items():
         for holder in list(holders_of(node)):
@@ -71,29 +72,50 @@ def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
     made = leaf_node(value)
     leaf = leaf_of(made)
     assert leaf is not None
-    leaf.detached = True
-    changes: dict[weakref.ref[Leaf], int] = {}
-    for found in ancestors:
-        changes[weakref.ref(found)] = found.changed
-        changes.update((r, c) for r, c in found.ancestors.items() if r() is not None)
-    leaf.ancestors = changes
+    leaf.detached, leaf.ancestors = True, ancestors_of(ancestors)
     return made
 
 
-def _leaves_below(nodes: list[Node]) -> dict[Node, list[Leaf]]:
-    """The data that each of some nodes was computed from, found in one walk: a bit for each leaf."""
-    leaves: list[Leaf] = []
+def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
+    """What data made of some leaves remembers of them: these and their own ancestors, with their change counts."""
+    changes: dict[weakref.ref[Leaf], int] = {}
+    for leaf in leaves:
+        changes[weakref.ref(leaf)] = leaf.changed
+        changes.update((r, c) for r, c in leaf.ancestors.items() if r() is not None)
+    return changes
+
+
+def leaves_below(nodes: list[Node]) -> dict[Node, tuple[Leaf, ...]]:
+    """The data that each of some nodes was computed from, found in one walk: a bit for each leaf.
+
+    A loop that reads several values asks for each of them, and most of their history is the same: values of few leaves
+    remember these.
+    """
+    bit_of: dict[Leaf, int] = {}
     bits: dict[Node, int] = {}
-    for node in toposort(nodes):
+    for node in toposort(nodes, stop=_remembers_leaves):
         leaf = leaf_of(node)
-        own = 0
         if leaf is not None:
-            own = 1 << len(leaves)
-            leaves.append(leaf)
-        for operand in node.operands:
-            own |= bits[operand]
+            bits[node] = 1 << bit_of.setdefault(leaf, len(bit_of))
+            continue
+        own = 0
+        if _remembers_leaves(node):
+            for known in node.cell.leaves:
+                own |= 1 << bit_of.setdefault(known, len(bit_of))
+        else:
+            for operand in node.operands:
+                own |= bits[operand]
         bits[node] = own
-    return {node: [leaf for place, leaf in enumerate(leaves) if bits[node] >> place & 1] for node in nodes}
+    leaves = tuple(bit_of)
+    found = {own: tuple([leaf for place, leaf in enumerate(leaves) if own >> place & 1]) for own in set(bits.values())}
+    for node, own in bits.items():
+        if node.cell is not None and len(found[own]) <= _FEW_LEAVES:
+            node.cell.leaves = found[own]
+    return {node: found[bits[node]] for node in nodes}
+
+
+def _remembers_leaves(node: Node) -> bool:
+    return node.cell is not None and node.cell.leaves is not None
 
 
 def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[Node], most: int) -> None:

@@ -92,7 +92,17 @@ def _carried_types(types: tuple[Type, ...], carried: int, body: Function) -> tup
     return types[:carried]
 
 
-def _for_loop_type(iterations: Type, *types: Type, body: Function, carried: int, reverse: bool, lanes: int = 1) -> Type:
+def _for_loop_type(
+    iterations: Type,
+    *types: Type,
+    body: Function,
+    carried: int,
+    reverse: bool,
+    independent: bool = False,
+    grain: int = 0,
+    lanes: int = 1,
+    private: tuple[int, ...] = (),
+) -> Type:
     if lanes < 1 or lanes & (lanes - 1) or (lanes > 1 and (reverse or carried != 1)):
         raise TypeRuleError("a loop in lanes is a reduction: it carries one value, forward", found=f"{lanes} lanes")
     if iterations is not i64:
@@ -104,7 +114,9 @@ def _as_results(value: Any, count: int) -> tuple[Any, ...]:
     return (value,) if count == 1 else value
 
 
-def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, reverse: bool, lanes: int = 1) -> Any:
+def _evaluate_for_loop(
+    iterations: Any, *values: Any, body: Any, carried: int, reverse: bool, **_: bool | int | tuple[int, ...]
+) -> Any:
     state, captures = values[:carried], values[carried:]
     for index in reversed(range(int(iterations))) if reverse else range(int(iterations)):
         state = _as_results(body(np.int64(index), *state, *captures), carried)
@@ -113,8 +125,15 @@ def _evaluate_for_loop(iterations: Any, *values: Any, body: Any, carried: int, r
 
 # The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. A loop with `lanes` is
 # a reduction, whose body combines the carried value with a term. Native code takes the terms of so many iterations at
-# once: sums of floats are rounded otherwise than one after the other, but alike on every machine.
+# once: sums of floats are rounded otherwise than one after the other, but alike on every machine. `independent` is the
+# promise that no iteration writes what another one reads or writes. Threads take `grain` iterations at once, and each
+# has its own of the carried tensors that are `private`; without a grain, the loop runs on one thread.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
+
+
+def promise_of(loop: Node) -> dict[str, bool]:
+    """The attribute by which a loop says that its iterations are independent, for a loop with the same writes."""
+    return {"independent": True} if dict(loop.attributes).get("independent") else {}
 
 
 def _while_loop_type(*types: Type, condition: Function, body: Function, carried: int, limit: int | None) -> Type:

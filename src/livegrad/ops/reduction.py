@@ -12,14 +12,25 @@ from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, Type, i64, shape_of
-from livegrad.ops.comparison import equal
+from livegrad.ops.comparison import bit_and, bit_not, bit_or, equal, greater, is_nan, less
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import add, maximum, minimum, select
+from livegrad.ops.elementwise import add, maximum, minimum, mul, select
 from livegrad.ops.movement import are_axes_in_order, broadcast, pad, require_tensor, slice_
 from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 
 _KINDS = {"sum": NUMBERS, "prod": NUMBERS, "max": REALS, "min": REALS, "any": ("bool",), "all": ("bool",)}
 _FOLDS: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
+
+# How two values of each kind of reduction are combined.
+COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
+
+
+def is_better(value: Node, best: Node, largest: bool) -> Node:
+    """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
+    better = greater(value, best) if largest else less(value, best)
+    if value.type.kind == "float":  # type: ignore[union-attr]
+        better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best))))
+    return better
 
 
 def fold_start(kind: str, type: Scalar) -> bool | int | float:

@@ -50,10 +50,13 @@ def eliminate_dead_results(module: Module) -> Module:
 
 @dataclass(frozen=True)
 class _Facts:
-    """For each result of a function, the parameters that it needs; and which results may fail."""
+    """For each result of a function, the parameters that it needs; and which results may fail.
+
+    As long as those in `checked` are kept, so is everything that may fail."""
 
     needs: tuple[Bits, ...]
     fails: Bits
+    checked: Bits
 
     def needed_by(self, results: Bits) -> Bits:
         return _union(self.needs[index] for index in _indices(results))
@@ -89,7 +92,7 @@ class _Liveness:
             return (read | self.called.get(region.functions[0], 0)) & every
         last = len(region.functions) - 1
         kept = read & every
-        kept |= _union(self.facts[f].fails for i, f in enumerate(region.functions) if i == last or not region.is_loop)
+        kept |= _union(self.facts[f].checked for i, f in enumerate(region.functions) if i == last or not region.is_loop)
         if not region.is_loop:
             return kept
         return fixed_point(kept, lambda bits: bits | self._needed_arguments(region, bits) & every)
@@ -160,8 +163,9 @@ def _find_liveness(module: Module, order: Sequence[Function], called: dict[Funct
 
 def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
     needs: dict[Node, Bits] = {node: 1 << index for index, node in enumerate(function.parameters)}
-    fails: set[Node] = set()
-    regions: dict[tuple[Node, Bits], tuple[Bits, bool]] = {}
+    fails: dict[Node, Bits] = {}  # which nodes that may fail a node needs, by number
+    numbers: dict[tuple[Node, Bits], int] = {}
+    regions: dict[tuple[Node, Bits], tuple[Bits, Bits]] = {}
     for node in nodes_of(function):
         if node in needs:
             continue
@@ -169,19 +173,35 @@ def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
         region = region_of(node if source is None else source)
         if region is None:
             needs[node] = _union(needs[operand] for operand in node.operands)
-            failing = node.may_fail or not fails.isdisjoint(node.operands)
+            failing = _union(fails.get(operand, 0) for operand in node.operands)
+            failing |= 1 << numbers.setdefault((node, ALL), len(numbers)) if node.may_fail else 0
         else:
             kept = liveness.kept_results(region, ALL if source is None else 1 << node.attribute("index"))
             # A derivative is read in thousands of places, and all its results stay for each of them.
             if (region.node, kept) not in regions:
                 used = liveness.used_operands(region, kept)
-                may_fail = liveness.fails(region, kept) or not fails.isdisjoint(used)
-                regions[region.node, kept] = _union(needs[operand] for operand in used), may_fail
+                checks = _union(fails.get(operand, 0) for operand in used)
+                if liveness.fails(region, kept):
+                    # All checks of a region stay; a call has those of the results that are kept.
+                    site = region.node, kept if region.node.op is call else ALL
+                    checks |= 1 << numbers.setdefault(site, len(numbers))
+                regions[region.node, kept] = _union(needs[operand] for operand in used), checks
             needs[node], failing = regions[region.node, kept]
         if failing:
-            fails.add(node)
-    failing_results = _union(1 << index for index, node in enumerate(function.results) if node in fails)
-    return _Facts(tuple(needs[node] for node in function.results), failing_results)
+            fails[node] = failing
+    checks = [fails.get(node, 0) for node in function.results]
+    failing_results = _union(1 << index for index, own in enumerate(checks) if own)
+    return _Facts(tuple(needs[node] for node in function.results), failing_results, _covering(checks))
+
+
+def _covering(checks: Sequence[Bits]) -> Bits:
+    """Some results that have all checks together: those with most of them first."""
+    chosen, covered = 0, 0
+    for index in sorted(range(len(checks)), key=lambda index: -checks[index].bit_count()):
+        if checks[index] & ~covered:
+            chosen |= 1 << index
+            covered |= checks[index]
+    return chosen
 
 
 def _find_needed(function: Function, live: Bits, liveness: _Liveness) -> dict[Node, Bits]:

@@ -125,7 +125,7 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
         elif node.op in UPDATES and not isinstance(node.operands[1].type, Tensor):
             source[node] = source[node.operands[0]]
         elif node.op in (*LOOPS, *BRANCHES) and holds_tensor(node.type):
-            returned = [None if place is None else node.operands[place] for place in _written_through(node)]
+            returned = [None if place is None else node.operands[place] for place in operands_of_results(node)]
             places = tuple([None if operand is None else source[operand] for operand in returned])
             if isinstance(node.type, Tensor):
                 source[node] = source[returned[0]]  # type: ignore[index]
@@ -152,11 +152,11 @@ def written_operands(node: Node) -> tuple[int, ...]:
         return (0,)
     if node.op not in (*LOOPS, *BRANCHES) or not holds_tensor(node.type):
         return ()
-    return tuple([place for place in dict.fromkeys(_written_through(node)) if place is not None])
+    return tuple([place for place in dict.fromkeys(operands_of_results(node)) if place is not None])
 
 
-def _written_through(node: Node) -> tuple[int | None, ...]:
-    """For each result of a loop or branch, the place of the operand that it is a version of."""
+def operands_of_results(node: Node) -> tuple[int | None, ...]:
+    """For each result of a loop or branch, the place of the operand that it is a version of; None for a number."""
     if node.op in LOOPS:
         if not _keeps_tensors(node):
             raise _NotInPlace

@@ -27,7 +27,7 @@ from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import rearranged
 from livegrad.passes.regions import LOOPS, used_parameters
 from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, flatten, replace_tensors
-from livegrad.passes.scalar_replacement.values import array_of
+from livegrad.passes.scalar_replacement.values import array_of, static_shape
 from livegrad.passes.unbatch import AtPoint, NotPointwise, Unbatching
 
 _MOST_COMPONENTS = 16  # of a dimension that is no dimension of the domain
@@ -184,8 +184,7 @@ class _PointMap:
     def _whole(self, parts: Iterator[Node], type: Type) -> Node:
         """A result of the loop, from the next results of the map."""
         own = self._blocks.type_at_point(type)
-        number = prod(shape_of(own)) if isinstance(own, Tensor) else 1  # type: ignore[arg-type]
-        nodes = [next(parts) for _ in range(number)]
+        nodes = [next(parts) for _ in range(prod(static_shape(own)))]
         if own is type:
             return self._shared(nodes, type)
         start = self._blocks.block(type)

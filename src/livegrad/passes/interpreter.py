@@ -93,7 +93,7 @@ class Interpreter(Generic[_V]):
             return branch
 
         runs, chosen = list(map(run, functions)), self.scalar(choice)
-        value = make_switch(chosen, runs) if node.op is switch else make_cond(chosen, *runs)
+        value = make_switch(chosen, runs) if node.op is switch else make_cond(chosen, runs[0], runs[1])
         nodes = [value] if numbers[0] == 1 else [get(value, index=index) for index in range(numbers[0])]
         results = self._rebuilt(nodes, types)
         return results[0] if len(results) == 1 else self.join(results)

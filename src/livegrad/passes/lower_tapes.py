@@ -28,7 +28,7 @@ from livegrad.passes.flatten_signature import leaf_types
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
 from livegrad.passes.loop_over_elements import expand_loops
-from livegrad.passes.loop_over_elements.cost import gains_by_elements
+from livegrad.passes.loop_over_elements.cost import gains_by_elements, is_cheaper_by_elements
 from livegrad.passes.scalarise_loops import scalarise_loops
 
 _MOST_BYTES = 1 << 30  # of the tensors in place of one tape
@@ -92,13 +92,22 @@ def _lowered(function: Function, chosen: Set[Node]) -> Function | None:
         return None
     before = {node.attribute("body") for node in nodes_of(function) if node.op is for_loop}
     new = [node for node in nodes_of(lowered) if node.op is for_loop and node.attribute("body") not in before]
-    if any(map(_holds_rows, chosen)):
-        bodies = {node.attribute("body") for node in new}
-        lowered = expand_loops(lowered, lambda node: node.attribute("body") in bodies)
-    lowered = scalarise_loops(lowered)
+    if not any(map(_holds_rows, chosen)):
+        scalar = scalarise_loops(lowered)
+        if _runs_in_kernels(scalar, function):
+            return scalar
+        # Loops whose tapes hold numbers may write rows and slices of other tensors.
+        new = [node for node in new if is_cheaper_by_elements(node)]
+    bodies = {node.attribute("body") for node in new}
+    lowered = scalarise_loops(expand_loops(lowered, lambda node: node.attribute("body") in bodies))
+    return lowered if _runs_in_kernels(lowered, function) else None
+
+
+def _runs_in_kernels(lowered: Function, function: Function) -> bool:
+    """Whether one kernel can run each loop over tensors that a function did not have before."""
     before = {node for node in nodes_of(function) if node.op is for_loop}
     loops = [n for n in nodes_of(lowered) if n.op is for_loop and n not in before and holds_tensor(n.type)]
-    return lowered if all(map(writes_in_place, loops)) else None
+    return all(map(writes_in_place, loops))
 
 
 def _holds_tape(type: Type) -> bool:

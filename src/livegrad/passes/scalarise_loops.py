@@ -17,7 +17,7 @@ from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, in
 from livegrad.ir.walk import exchanged_functions, nodes_of, ops_in
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
-from livegrad.ops.control import call, check, cond, for_loop, parameters_of, switch, while_loop
+from livegrad.ops.control import call, check, cond, for_loop, parameters_of, promise_of, switch, while_loop
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast, reshape
@@ -60,7 +60,9 @@ def _flatten_carried(node: Node) -> Node | None:
     leaves = [leaf for operand in node.operands[1:] for leaf in leaves_of(operand)]
     carried = sum(len(leaf_types(type)) for type in body.result_types)
     reverse = node.attribute("reverse")
-    flat = for_loop(node.operands[0], *leaves, body=flatten_signature(body), carried=carried, reverse=reverse)
+    flat = for_loop(
+        node.operands[0], *leaves, body=flatten_signature(body), carried=carried, reverse=reverse, **promise_of(node)
+    )
     supply = iter([get(flat, index=index) for index in range(carried)])
     return make_tuple(*[_assembled(supply, type) for type in body.result_types])
 

@@ -3,11 +3,12 @@
 For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. Loops
 and branches carry both parts, and so do maps whose functions compute only what has a rule. In memory, complex numbers
 stay pairs, and loads and stores view them as such. NumPy computes ops without a rule (transforms, decompositions,
-exponentials).
+logarithms).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from livegrad.ir.types import Scalar, Tensor, Type, Vector, inner_types, scalar_
 from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import equal, not_equal
+from livegrad.ops.comparison import equal, is_finite, is_infinite, not_equal
 from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
@@ -28,12 +29,13 @@ from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero
-from livegrad.ops.transcendental import hypot
+from livegrad.ops.transcendental import cos, exp, hypot, sin
 from livegrad.passes.regions import region_of
 
 _MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
 _NESTS = (for_loop, while_loop, cond, switch)
 _BY_INDEX = (lookup, assign, scatter_add)
+_LARGE_EXPONENT = {32: 88.0, 64: 709.0}  # by the bits of a part: the exponential of a little more is infinite
 
 
 class Parts(NamedTuple):
@@ -296,6 +298,19 @@ def _plus(a: Node, product: Node) -> Node:
     return a + product if product.op is neg else a - (-product)
 
 
+def _exponential(a: Parts) -> Parts:
+    """exp(re) (cos im + i sin im), with the values of C99 for infinite parts. Nothing overflows before the result."""
+    scalar = scalar_of(a.re.type)
+    assert scalar is not None
+    is_large = a.re > _LARGE_EXPONENT[scalar.bits]
+    root = exp(select(is_large, a.re * 0.5, a.re))  # of what is large, so that a small cosine still counts
+    rest = select(is_large, root, zero(root.type) + 1.0)
+    turns = is_finite(a.im)
+    re = select(turns | ~is_infinite(a.re), root * cos(a.im) * rest, root)
+    im = select(turns | (a.re > -math.inf), root * sin(a.im) * rest, root)
+    return Parts(re, select(equal(a.im, 0.0), a.im, im))
+
+
 def _of_two(rule: Callable[[Parts, Parts], Parts | Node]) -> Rule:
     def apply(node: Node, operands: list[Operand]) -> Parts | Node:
         a, b = operands
@@ -329,6 +344,7 @@ _RULES: dict[object, Rule] = {
     conj: _of_one(lambda a: Parts(a.re, -a.im)),
     real: _of_one(lambda a: a.re),
     imag: _of_one(lambda a: a.im),
+    exp: _of_one(_exponential),
     abs: _of_one(lambda a: hypot(a.re, a.im)),
     make_complex: lambda node, operands: Parts(*operands),  # type: ignore[arg-type]
 }

@@ -88,6 +88,7 @@ class Kernel:
     outputs: tuple[Port, ...]
     rows: tuple[Scalar, ...]
     stages: tuple[Stage, ...]
+    discarded: frozenset[int] = frozenset()  # the numbers of the wholes that nothing reads after the kernel
 
     @property
     def uses_index(self) -> bool:

@@ -6,9 +6,11 @@ In: the stored results of a loop that `in_place_loops` accepts. Called by the pl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node, make_node
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, components
 from livegrad.ops.aggregate import get, member
 from livegrad.passes.regions import first_argument
@@ -26,17 +28,24 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
     (loop,) = {root.operands[0] for root in roots}
     targets = {root.attribute("index"): stored[root] for root in roots}
     operands, memory, copies = list(loop.operands), dict(stored), list[KernelStep]()
+    discarded: set[Buffer] = set()
     for index, type in enumerate(components(loop.type)):
         if not isinstance(type, Tensor):
             continue
         place = first_argument(loop) + index
-        target = targets[index] = targets.get(index) or new_buffer("carried", *storage(type))
+        if index not in targets:
+            targets[index] = new_buffer("carried", *storage(type))
+            discarded.add(targets[index])
+        target = targets[index]
         if stored.get(operands[place]) is not target:
             copies.append(build_copy(operands[place], target, stored, new_buffer))
         operands[place] = input_node(Key("carried"), type)
         memory[operands[place]] = target
-    in_place = make_node(loop.op, tuple(operands), loop.attributes)
-    return [*copies, _kernel(in_place, targets, memory, new_buffer)]
+    with originating_from(loop.origins):
+        in_place = make_node(loop.op, tuple(operands), loop.attributes)
+    step = _kernel(in_place, targets, memory, new_buffer)
+    unread = frozenset([number for number, buffer in enumerate(step.wholes) if buffer in discarded])
+    return [*copies, replace(step, kernel=replace(step.kernel, discarded=unread))]
 
 
 def _kernel(

@@ -191,6 +191,8 @@ class HostStep:
     result: Slot
     origin: Place | None = None
     loop: RowLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
+    # The components of a tuple that the step stores itself, by their index; nothing takes those from `result`.
+    stored: tuple[tuple[int, Buffer], ...] = ()
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
@@ -198,7 +200,12 @@ class HostStep:
     def __post_init__(self) -> None:
         inputs = tuple([slot.base for slot in self.operands if isinstance(slot, Buffer)])
         object.__setattr__(self, "inputs", inputs)
-        object.__setattr__(self, "results", (self.result.base,) if isinstance(self.result, Buffer) else ())
+        object.__setattr__(self, "results", tuple([slot.base for slot in self.written if isinstance(slot, Buffer)]))
+
+    @property
+    def written(self) -> tuple[Slot, ...]:
+        """What the step writes for others."""
+        return (*[buffer for _, buffer in self.stored], self.result)
 
 
 Step = KernelStep | HostStep
@@ -296,7 +303,7 @@ def reads_of(step: Step) -> tuple[Slot, ...]:
 
 def writes_of(step: Step) -> tuple[Slot, ...]:
     """The buffers and objects that a step writes for others."""
-    return (step.result,) if isinstance(step, HostStep) else tuple([b for b in step.results if b.lifetime != "region"])
+    return step.written if isinstance(step, HostStep) else tuple([b for b in step.results if b.lifetime != "region"])
 
 
 def _is_scratch(slot: Slot) -> bool:

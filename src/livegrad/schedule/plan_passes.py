@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from livegrad.diagnostics import VerifyError
 from livegrad.ir.function import make_function
@@ -27,6 +28,7 @@ from livegrad.schedule.allocate import Touching, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
 from livegrad.schedule.extrema import compared_with_extrema
 from livegrad.schedule.fuse import Group, computed_often, group_roots, read_outside, shared_between
+from livegrad.schedule.fuse_siblings import fuse_siblings
 from livegrad.schedule.kernels import build_kernel_steps
 from livegrad.schedule.loop_rows import row_loop
 from livegrad.schedule.loop_steps import build_loop
@@ -214,10 +216,15 @@ def _changed_by(root: Node, kind: GroupKind) -> Node | None:
 def build_steps(draft: Draft) -> Iterator[Step]:
     """Builds the steps of each group, in order, and those that copy results from other buffers."""
     wanted = read_outside(draft.groups, draft.roots) | set(draft.function.results)
-    for group in draft.groups:
-        made = _steps_of(draft, group, wanted)
-        draft.steps += made
-        yield from made
+    for kind, groups in groupby(draft.groups, key=lambda group: group.kind):
+        if kind == "place" and draft.target.fuses_siblings and draft.target.uses("fuse"):
+            built = [_steps_of(draft, group, wanted) for group in groups]
+            together = [fuse_siblings([s for steps in built for s in steps if isinstance(s, KernelStep)])]
+        else:
+            together = (_steps_of(draft, group, wanted) for group in groups)
+        for made in together:
+            draft.steps += made
+            yield from made
     for node, slot in zip(draft.function.results, draft.results, strict=True):
         if isinstance(slot, Buffer) and draft.stored[node] is not slot:
             draft.steps.append(_copy_step(draft, draft.stored[node], slot))
@@ -295,6 +302,28 @@ def _used_results(draft: Draft, loop: HostStep) -> set[int]:
             node = step.function.results[0]
             used |= {node.attribute("index")} if node.op is get else every
     return used
+
+
+def store_loop_results(draft: Draft) -> None:
+    """Lets loops over tensors write results to their buffers, instead of into a tuple that steps copy them from."""
+    for loop in [step for step in draft.steps if isinstance(step, HostStep) and step.loop is not None]:
+        readers = [step for step in draft.steps if isinstance(step, HostStep) and loop.result in step.operands]
+        if loop.result in draft.results or any(step.op is not get for step in readers):
+            continue
+        copies = [step for step in readers if _copies_tensor(draft, step)]
+        stored = [(step.function.results[0].attribute("index"), step.result) for step in copies]
+        draft.steps = [step for step in draft.steps if step not in copies]
+        draft.steps[draft.steps.index(loop)] = replace(loop, stored=tuple(stored))
+
+
+def _copies_tensor(draft: Draft, step: HostStep) -> bool:
+    """Whether a step copies a tensor to a buffer that no step before it uses for another value."""
+    buffer = step.result
+    if not isinstance(buffer, Buffer) or not isinstance(step.function.results[0].type, Tensor):
+        return False
+    before = draft.steps[: draft.steps.index(step)]
+    used = {base for other in before for base in (*other.inputs, *other.results)}
+    return buffer not in draft.arguments and buffer.base not in used
 
 
 def tile_row_chains(draft: Draft) -> None:

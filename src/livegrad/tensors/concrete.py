@@ -23,26 +23,26 @@ class _Arguments(threading.local):
     known: Mapping[Node, Node] = {}  # replaced as a whole, never changed
 
 
-_arguments = _Arguments()
+arguments = _Arguments()
 
 
 @contextmanager
-def standing_for(placeholders: Sequence[Node], arguments: Sequence[Node]) -> Iterator[None]:
+def standing_for(placeholders: Sequence[Node], given: Sequence[Node]) -> Iterator[None]:
     """Inside, these placeholders have the values of these arguments."""
-    before = _arguments.known
-    outside = substitute(arguments, dict(before)) if before else arguments
-    _arguments.known = {**before, **dict(zip(placeholders, outside, strict=True))}
+    before = arguments.known
+    outside = substitute(given, dict(before)) if before else given
+    arguments.known = {**before, **dict(zip(placeholders, outside, strict=True))}
     try:
         yield
     finally:
-        _arguments.known = before
+        arguments.known = before
 
 
 def at_arguments(node: Node) -> Node:
     """The node at the arguments of the calls around it. What a derivative would be lost of is refused."""
-    if not _arguments.known:
+    if not arguments.known:
         return node
-    (argument,) = substitute([node], dict(_arguments.known))
+    (argument,) = substitute([node], dict(arguments.known))
     scalar = scalar_of(node.type)
     if argument is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
         return argument

@@ -25,6 +25,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
+from livegrad.passes.counted_while_loops import as_for_loop
 from livegrad.tensors.declared import declared_number, declared_numbers
 from livegrad.tensors.handle import ShapeError, are_numbers, node_of, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
@@ -90,7 +91,11 @@ def while_loop(
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
             return _carried(body(state.inside(nodes)), state.structure, inputs, name_of(body))
 
-        return unflatten(state.structure, map(wrap, make_while_loop(test, step, *inputs, limit=max_iters)))
+        results = make_while_loop(test, step, *inputs, limit=max_iters)
+        counted = as_for_loop(results[0].operands[0]) if results else None
+        if counted is not None:
+            results = tuple([get(counted, index=index) for index in range(len(results))])
+        return unflatten(state.structure, map(wrap, results))
 
     return _looped(declared_number(body, 0, state), (), "while_loop", loop)
 

@@ -1,4 +1,5 @@
-"""Tensors whose node is made when it is first asked for: elements of computed tensors, and results of compiled calls.
+"""Tensors whose node is made when it is first asked for: elements of computed tensors, results of compiled calls, and
+ops over small data.
 
 Most of them are read at once, as in `float(x[i])`, and never become part of a graph. `Tensor._deferred` holds what is
 here; `Tensor._node` is not set until then.
@@ -17,10 +18,14 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
 from livegrad.ir.source_lines import ambient, made_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.lazy.lazy_values import Array, Leaf, known_value, leaf_node, read_leaf
+from livegrad.ir.types import bf16
+from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, node_of_deferred
+from livegrad.lazy.execution import execute_node, watch
+from livegrad.lazy.lazy_values import Array, Leaf, clock, hold, known_value, leaf_node, read_leaf
+from livegrad.lazy.small_graphs import compute_deferred
 
-# (the node that it is an element or a row of, integers that index it, the author's line), or
-# (the data, its type, the author's line)
+# (the node or deferred op that it is an element or a row of, integers that index it, the author's line),
+# (the data, its type, the author's line), or (a deferred op, None, the author's line)
 Deferred = tuple[Any, Any, tuple[Place, ...]]
 
 
@@ -42,20 +47,57 @@ def array_of(node: Node) -> Array | None:
     return array if array.__class__ is np.ndarray else None
 
 
+class _Keeper:
+    """Holds a node while it is computed, as a tensor does."""
+
+    __slots__ = ("__weakref__", "_deferred", "_node")
+    requires_grad = False
+
+    def __init__(self, node: Node) -> None:
+        self._node: Node | None = node
+        self._deferred = None
+        hold(node, self)
+
+    def _settle(self, node: Node) -> None:
+        self._node = node
+
+
+def compute_now(op: DeferredOp) -> Array | None:
+    """The value of a deferred op, computed if need be; None if the tensor's node has to say it."""
+    value = op.value
+    if value is not None:
+        return value if op.stamp == clock.now else None
+    if watch.active:
+        return None
+    value, graph = compute_deferred(op)
+    if graph is None:
+        return value
+    # The first graph of its structure. It keeps the values that those after it keep, so that it is found for them.
+    keepers = [_Keeper(node_of_deferred(kept)) for kept in graph.kept if held_by(kept) is None]  # type: ignore[arg-type]
+    found = execute_node(node_of_deferred(op))
+    del keepers
+    return found if found.__class__ is np.ndarray else None  # type: ignore[return-value]
+
+
 def element_index(source: Any, before: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
     """The integers that pick the element or row `source[before][key]` of a computed node. None for any other key, for
     one that is out of range, and if there is no value for NumPy to index.
 
     That the value is still good is found when it is read.
     """
-    if source.op is input_op:
-        leaf = source.attributes[0][1]
-        array: Any = leaf.array if leaf.__class__ is Leaf else None  # else of a function that is traced
+    if source.__class__ is DeferredOp:
+        if source.type.element is bf16:  # which NumPy does not know
+            return None
+        shape = source.type.shape
     else:
-        array = None if source.cell is None else source.cell.value
-    if array.__class__ is not np.ndarray or array.dtype.kind == "V":  # bfloat16, which NumPy does not know
-        return None
-    shape = array.shape
+        if source.op is input_op:
+            leaf = source.attributes[0][1]
+            array: Any = leaf.array if leaf.__class__ is Leaf else None  # else of a function that is traced
+        else:
+            array = None if source.cell is None else source.cell.value
+        if array.__class__ is not np.ndarray or array.dtype.kind == "V":
+            return None
+        shape = array.shape
     if key.__class__ is int and not before and shape:
         return (key,) if -shape[0] <= key < shape[0] else None
     return integer_index(before, key, shape)
@@ -76,18 +118,36 @@ def number_of(deferred: Deferred) -> Any:
     """A deferred number as a Python number; None if it is none, or is not known any more."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
-        return source.item() if not source.shape and source.dtype.kind != "V" else None
-    array = array_of(source)
+        return _number_in(source)
+    if source.__class__ is not DeferredOp:
+        array = array_of(source)
+    else:
+        array = compute_now(source)
+        if index is None:
+            return None if array is None else _number_in(array)
     return array.item(index) if array is not None and len(index) == array.ndim else None
 
 
-def value_of(deferred: Deferred) -> Array | None:
-    """The value as a dense read-only array; None if it is not known any more."""
+def _number_in(array: Array) -> Any:
+    """The only element of an array without dimensions; None for others, and for bfloat16, which NumPy does not know."""
+    return array.item() if not array.shape and array.dtype.kind != "V" else None
+
+
+def value_of(deferred: Deferred, *, compute: bool = False) -> Array | None:
+    """The value as a dense read-only array; None if it is not known, or not any more.
+
+    With `compute`, deferred ops are computed if they can be without a graph.
+    """
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
         source.setflags(write=False)
         return source
-    array = array_of(source)
+    if source.__class__ is DeferredOp:
+        array = compute_now(source) if compute else current_value(source)
+        if index is None:
+            return array
+    else:
+        array = array_of(source)
     if array is None:
         return None
     value = np.asarray(array[index])
@@ -101,12 +161,17 @@ def type_of(deferred: Deferred) -> TensorType:
     if source.__class__ is np.ndarray:
         return index
     whole = source.type
+    if index is None:
+        return whole
     return TensorType(whole.element, whole.shape[len(index) :])
 
 
 def make_deferred_node(deferred: Deferred) -> Node:
     """The node that would have been made at the author's line."""
     source, index, origins = deferred
+    if source.__class__ is DeferredOp:
+        whole = node_of_deferred(source)
+        return whole if index is None else make_deferred_node((whole, index, origins))
     with originating_from(origins) if ambient.plain else made_at(origins):
         if source.__class__ is np.ndarray:
             source.setflags(write=False)

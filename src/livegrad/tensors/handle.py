@@ -6,7 +6,7 @@ Every function of the tensor namespace takes handles, works on their nodes, and 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
@@ -24,7 +24,8 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, f64
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.execution import execute
+from livegrad.lazy.deferred_ops import DeferredOp
+from livegrad.lazy.execution import execute, execute_node
 from livegrad.lazy.lazy_values import (
     Array,
     Value,
@@ -41,7 +42,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
 from livegrad.tensors import weak_types
-from livegrad.tensors.concrete import at_arguments
+from livegrad.tensors.concrete import arguments, at_arguments
 from livegrad.tensors.deferred import (
     Deferred,
     element_index,
@@ -60,6 +61,7 @@ from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 _new = object.__new__
+_INDEXED = (Node, DeferredOp)  # whose elements need no node
 
 
 class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
@@ -169,7 +171,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     def _stored(self) -> Value:
         """The value in the memory of its device; computed on first use."""
         deferred = self._deferred
-        if deferred is not None and (array := value_of(deferred)) is not None:
+        if deferred is not None and (array := value_of(deferred, compute=True)) is not None:
             return array
         node = self._node
         if node is None:
@@ -182,8 +184,8 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             value = known_value(node)
             if value is not None:
                 return value
-        argument = at_arguments(node)
-        return execute([node])[0] if argument is node else wrap(argument)._stored()
+        argument = at_arguments(node) if arguments.known else node
+        return execute_node(node) if argument is node else wrap(argument)._stored()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -236,11 +238,12 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
                 source, before = self._node, ()
             else:
                 source, before, _ = deferred
-            if source.__class__ is Node and (index := element_index(source, before, key)) is not None:
-                tensor = _new(Tensor)
-                tensor._extra, tensor._deferred = None, (source, index, caller_origins(2))
-                note_waiting(ref(tensor))  # for the value that it is an element of
-                return tensor
+            if source.__class__ in _INDEXED and (index := element_index(source, before or (), key)) is not None:
+                made = _new(Tensor)
+                made._extra, made._deferred = None, (source, index, caller_origins(2))
+                if source.__class__ is Node:
+                    note_waiting(ref(made))  # for the value that it is an element of
+                return made
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -284,6 +287,22 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
     tensor = _new(Tensor)
     tensor._extra, tensor._deferred = None, (array, type, caller_origins(2))
     return tensor
+
+
+def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[Tensor]:
+    """`defer_array` of several results of one call."""
+    if not ambient.plain:
+        return [defer_array(array, type) for array, type in zip(arrays, types, strict=True)]
+    origins = caller_origins(2)
+    tensors = []
+    for array, type in zip(arrays, types, strict=True):
+        if array.__class__ is not np.ndarray:
+            tensors.append(wrap_array(array, type))
+            continue
+        made = _new(Tensor)
+        made._extra, made._deferred = None, (array, type, origins)
+        tensors.append(made)
+    return tensors
 
 
 def node_of(value: Any, user: str) -> Node:

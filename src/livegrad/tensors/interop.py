@@ -14,6 +14,8 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.bfloat16 import BFLOAT16, readable
+from livegrad.ir.types import bf16
+from livegrad.tensors.deferred import compute_now
 from livegrad.tensors.errors import ExportError
 
 Array = np.ndarray[Any, Any]
@@ -34,6 +36,8 @@ class Interop:
     """What lets other libraries read a tensor without a copy."""
 
     __slots__ = ()
+
+    _deferred: Any  # of `Tensor`
 
     def numpy(self) -> Array:
         raise NotImplementedError
@@ -76,10 +80,17 @@ class Interop:
     @property
     def __array_struct__(self) -> Any:
         """`__array_interface__` as a C structure, which NumPy asks for first."""
-        value = self._value().view()
+        deferred = self._deferred
+        if deferred is not None and deferred[1] is None and deferred[0].type.element is not bf16:
+            value = compute_now(deferred[0])  # nobody can write to it
+            if value is not None:
+                return value.__array_struct__
+        value = self._value()
         if value.dtype.kind == "V":
             raise AttributeError("bfloat16 has no array interface")  # NumPy then asks for `__array__`
-        value.setflags(write=False)
+        if value.flags.writeable:  # memory that somebody else may change
+            value = value.view()
+            value.setflags(write=False)
         return value.__array_struct__
 
     @property

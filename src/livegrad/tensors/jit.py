@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import update_wrapper
 from types import MethodType
 from typing import Any, NoReturn
@@ -27,16 +26,17 @@ from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_leaf
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
-from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
+from livegrad.tensors.jit_entries import Entry, QuickCall, give_results, make_quick_call
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
 
 _MOST_SIGNATURES = 256
+_MOST_QUICK_CALLS = 4
 _INTEGERS = 1 << 63
 # Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
 _NUMBERS: dict[type, Type] = {
@@ -44,37 +44,6 @@ _NUMBERS: dict[type, Type] = {
     int: TensorType(i64, ()),
     complex: TensorType(c128, ()),
 }
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """What one signature was compiled to; `captures` are the tensors that the function took from around it.
-
-    `read` are the handles behind the captures, each with the node that it stood for when the function was traced.
-    """
-
-    function: Function
-    captures: tuple[Tensor, ...]
-    read: tuple[tuple[ref[Tensor], Node], ...]
-    structure: Structure
-    plan: CompiledPlan
-    runs: RepeatedRun  # for the statistics
-
-    def is_current(self) -> bool:
-        """Whether none of the tensors that the function read has been updated in place since."""
-        for reference, node in self.read:
-            handle = reference()
-            if handle is not None and handle._node is not node:
-                return False
-        return True
-
-    def reads_variables(self) -> bool:
-        """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
-        for reference, _ in self.read:
-            handle = reference()
-            if handle is not None and handle._extra is not None:
-                return True
-        return False
 
 
 class Jitted:
@@ -90,8 +59,10 @@ class Jitted:
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
-        self._entries: LruCache[Any, _Entry] = LruCache(_MOST_SIGNATURES)
-        self._of_floats: dict[tuple[type, ...], _Entry] = {}  # by the classes of arguments that are all floats
+        self._entries: LruCache[Any, Entry] = LruCache(_MOST_SIGNATURES)
+        # Of signatures used before; those whose arguments are in containers or have names by their structure.
+        self._quick: tuple[QuickCall, ...] = ()
+        self._quick_nested: dict[Structure, tuple[QuickCall, ...]] = {}
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self.traces = 0  # how often the function itself was called
@@ -121,10 +92,17 @@ class Jitted:
         if watch.active:
             return self._run_watched(args, kwargs)
         if not kwargs:
-            entry = self._of_floats.get(tuple(map(type, args)))
-            if entry is not None:
-                return self._results(entry, entry.plan.run(args))
+            for quick in self._quick:
+                results = quick.run(*args) if quick.captures is None else quick.run_with_captures(args)
+                if results is not None:
+                    quick.runs.times += 1
+                    return defer_array(results, quick.type) if quick.type is not None else quick.give(results)
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
+        for quick in self._quick_nested.get(structure, ()):
+            results = quick.run(*leaves) if quick.captures is None else quick.run_with_captures(leaves)
+            if results is not None:
+                quick.runs.times += 1
+                return quick.give(results)
         parts: list[Any] = []
         arrays: list[Any] = []
         away = False  # whether some data lies on a device
@@ -163,17 +141,26 @@ class Jitted:
                 away = True
             arrays.append(stored)
         if away:
-            return self._results(entry, run_where_data_lies(entry.function, arrays))
-        if not kwargs and len(parts) == len(args) and set(parts) == {float} and not entry.read and not entry.captures:
-            self._of_floats[tuple(parts)] = entry
-        return self._results(entry, entry.plan.run(arrays))
-
-    def _results(self, entry: _Entry, results: Sequence[Any]) -> Any:
-        """The result of a call, from the arrays that it computed."""
+            results = run_where_data_lies(entry.function, arrays)
+        else:
+            results = entry.plan.run(arrays)
+            if not entry.is_known:
+                self._add_quick_call(entry, structure, parts)
         entry.runs.times += 1
-        if entry.structure is None:
-            return defer_array(results[0], entry.function.result_types[0])  # type: ignore[arg-type]
-        return unflatten(entry.structure, map(defer_array, results, entry.function.result_types))  # type: ignore[arg-type]
+        return give_results(entry, results)
+
+    def _add_quick_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
+        """Makes the next call of this signature a quick one, where there can be one."""
+        entry.is_known = True
+        quick = make_quick_call(entry, parts)
+        if quick is None:
+            return
+        with self._lock:
+            if structure == (tuple, *[None] * (len(parts) + 1)):
+                self._quick = (quick, *self._quick[: _MOST_QUICK_CALLS - 1])
+            elif len(self._quick_nested) < _MOST_SIGNATURES:
+                others = self._quick_nested.get(structure, ())
+                self._quick_nested[structure] = (quick, *others[: _MOST_QUICK_CALLS - 1])
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the function as a graph, node by node, so that a NaN inside it is found too."""
@@ -187,7 +174,7 @@ class Jitted:
         named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((arguments, named))
 
-    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Entry | None:
+    def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
         """The entry for a signature; None if the function uses traced values of an enclosing function."""
         with self._lock:
             entry = self._entries.get(key)
@@ -203,7 +190,7 @@ class Jitted:
             each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
             each["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
             runs = RepeatedRun({**each, "programs_compiled": 1}, {**each, "programs_reused": 1})
-            return self._entries.keep(key, _Entry(function, tensors, read, structure, plan, runs))
+            return self._entries.keep(key, Entry(function, tensors, read, structure, plan, runs))
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Function, Any, Structure]:
         self.traces += 1
@@ -228,7 +215,8 @@ class Jitted:
         """Drops all compiled signatures."""
         with self._lock:
             self._entries.clear()
-            self._of_floats.clear()
+            self._quick = ()
+            self._quick_nested.clear()
 
 
 class _Static:

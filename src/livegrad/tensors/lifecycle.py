@@ -10,6 +10,7 @@ import importlib
 from functools import cache
 from secrets import randbits
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import numpy as np
 
@@ -19,10 +20,12 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import exact_value
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import toposort
+from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.devices import assign_devices
 from livegrad.lazy.gradient_variables import (
     depends_on_updated,
     ends_gradients,
+    forget_variable,
     note_update,
     note_variable,
     wants_gradient,
@@ -154,6 +157,7 @@ class Lifecycle:
         if wanted:
             self._stand_alone()
         self._extra = {"grad": self.grad} if wanted else None
+        forget_variable(self)
         if wanted:
             note_variable(self)
         if wanted and has_long_history(self.node):
@@ -249,8 +253,15 @@ class Lifecycle:
 
     def _become(self: Any, other: Tensor) -> None:
         """Makes the handle refer to another tensor."""
+        deferred = other._deferred
         if self._extra is not None:
             note_update(self._node)
+        elif deferred is not None and deferred[0].__class__ is DeferredOp and deferred[1] is None:
+            if self._deferred is None:
+                del self._node  # made when it is first asked for
+            self._deferred = deferred
+            deferred[0].holder = ref(self)
+            return
         self._settle(other.node)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from livegrad.diagnostics.explain_calls import explain_calls
+from livegrad.diagnostics.explain_calls import explain_calls, with_shortcut
 from livegrad.ir.types import bool_ as bool
 from livegrad.tensors import fft, linalg, random
 from livegrad.tensors import neural as nn
@@ -93,7 +93,8 @@ from livegrad.tensors.dtypes import (
 )
 from livegrad.tensors.einsum import einsum
 from livegrad.tensors.grids import arange, eye, linspace, meshgrid, tril, triu
-from livegrad.tensors.indexing import get_item as get_item
+from livegrad.tensors.handle import Tensor as _Tensor
+from livegrad.tensors.indexing import get_item as _get_item
 from livegrad.tensors.indexing import set_item as set_item
 from livegrad.tensors.indexing import take, take_along_axis, where
 from livegrad.tensors.manipulation import (
@@ -113,7 +114,7 @@ from livegrad.tensors.manipulation import (
     tile,
     unstack,
 )
-from livegrad.tensors.manipulation import transpose_matrix as transpose_matrix
+from livegrad.tensors.manipulation import transpose_matrix as _transpose_matrix
 from livegrad.tensors.methods import Methods
 from livegrad.tensors.neural import (
     erf,
@@ -143,6 +144,7 @@ from livegrad.tensors.reductions import (
     sum,
     var,
 )
+from livegrad.tensors.repeated_calls import REPEATED, RepeatedCalls
 from livegrad.tensors.searching import argmax, argmin, nonzero, searchsorted
 from livegrad.tensors.sets import isin, unique_all, unique_counts, unique_inverse, unique_values
 from livegrad.tensors.sorting import argsort, sort, top_k
@@ -356,8 +358,12 @@ __all__ = [
     "zeros_like",
 ]
 
-explain_calls(sys.modules[__name__], __all__)
+get_item = with_shortcut(_get_item, RepeatedCalls("get_item"))
+_Tensor._binary = staticmethod(with_shortcut(_Tensor._binary, RepeatedCalls("_binary")))
+transpose_matrix = with_shortcut(_transpose_matrix, RepeatedCalls("transpose_matrix"))
+explain_calls(sys.modules[__name__], __all__, {name: RepeatedCalls(name) for name in REPEATED})
 for _module in (fft, linalg, nn):
     explain_calls(_module, _module.__all__)
 explain_calls(AtKey, [name for name in vars(AtKey) if not name.startswith("_")])
-explain_calls(Methods, [name for name in vars(Methods) if not name.startswith("_")])
+_methods = [name for name in vars(Methods) if not name.startswith("_")]
+explain_calls(Methods, _methods, {name: RepeatedCalls(f"Tensor.{name}") for name in REPEATED.intersection(_methods)})

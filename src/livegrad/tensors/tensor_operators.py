@@ -6,16 +6,19 @@ A mixin of `Tensor`, which maps operators to ops or functions of the namespace.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import _getframe
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 from livegrad.diagnostics import TypeRuleError, caller_origin, caller_origins
+from livegrad.diagnostics.errors import cached_origins
 from livegrad.ir.node import Node, make_pair
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
+from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_source
 from livegrad.lazy.lazy_values import hold, note_waiting
 from livegrad.tensors.number_nodes import number_node
-from livegrad.tensors.weak_types import is_python_number, note_result, numbers
+from livegrad.tensors.weak_types import is_python_number, numbers
 
 if TYPE_CHECKING:
     from livegrad.tensors.handle import Tensor
@@ -54,35 +57,55 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         # Written out for two tensors of one type, and for a tensor and a number that takes its type: a program that
         # reads each result spends its time here.
         first, second = None, None
-        if ambient.plain:
+        if ambient.plain and not numbers.current.traces:
+            # `source_of`, written out.
+            deferred = self._deferred
+            first = self._node if deferred is None or deferred[1] is not None else deferred[0]
             kind = other.__class__
             if kind is self.__class__:
-                first, second = self._node, other._node
-            elif kind in _NUMBERS and not numbers.current.traces and (first := self._node) is not None:
+                deferred = other._deferred
+                second = other._node if deferred is None or deferred[1] is not None else deferred[0]
+            elif kind in _NUMBERS and first is not None:
                 second = _number_beside(first.type, other)
         if first is None or second is None or first.type is not second.type:
             return self._binary(name, other, self) if swapped else self._binary(name, self, other)
-        if swapped:
-            first, second = second, first
-        origins = caller_origins(2)
-        type = types.get(first.type)
-        if type is None:
+        frame = _getframe(1)
+        # What `caller_origins` gives, written out for a line that has been here before.
+        origins = cached_origins.get((id(frame.f_code), frame.f_lasti)) or caller_origins(2)
+        known = types.get(first.type)
+        if known is None:
             type = op.derive_type((first, second), (), origins)
+            known = type, is_small(first.type) and is_small(type)
             if len(types) < _MOST_TYPES:
-                types[first.type] = type
-        node = make_pair(op, first, second, type, origins)
+                types[first.type] = known
+        type, small = known
+        operands = (second, first) if swapped else (first, second)
+        deferred = defer_op(op, operands, (), type, origins) if small else None
         tensor = _new(self.__class__)
-        tensor._node, tensor._extra, tensor._deferred = node, None, None
+        tensor._extra = None
+        if deferred is not None:
+            tensor._deferred = (deferred, None, origins)
+            deferred.holder = ref(tensor)
+            return tensor
+        a, b = operands
+        node = make_pair(op, node_of_source(a), node_of_source(b), type, origins)
+        tensor._node, tensor._deferred = node, None
         if node.holder is None:
             node.holder = reference = ref(tensor)
             note_waiting(reference)
         else:
             hold(node, tensor)
-        if numbers.current.traces and type.shape == ():  # type: ignore[attr-defined]
-            note_result(node)
         return tensor
 
     return apply
+
+
+def source_of(tensor: Any) -> Any:
+    """What an op takes of a tensor: the deferred op that it stands for, or its node."""
+    deferred = tensor._deferred
+    if deferred is not None and deferred[1] is None:
+        return deferred[0]
+    return tensor._node
 
 
 def _number_beside(type: Any, number: int | float) -> Node | None:

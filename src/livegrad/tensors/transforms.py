@@ -24,6 +24,7 @@ from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
+from livegrad.passes.differentiate.budget import within_budget
 from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.tensors.concrete import standing_for
@@ -273,6 +274,30 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
         return unflatten(traced.structure, map(wrap, result_nodes(value, len(traced.function.results))))
 
     return recomputed
+
+
+def limit_residuals(function: Callable[..., Any], bytes: int) -> Callable[..., Any]:
+    """A function of tensors whose loops store at most so many bytes each for reverse mode, and recompute the rest.
+
+    >>> import livegrad as lg
+    >>> power = limit_residuals(lambda x: lg.fori_loop(0, 100, lambda i, y: y * x, x), 256)
+    >>> lg.grad(lambda x: lg.sum(power(x)))(lg.asarray([1.0]))
+    Tensor([101.], dtype=float32)
+    """
+
+    @wraps(function, updated=())
+    def limited(*args: Any, **kwargs: Any) -> Any:
+        given = take_apart(declared_numbers(function, args, kwargs), name_of(function))
+
+        def call(*tensors: Tensor) -> Any:
+            positional, named = given.filled(tensors)
+            return call_users(function, positional, named)
+
+        traced = trace_call(call, [node.type for node in given.nodes], name_of(function))
+        nodes = inline(within_budget(traced.function, bytes), [*given.nodes, *traced.captures])
+        return unflatten(traced.structure, map(wrap, nodes))
+
+    return limited
 
 
 # --- one call under differentiation ----------------------------------------------------------------------------------

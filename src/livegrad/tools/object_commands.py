@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from livegrad.codegen.cuda.cuda_target import CUDA
-from livegrad.compiler import compile_plan, lower, trace_loops
+from livegrad.compiler import compile_plan, describe_loops, lower, trace_loops
 from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import UsageError
 from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
@@ -184,8 +184,9 @@ def explain(arguments: argparse.Namespace) -> Report:
 def _explain_function(function: Function, value: Any, arguments: argparse.Namespace) -> Report:
     compiled = compile_function(function)
     plan = compiled.schedule(dict(arguments.size))
-    lines = [*summarize(function).splitlines(), "", *str(plan).splitlines()]
-    facts = {"function": function.name, **_plan_facts(plan)}
+    loops = describe_loops(plan, CPU, host_target().vector_bytes)
+    lines = [*summarize(function).splitlines(), "", *str(plan).splitlines(), *loops]
+    facts = {"function": function.name, **_plan_facts(plan), "loops": loops}
     if isinstance(value, DifferentiableFunction):
         kept = value.remembered(*parse_types(arguments.types))
         facts["remembered_bytes"] = kept.bytes if isinstance(kept.bytes, int) else str(kept.bytes)

@@ -119,7 +119,9 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
         return value.graph.function()
     if isinstance(value, Jitted):
         return trace_python_function(value.function, types) if types else _only_signature(value)
-    if callable(getattr(value, "ir", None)):  # captured functions and their derivatives
+    if isinstance(value, CapturedFunction):
+        return value.specialization_for(*types).function
+    if callable(getattr(value, "ir", None)):  # derivatives of captured functions
         return parse_function(value.ir(*types))
     if callable(value) and types:
         return trace_python_function(value, types)

@@ -363,6 +363,35 @@ def test_debugging_finds_two_iterations_that_write_one_element():
     np.testing.assert_array_equal(last_index.debug(np.array([1, 2, 3, 0]), np.zeros(4, int)), [3, 0, 1, 2])
 
 
+@lg.function
+def shifted(x: lg.inout[LINE]):
+    for i in lg.parallel(1, n):
+        x[i] = x[i - 1] * 0.5
+
+
+@lg.function
+def shifted_back(x: lg.inout[LINE]):
+    for i in lg.parallel(n - 1):
+        x[i] = x[i + 1] * 0.5
+
+
+@lg.function
+def exchanged(x: lg.inout[LINE], order: WHOLE):
+    for i in lg.parallel(n // 2):
+        x[2 * i], x[order[2 * i + 1]] = x[2 * i + 1], x[2 * i]
+
+
+def test_debugging_finds_iterations_that_read_what_another_one_writes():
+    with pytest.raises(lg.FunctionError, match="iteration 2 of a parallel loop reads what iteration 1 writes"):
+        shifted.debug(np.ones(5))
+    with pytest.raises(lg.FunctionError, match=r"iteration 1 .* writes what iteration 0 reads") as caught:
+        shifted_back.debug(np.ones(5))
+    assert "the element at [1]" in str(caught.value)
+    np.testing.assert_array_equal(exchanged.debug(np.arange(4.0), np.arange(4)), [1.0, 0.0, 3.0, 2.0])
+    with pytest.raises(lg.FunctionError, match="iterations 0 and 1 of a parallel loop write one element"):
+        exchanged.debug(np.arange(4.0), np.array([0, 1, 2, 1]))
+
+
 BODIES = {
     "a[i] = 1.0": True,
     "a[n - 1 - i] = 1.0": True,

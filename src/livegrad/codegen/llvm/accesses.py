@@ -157,6 +157,8 @@ class Accesses(Frame):
         self, tail: Tail, full: Callable[[], list[Register]], part: Callable[[], list[Register]]
     ) -> list[Register]:
         """What one of two texts gives: `full` runs where all lanes stand for elements, `part` at the end."""
+        if self.groups == "remainder":
+            return part()
         return self._choose(self._is_full(tail), full, part)
 
     def _choose(

@@ -37,6 +37,7 @@ class KernelBuilder(Builder):
     polls: bool = False
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
     subroutines: dict[Hashable, object] = field(default_factory=dict)  # functions beside the kernel, by what they are
+    pool_run: Register | None = None  # the function that runs a loop on threads; None: loops are serial
     metadata: LoopMetadata = field(default_factory=lambda: LoopMetadata(()))
 
     @property

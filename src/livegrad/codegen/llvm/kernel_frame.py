@@ -24,6 +24,7 @@ from livegrad.schedule.loops.nest import Access, LoopNest
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]
+Groups = Literal["any", "full", "remainder"]  # of lanes: which of them code is being written for
 Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
 
 _ARGUMENTS = Register("%args", pointer, 1)
@@ -50,6 +51,7 @@ class Frame:
         self.quick = quick  # the baseline tier: compile time counts more than speed; the bits are the same
         self.masks: dict[Tail, Register] = {}  # lane masks that dominate the current block
         self.lefts: dict[Tail, Register] = {}  # likewise, how many lanes are left
+        self.groups: Groups = "any"
         registers = 0 if quick else nest.vector_bytes
         self.builder = KernelBuilder(nest.lanes, quick=quick, in_order=not self.across, vector_bytes=registers)
         if nest.memories is not None and not quick:
@@ -89,6 +91,8 @@ class Frame:
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
         self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
+        if nest.has_parallel_loops:
+            self.builder.pool_run = self.argument("run", pointer)
         self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
         self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in nest.non_temporal])
 

@@ -93,6 +93,7 @@ def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
     if nest.vector.streams > 1:
         suits = suits_interleaving(nest.kernel)
         nest = nest.change(nest.vector, extent=2 * nest.lanes) if suits else nest.change(nest.vector, streams=1)
+        nest = nest.replace(peels_remainder=False) if suits else nest  # the code of both halves is long already
     return _Emitter(nest).emit()
 
 
@@ -202,10 +203,19 @@ class _Emitter(Stages):
         def group(position: Register, carried: list[Register]) -> list[Register]:
             self.domain_index = [*outer, position]
             first = self.chunk_rank if self.masked else len(self.extents)  # only checks need the linear index
-            self._row(self.encode(self.domain_index[first:], self.extents[first:]), (position, stop))
+            tail = None if self.groups == "full" else (position, stop)
+            self._row(self.encode(self.domain_index[first:], self.extents[first:]), tail)
             return []
 
-        counted_loop(self.builder, start, stop, self.nest.lanes, [], group)
+        if self.nest.peels_remainder and not self.quick:
+            count = builder.apply("sub", i64, stop, start)
+            whole = builder.apply("and", i64, count, builder.constant(-self.nest.lanes, i64))
+            end = builder.apply("add", i64, start, whole)
+            self.groups = "full"
+            counted_loop(builder, start, end, self.nest.lanes, [], group)
+            start, self.groups = end, "remainder"
+        counted_loop(builder, start, stop, self.nest.lanes, [], group)
+        self.groups = "any"
 
     def _row(self, element: Register, tail: Tail | None) -> None:
         """All stages at one row (or at a group of rows, one a lane)."""

@@ -9,6 +9,7 @@ from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reduction_in_lanes
+from livegrad.codegen.llvm.loops_on_threads import LoopPart
 from livegrad.codegen.llvm.registers import (
     NodeValue,
     Register,
@@ -19,9 +20,9 @@ from livegrad.codegen.llvm.registers import (
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
-from livegrad.ir.walk import nodes_of, ops_below
+from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
 from livegrad.ops.control import call, for_loop, while_loop
-from livegrad.schedule.loops.cost_model import branch_cost
+from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
 from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
@@ -236,6 +237,8 @@ def _starting(builder: KernelBuilder, value: NodeValue, divergent: bool) -> Node
 
 
 def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    if builder.pool_run is not None and any(name == "grain" for name, _ in node.attributes):
+        return _emit_on_threads(builder, node, operands, emit)
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
     kind = reduction_in_lanes(builder, node)
@@ -272,6 +275,27 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     results = _counted(builder, strips.count, stop, strips.state, iteration)
     strips.close(stop, results, builder.metadata.keep_rolled())
     return tuple(strips.state)
+
+
+def _emit_on_threads(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    """A loop that carries nothing but tensors, of which each thread takes some iterations at once."""
+    carried, body, private = node.attribute("carried"), node.attribute("body"), node.attribute("private")
+    sizes = {1 + place: dense_bytes(node.operands[1 + place].type) for place in private}
+    part = LoopPart(builder, operands, sizes)
+    inner, (iterations, *values) = part.builder, part.values
+
+    def iteration(count: Register, state: list[NodeValue]) -> list[NodeValue]:
+        index = count
+        if node.attribute("reverse"):
+            last = inner.apply("sub", i64, _register(iterations), inner.constant(1, i64))
+            index = inner.apply("sub", i64, last, count)
+        return emit(inner, body, [index, *state, *values[carried:]])
+
+    # A thread that an interrupt finds waiting does not begin.
+    stop = inner.select(_poll(inner, inner.constant(True, bool_)), part.end, part.begin)
+    _counted(inner, part.begin, stop, values[:carried], iteration, polls=not _runs_in_strips(body))
+    part.run(_register(operands[0]), node.attribute("grain"))
+    return tuple(operands[1 : 1 + carried])
 
 
 def _counted(
@@ -324,12 +348,15 @@ def _most_iterations(builder: KernelBuilder, iterations: Register) -> Register:
     return builder.reduce_lanes("smax", builder.widen(counted, builder.lanes))
 
 
-def _poll(builder: KernelBuilder, again: Register) -> Register:
-    """Leave the loop as well when the interrupt flag is set."""
+def _poll(builder: KernelBuilder, again: Register, can_fail: bool = False) -> Register:
+    """Leave the loop as well when the interrupt flag is set, or after a failed check.
+
+    What is read behind the end of a tensor is zero: a `while_loop` might wait for another number forever.
+    """
     builder.polls = True
     flag = builder.make("load atomic i32, ptr %interrupt monotonic, align 4", i32, 1)
     quiet = builder.apply("icmp eq", bool_, flag, builder.constant(0, i32))
-    if builder.uses_tapes:
+    if builder.uses_tapes or can_fail:
         # A loop that remembers must not go on when there was no more memory for it.
         status = builder.make("load atomic i64, ptr %status monotonic, align 8", i64, 1)
         unset = builder.apply("icmp eq", bool_, status, builder.constant(-1, i64))
@@ -351,7 +378,7 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     again = builder.any_lane(active)
     if limit is not None:
         again = _within_limit(builder, node, active, again, loop.count, limit)
-    builder.branch(_poll(builder, again), loop.body, loop.done)
+    builder.branch(_poll(builder, again, _can_fail(node)), loop.body, loop.done)
     builder.begin(loop.body)
     with builder.under(active if diverges else builder.mask):
         results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
@@ -362,13 +389,18 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     return tuple(loop.state)
 
 
+def _can_fail(loop: Node) -> bool:
+    """Whether a check inside a loop may fail."""
+    return any(node.may_fail for function in reachable_functions(loop.functions) for node in nodes_of(function))
+
+
 def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
     carried, body = node.attribute("carried"), node.attribute("body")
     captures, limit = operands[carried:], node.attribute("limit")
     strips = _Loop(builder, [builder.constant(True, bool_), *operands[:carried]])
     goes_on, *start = strips.state
-    builder.branch(_poll(builder, _register(goes_on)), strips.body, strips.done)
+    builder.branch(_poll(builder, _register(goes_on), _can_fail(node)), strips.body, strips.done)
     builder.begin(strips.body)
     stop = builder.apply("add", i64, strips.count, builder.constant(_strip(body), i64))
     loop = _Loop(builder, start, strips.count)

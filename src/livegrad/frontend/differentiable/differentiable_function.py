@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.diagnostics.explain_calls import explain_calls
@@ -21,6 +21,7 @@ from livegrad.frontend.function.dispatch import call_span
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.ir.node import Node
 from livegrad.passes.differentiate.report import StorageReport, storage_report
+from livegrad.tensors.transforms import limit_residuals
 
 
 class DifferentiableFunction(PlainFunction):
@@ -175,8 +176,14 @@ def prefer_checkpoint(function: DifferentiableFunction) -> DifferentiableFunctio
     return function
 
 
-def remember_at_most(bytes: int) -> Callable[[DifferentiableFunction], DifferentiableFunction]:
+_FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
+
+
+def remember_at_most(bytes: int) -> Callable[[_FunctionT], _FunctionT]:
     """Splits loops for which reverse mode would store more bytes into segments that the backward pass recomputes.
+
+    A loop of n iterations then stores about √n times as much as one iteration does. Takes differentiable functions and
+    functions of tensors. A `scan` whose body returns outputs is not split: use `lg.checkpoint` for its body.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source
@@ -184,12 +191,19 @@ def remember_at_most(bytes: int) -> Callable[[DifferentiableFunction], Different
     >>> f = remember_at_most(1024)(differentiable(run_source(text)["f"]))
     >>> bwd_diff(f)(2.0, 3, 1.0)
     (32.0, None)
+    >>> import livegrad as lg
+    >>> power = remember_at_most(256)(lambda x: lg.fori_loop(0, 100, lambda i, y: y * x, x))
+    >>> lg.grad(power)(1.0)
+    Tensor(101., dtype=float32)
     """
     if bytes < 1:
         raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
 
-    def decorate(function: DifferentiableFunction) -> DifferentiableFunction:
+    def decorate(function: Any) -> Any:
+        if callable(function) and not isinstance(function, CapturedFunction):
+            return limit_residuals(function, bytes)
         _require_differentiable(function, "remember_at_most")
+        assert isinstance(function, DifferentiableFunction)
         function.budget = bytes
         return function
 

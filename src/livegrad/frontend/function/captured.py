@@ -202,7 +202,7 @@ class CapturedFunction:
             plain_calls.depth -= 1
 
     def debug(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs as `python` does, and checks that no two iterations of a parallel loop write one element."""
+        """Runs as `python` does, and checks that no iteration of a parallel loop writes what another one accesses."""
         plain_calls.checked += 1
         try:
             return self.python(*arguments, **keywords)

@@ -77,6 +77,7 @@ class Context:
         )  # a call, and names it gives new values to
         self.result_aliases: Aliases = ()
         self.inouts: list[str] = []  # parameters whose arrays the function writes
+        self.ordered_writes = 0  # how many writes there are that parallel loops make in order: `a[k] += x`
         self.loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
         self.returned_names: set[str] = set()  # variables that a result is read from when the function ends
         self.returned_inouts: set[str] | None = None  # those that every result contains

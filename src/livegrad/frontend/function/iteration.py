@@ -39,6 +39,7 @@ class Steps:
     unrolled: list[Value] | None = None
     static_iterations: int | None = None
     over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
+    is_parallel: bool = False
     parallel: range | None = None  # what a parallel loop goes over, if that is known
 
 
@@ -135,7 +136,7 @@ def _parallel(context: Context, call: ast.Call) -> Steps:
     steps = _range(context, call)
     bounds = [context.evaluate(argument).static for argument in call.args]
     is_static = all(isinstance(bound, int) for bound in bounds)
-    return replace(steps, parallel=range(*bounds) if is_static else None)
+    return replace(steps, is_parallel=True, parallel=range(*bounds) if is_static else None)
 
 
 def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:

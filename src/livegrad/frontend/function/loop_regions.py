@@ -41,6 +41,7 @@ from livegrad.ir.node import Key, Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop, while_loop
+from livegrad.passes.counted_while_loops import as_for_loop
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Loop:
     condition: Callable[[], Node] | None
     limit: int | None
     jumps: bool  # whether the body may leave the loop early
+    parallel: bool = False  # whether no iteration writes what another one reads or writes; `a[k] += x` may
     iteration: str = ""  # the variable that counts the iterations of a loop that may end early
 
 
@@ -121,7 +123,9 @@ class _Attempt:
             self._next_iteration()
         named = dict(context.sharing.shared)
         context.loops.append(frozenset(self.outer))
+        ordered = context.ordered_writes
         loop.body(self.index)
+        self.writes_in_order = context.ordered_writes != ordered
         context.loops.pop()
         self.end = context.environment
         written = self._written_by_calls(carried)
@@ -233,12 +237,15 @@ class _Attempt:
         if loop.condition is None and not loop.jumps:
             assert loop.iterations is not None
             (body,), captured = close_regions(name, [[self.index, *self.parameters]], self.inputs, [results])
-            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False)
+            promise = {"independent": True} if loop.parallel and not self.writes_in_order else {}
+            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False, **promise)
         else:
             test = self._condition()
             groups = [[self.index, *self.parameters], self.parameters]
             (body, condition), captured = close_regions(name, groups, self.inputs, [results, [test]])
             value = while_loop(*initial, *captured, body=body, condition=condition, carried=carried, limit=loop.limit)
+            counted = as_for_loop(value)
+            value = value if counted is None else counted
         return [get(value, index=index) for index in range(carried)]
 
     def _condition(self) -> Node:

@@ -180,6 +180,7 @@ def _over(context: Context, statement: ast.For, steps: Steps) -> None:
         None,
         None,
         jumps=jumps,
+        parallel=steps.is_parallel,
     )
     _run(context, loop, statement)
 

@@ -285,6 +285,7 @@ def _write_back(
     context: Context, match: Match, name: str, expression: ast.expr | None, argument: Value, new: Value, at: ast.AST
 ) -> None:
     """Assigns the array that a call has written to the variable that was its argument."""
+    context.ordered_writes += 1  # the function may have added to it
     if isinstance(expression, ast.Name) and context.environment.get(expression.id) is argument:
         forbid_second_name(context, expression, 0, at)
         require_writable(context, expression.id, aliases_of(argument), at)

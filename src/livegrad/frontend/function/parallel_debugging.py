@@ -1,7 +1,7 @@
 """Checks parallel loops while a captured function runs as plain Python: `f.debug(...)`.
 
-In: the source of a function. Out: a Python function that notes which iteration of each parallel loop writes which
-element, and raises an error if two write one. `captured.debug` calls it.
+In: the source of a function. Out: a Python function that notes which iteration of each parallel loop reads and writes
+which element, and raises an error if one writes what another one reads or writes. `captured.debug` calls it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -23,11 +23,12 @@ from livegrad.frontend.function.python_source import Source
 
 @dataclass(eq=False)
 class _Loop:
-    """A running parallel loop: its current iteration, and the iteration that wrote each address."""
+    """A running parallel loop: its current iteration, and the iterations that accessed each address."""
 
     iteration: int = 0
     writers: dict[int, int] = field(default_factory=dict)
-    arrays: list[np.ndarray[Any, Any]] = field(default_factory=list)  # kept: a new array has other addresses
+    readers: dict[int, int] = field(default_factory=dict)  # the first iteration that read it
+    arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)  # kept: a new array has other addresses
 
 
 class _Keys:
@@ -61,20 +62,42 @@ class _Writes:
         """Notes a write; an error if another iteration has written an element of it."""
         if not self.loops or not isinstance(array, np.ndarray):
             return
-        addresses = np.atleast_1d(_addresses(array)[key])
         for loop in self.loops:
-            loop.arrays.append(array)
-            for address in addresses.ravel().tolist():
+            loop.arrays[id(array)] = array
+            for address in np.ravel(_addresses(array)[key]).tolist():
                 first = loop.writers.setdefault(address, loop.iteration)
                 if first != loop.iteration:
-                    index = np.argwhere(_addresses(array) == address)[0].tolist()
-                    raise FunctionError(
-                        "LG111",
-                        f"iterations {first} and {loop.iteration} of a parallel loop write one element",
-                        self.spans[number],
-                        found=f"the element at {index}",
-                        help="use `range` for a loop whose iterations depend on each other; `+=` adds in order",
-                    )
+                    said = f"iterations {first} and {loop.iteration} of a parallel loop write one element"
+                    raise self._error(said, array, address, number)
+                reader = loop.readers.get(address, loop.iteration)
+                if reader != loop.iteration:
+                    said = f"iteration {loop.iteration} of a parallel loop writes what iteration {reader} reads"
+                    raise self._error(said, array, address, number)
+
+    def read(self, array: Any, key: Any, number: int) -> Any:
+        """What an array has at a key; an error if another iteration has written an element of it."""
+        value = array[key]
+        if not self.loops or not isinstance(array, np.ndarray):
+            return value
+        for loop in self.loops:
+            loop.arrays[id(array)] = array
+            for address in np.ravel(_addresses(array)[key]).tolist():
+                loop.readers.setdefault(address, loop.iteration)
+                writer = loop.writers.get(address, loop.iteration)
+                if writer != loop.iteration:
+                    said = f"iteration {loop.iteration} of a parallel loop reads what iteration {writer} writes"
+                    raise self._error(said, array, address, number)
+        return value
+
+    def _error(self, said: str, array: np.ndarray[Any, Any], address: int, number: int) -> FunctionError:
+        place = np.argwhere(_addresses(array) == address)[0].tolist()
+        return FunctionError(
+            "LG111",
+            said,
+            self.spans[number],
+            found=f"the element at {place}",
+            help="use `range` for a loop whose iterations depend on each other; `+=` adds in order",
+        )
 
 
 def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -85,7 +108,7 @@ def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _Noting(ast.NodeTransformer):
-    """Makes loops and assignments to elements report what they do; `+=` may add to what another iteration wrote."""
+    """Makes loops, reads and assignments of elements report what they do; `+=` may add to what another one wrote."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -99,14 +122,36 @@ class _Noting(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
-        written = [target for target in node.targets if isinstance(target, ast.Subscript)]
-        return [*map(self._note, written), node]
+        written = [part for target in node.targets for part in ast.walk(target) if _is_written(part)]
+        node.value = self.visit(node.value)
+        if not written:
+            return [node]
+        # What a statement reads, it reads before it writes.
+        value = ast.copy_location(ast.Assign([ast.Name("__value__", ast.Store())], node.value), node)
+        node.value = ast.copy_location(ast.Name("__value__", ast.Load()), node.value)
+        noted = [ast.copy_location(ast.Expr(self._call("__note__", part)), part) for part in written]
+        return [value, *noted, node]
 
-    def _note(self, target: ast.Subscript) -> ast.stmt:
-        self.spans.append(self.source.span(target))
-        key = ast.Subscript(ast.Name("__keys__", ast.Load()), deepcopy(target.slice), ast.Load())
-        arguments = [deepcopy(target.value), key, ast.Constant(len(self.spans) - 1)]
-        return ast.copy_location(ast.Expr(ast.Call(ast.Name("__note__", ast.Load()), arguments, [])), target)
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
+        node.value = None if node.value is None else self.visit(node.value)  # types have brackets, too
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if not isinstance(node.ctx, ast.Load):
+            return node
+        return ast.copy_location(self._call("__read__", node), node)
+
+    def _call(self, name: str, place: ast.Subscript) -> ast.Call:
+        """A call with the array, the key and the number of a place; what those read is noted too."""
+        number = ast.Constant(len(self.spans))
+        self.spans.append(self.source.span(place))
+        array, key = self.visit(deepcopy(place.value)), self.visit(deepcopy(place.slice))
+        keys = ast.Subscript(ast.Name("__keys__", ast.Load()), key, ast.Load())
+        return ast.Call(ast.Name(name, ast.Load()), [array, keys, number], [])
+
+
+def _is_written(node: ast.AST) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
 
 
 def noting_version(function: FunctionType, source: Source) -> FunctionType:
@@ -122,7 +167,8 @@ def noting_version(function: FunctionType, source: Source) -> FunctionType:
     transformer = _Noting(source)
     definition = transformer.visit(definition)
     writes = _Writes(transformer.spans)
-    names = {**plain.__globals__, "__iterate__": writes.iterate, "__note__": writes.note, "__keys__": _Keys()}
+    names = {**plain.__globals__, "__iterate__": writes.iterate, "__note__": writes.note, "__read__": writes.read}
+    names["__keys__"] = _Keys()
     for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
         names[name] = cell.cell_contents
     code = compile(ast.fix_missing_locations(ast.Module([definition], [])), source.file, "exec", dont_inherit=True)

@@ -223,6 +223,7 @@ def _augmented(context: Context, statement: ast.AugAssign) -> None:
         before = context.evaluate(load)
     else:
         before = read_place(context, target)
+        context.ordered_writes += 1
     root = root_name(target)
     if root is not None and isinstance(before.type, ArrayType | TensorType | ir.Vector | ir.Matrix):
         forbid_second_name(context, root, _depth(target), statement)  # these are changed, not only exchanged

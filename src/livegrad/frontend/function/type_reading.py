@@ -13,7 +13,15 @@ import numpy as np
 
 from livegrad.diagnostics import CallError, caller_origin, shown
 from livegrad.frontend.function.array_patterns import Size, TensorPattern
-from livegrad.frontend.function.function_types import NONE, ArrayType, Composite, FrontType, TupleType, describe
+from livegrad.frontend.function.function_types import (
+    NONE,
+    ArrayType,
+    Composite,
+    FrontType,
+    TensorType,
+    TupleType,
+    describe,
+)
 from livegrad.frontend.function.type_rules import rules
 from livegrad.frontend.function.vectors import ShapedConstructor
 from livegrad.ir import types as ir
@@ -28,6 +36,8 @@ def plain_type(annotation: Any) -> FrontType:
     """The type that an annotation without `no_diff` or type variables stands for; TypeError if it is none."""
     if isinstance(annotation, ir.Scalar | ir.Vector | ir.Matrix | Composite):
         return annotation
+    if isinstance(annotation, ir.Tensor):
+        return _array_of(annotation)
     if isinstance(annotation, ShapedConstructor):
         return annotation.type
     type = getattr(annotation, "__livegrad_type__", None)
@@ -47,6 +57,14 @@ def plain_type(annotation: Any) -> FrontType:
         if converted is not None:
             return converted
     raise TypeError(f"{annotation!r} is not a type that functions support")
+
+
+def _array_of(type: ir.Tensor) -> TensorType:
+    """A whole array of this type, whose sizes must be numbers."""
+    sizes = tuple([size for size in type.shape if isinstance(size, int)])
+    if len(sizes) < type.rank:
+        raise TypeError(f"{type!r} is not a type that functions support: its sizes must be numbers")
+    return TensorType(type.element, sizes)
 
 
 def _size(parameter: Any) -> Any:

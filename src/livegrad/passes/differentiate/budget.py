@@ -14,7 +14,7 @@ from livegrad.ir.function import inline, map_results
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.types import Type, i64, is_differentiable
+from livegrad.ir.types import Tape, Type, i64, is_differentiable
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import check, cond, for_loop, parameters_of, while_loop
 from livegrad.ops.custom import recompute_call
@@ -31,7 +31,7 @@ def within_budget(function: Function, bytes: int) -> Function:
 
     The length of a segment minimises memory: a loop of n iterations then stores about √n times as much as one
     iteration. If the number of iterations is known only at run time, the length is chosen then. Residuals of symbolic
-    size count as zero bytes.
+    size count as zero bytes. A scan that returns a value for each iteration stays as it is.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
@@ -44,6 +44,9 @@ def within_budget(function: Function, bytes: int) -> Function:
         raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
 
     def rule(node: Node) -> Node | None:
+        # The outputs of a scan are on a tape, of which each segment would store a copy.
+        if any(isinstance(operand.type, Tape) for operand in node.operands):
+            return None
         if node.op is for_loop:
             return _for_loop(node, bytes)
         return _while_loop(node, bytes) if node.op is while_loop else None

@@ -10,7 +10,7 @@ from livegrad.ir.propagate_lines import cached_derivation, propagates_lines
 from livegrad.ir.types import Type, differential_of, is_differentiable
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch, while_loop
+from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, promise_of, switch, while_loop
 from livegrad.passes.differentiate.propagate import (
     ControlRule,
     active_flags,
@@ -147,6 +147,7 @@ def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ..
         body=loop_body(body, carried, flags, captured),
         carried=carried + sum(flags),
         reverse=node.attribute("reverse"),
+        **promise_of(node),
     )
     return _split_loop(loop, carried, flags)
 

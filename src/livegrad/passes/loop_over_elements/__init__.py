@@ -15,7 +15,7 @@ from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make_tuple
-from livegrad.ops.control import parameters_of, while_loop
+from livegrad.ops.control import for_loop, parameters_of, while_loop
 from livegrad.ops.movement import inverse_permutation, permute
 from livegrad.ops.rules import zero
 from livegrad.passes.flatten_signature import take_from_made
@@ -25,6 +25,7 @@ from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.layout import permute_inside, transposed_operands
 from livegrad.passes.loop_over_elements.products import expand_products
+from livegrad.passes.loop_over_elements.small_tensors import is_small_body, unroll_body
 from livegrad.passes.loop_over_elements.versions import is_array
 from livegrad.passes.regions import LOOPS, first_argument
 from livegrad.passes.scalarise_loops import scalarise_loops
@@ -44,14 +45,24 @@ def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Funct
 def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
     if node.op not in LOOPS or not is_chosen(node):
         return take_from_made(node)
-    try:
-        with originating_from(node.origins):
-            loop = _by_element(node)
-    except NotExpanded:
-        return None
-    if not _is_in_place(loop):
-        return None
-    return make_tuple(*_results(loop, node.attribute("carried")))
+    for rewrite in (_unrolled, _by_element):
+        try:
+            with originating_from(node.origins):
+                loop = rewrite(node)
+        except NotExpanded:
+            continue
+        if _is_in_place(loop):
+            return make_tuple(*_results(loop, node.attribute("carried")))
+    return None
+
+
+def _unrolled(node: Node) -> Node:
+    """The loop without tensors inside but those in memory, if it computes a few numbers."""
+    body: Function = node.attribute("body")
+    if node.op is not for_loop or not is_small_body(body):
+        raise NotExpanded
+    attributes = tuple([(k, unroll_body(body) if k == "body" else v) for k, v in node.attributes])
+    return make_node(node.op, node.operands, attributes)
 
 
 def _results(loop: Node, number: int) -> list[Node]:

@@ -24,9 +24,9 @@ from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, sizes
 from livegrad.ops.reduction import arg_reduce
+from livegrad.passes.index_maps import Index, loops_over
 from livegrad.passes.loop_over_elements.dependence import may_read_behind
 from livegrad.passes.loop_over_elements.elements import Elements, NotExpanded, reduces_rows
-from livegrad.passes.loop_over_elements.index_maps import Index, loops_over
 from livegrad.passes.loop_over_elements.sink import sink_into_regions
 from livegrad.passes.loop_over_elements.versions import Versions, branch_destinations, is_array, number_of_elements
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument

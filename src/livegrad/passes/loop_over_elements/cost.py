@@ -15,6 +15,7 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.passes.loop_over_elements.products import count_products, is_product_by_element
+from livegrad.passes.loop_over_elements.small_tensors import is_small_body
 from livegrad.passes.loop_over_elements.versions import is_array, number_of_elements
 from livegrad.passes.regions import LOOPS
 
@@ -31,7 +32,13 @@ _GUESSED_ITERATIONS = 32
 def gains_by_elements(loop: Node) -> bool:
     """Whether a nest is expected to run faster as loops over elements."""
     body: Function = loop.attribute("body")
-    return _has_parts(body) and _by_element(body) <= _by_tensor(body)
+    return is_small_body(body) or (_has_parts(body) and is_cheaper_by_elements(loop))
+
+
+def is_cheaper_by_elements(loop: Node) -> bool:
+    """Whether the iterations of a loop take less time as loops over elements, if they can be written so."""
+    body: Function = loop.attribute("body")
+    return _by_element(body) <= _by_tensor(body)
 
 
 def _has_parts(body: Function) -> bool:

@@ -15,10 +15,10 @@ from livegrad.ir.node import Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, i64
 from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import bit_and, bit_not, bit_or, equal, greater, greater_equal, is_nan, less
+from livegrad.ops.comparison import equal, greater_equal, less
 from livegrad.ops.control import check
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import add, maximum, minimum, mul, select
+from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.ops.movement import (
     broadcast,
@@ -31,8 +31,8 @@ from livegrad.ops.movement import (
     sizes,
     slice_,
 )
-from livegrad.ops.reduction import arg_reduce, fold_start, reduce
-from livegrad.passes.loop_over_elements.index_maps import (
+from livegrad.ops.reduction import COMBINE, arg_reduce, fold_start, is_better, reduce
+from livegrad.passes.index_maps import (
     Index,
     State,
     checked_index,
@@ -45,7 +45,6 @@ from livegrad.passes.loop_over_elements.index_maps import (
 
 _MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
 _LANES = ((128, 16), (32, 8))  # of a sum of doubles from a length on; of narrower numbers more fit into a vector
-_COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
 
 
@@ -251,7 +250,7 @@ class Elements:
         if node.op is arg_reduce:
             return self._best(node, index, axes[0], extents[0])
         element: Scalar = source.type.element  # type: ignore[union-attr]
-        combine = _COMBINE[node.attribute("kind")]
+        combine = COMBINE[node.attribute("kind")]
 
         def add_point(inner: Index, total: tuple[Node, ...]) -> tuple[Node, ...]:
             return (combine(total[0], self.at(node, source, merged_index(index, axes, inner))),)
@@ -297,7 +296,7 @@ class Elements:
             inner, index = place[: len(axes)], place[len(axes) :]
             value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
             if node.op is reduce:
-                return (assign(state[0], _COMBINE[node.attribute("kind")](before, value), *index),)
+                return (assign(state[0], COMBINE[node.attribute("kind")](before, value), *index),)
             better = is_better(value, before, node.attribute("kind") == "argmax")
             where = select(better, inner[0], lookup(state[1], *index))
             return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
@@ -320,11 +319,3 @@ def _lanes_of(extent: int, element: Scalar) -> int:
         return 1
     doubles = next((lanes for length, lanes in _LANES if extent >= length), 1)
     return doubles if doubles == 1 else min(doubles * 64 // element.bits, 1 << (extent // 2).bit_length() - 1)
-
-
-def is_better(value: Node, best: Node, largest: bool) -> Node:
-    """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
-    better = greater(value, best) if largest else less(value, best)
-    if value.type.kind == "float":  # type: ignore[union-attr]
-        better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best))))
-    return better

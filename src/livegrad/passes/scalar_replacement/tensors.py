@@ -13,17 +13,16 @@ from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.types import Scalar, Tensor, f32, i64
 from livegrad.ops.assignment import assign
-from livegrad.ops.comparison import bit_and, bit_or, equal
+from livegrad.ops.comparison import equal
 from livegrad.ops.control import check
 from livegrad.ops.conversion import cast
-from livegrad.ops.elementwise import add, maximum, minimum, mul, select
+from livegrad.ops.elementwise import add, select
 from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
-from livegrad.ops.reduction import arg_reduce, fold_start, greatest, least, reduce
-from livegrad.passes.loop_over_elements.elements import is_better
-from livegrad.passes.loop_over_elements.index_maps import checked_index
+from livegrad.ops.reduction import COMBINE, arg_reduce, fold_start, greatest, is_better, least, reduce
+from livegrad.passes.index_maps import checked_index
 from livegrad.passes.scalar_replacement.values import (
     Elements,
     Memory,
@@ -39,7 +38,6 @@ from livegrad.passes.scalar_replacement.values import (
     view_of,
 )
 
-COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 Rule = Callable[[Node, Sequence[Value]], Value]
 
 
@@ -172,11 +170,11 @@ def _read(node: Node, source: Value, index: list[Node]) -> Node:
     known = [known_integer(own) for own in index]
     shape = source.positions.shape if isinstance(source, View) else load(source).shape
     if isinstance(source, View) and all(own is not None and 0 <= own < n for own, n in zip(known, shape, strict=True)):
-        return load(View(source.memory, source.positions[tuple(known)].reshape(())))[()]  # type: ignore[arg-type]
+        return load(View(source.memory, source.positions[tuple(known)].reshape(()))).item()  # type: ignore[arg-type]
     elements = load(source)
     for axis, place in enumerate(index):
         elements = _choose(elements, place, axis)
-    return elements[()]
+    return elements.item()
 
 
 def _choose(elements: Elements, place: Node, axis: int) -> Elements:
@@ -219,7 +217,8 @@ def _write(node: Node, operands: Sequence[Value]) -> Value:
         bounds = enumerate(zip(index, elements.shape, strict=True))
         places = [checked_index(own, size, axis) for axis, (own, size) in bounds]
         for target in np.ndindex(elements.shape):
-            elements[target] = _written(node.op, elements[target], update, places, target)
+            old: Node = elements.item(*target)
+            elements[target] = _written(node.op, old, update, places, target)
     return elements
 
 

@@ -115,9 +115,9 @@ def scalar(value: Value) -> Node:
     if isinstance(value, Node):
         return value
     elements = load(value)
-    if elements.size != 1 or elements.shape:
+    if elements.shape:
         raise NotReplaced
-    return elements[()]
+    return elements.item()
 
 
 def holds_tensors(type: Type) -> bool:

@@ -92,7 +92,7 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     reduction.reduce: (structure.reduce_over_no_axes,),
     indexing.lookup: (structure.lookup_in_spread_scalar,),
     # tapes
-    tape.tape_get: (structure.read_what_was_written, structure.read_empty_tape),
+    tape.tape_get: (structure.read_what_was_written, structure.read_empty_tape, structure.read_row_of_indices),
     tape.tape_set: (structure.write_again,),
     tape.tape_sum: (structure.sum_with_empty_tape,),
     # control

@@ -5,11 +5,14 @@ from __future__ import annotations
 from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Node, make_node
-from livegrad.ir.types import Tensor, components, shape_of
+from livegrad.ir.types import Tensor, components, i64, shape_of
 from livegrad.ops.aggregate import get, get_at, make, set_, splat
-from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
+from livegrad.ops.conversion import cast
+from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice_
 from livegrad.ops.rules import zero
-from livegrad.ops.tape import tape_get, tape_new, tape_set
+from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_unstack
+
+_DEEPEST_ROW = 8  # operations between positions and a row that is computed from them
 
 # --- aggregates ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +241,33 @@ def read_what_was_written(node: Node) -> Node | None:
         return value
     is_static = written.op is constant_op and index.op is constant_op
     return tape_get(before, index) if is_static else None
+
+
+def read_row_of_indices(node: Node) -> Node | None:
+    """A row of a tensor that is computed from positions alone, such as `arange(n)`: computed from the row's index.
+
+    A tape is read at indices of its rows only.
+    """
+    tape, index = node.operands
+    return _row_at(tape.operands[0], index, _DEEPEST_ROW) if tape.op is tape_unstack else None
+
+
+def _row_at(tensor: Node, index: Node, depth: int) -> Node | None:
+    """The row of a tensor at an index; None unless it is made of positions and of numbers that are the same in all."""
+    rest = shape_of(tensor.type)[1:]
+    if tensor.op is iota:
+        axis, type = tensor.attribute("axis"), tensor.attribute("type")
+        if axis:
+            return iota(axis=axis - 1, shape=rest, type=type)
+        return broadcast(index if type is i64 else cast(index, type=type), axes=(), shape=rest)
+    if tensor.op is broadcast and 0 not in tensor.attribute("axes"):
+        axes = tuple([axis - 1 for axis in tensor.attribute("axes")])
+        return broadcast(tensor.operands[0], axes=axes, shape=rest)
+    if not tensor.op.elementwise or tensor.may_fail or not depth:
+        return None
+    rows = [_row_at(operand, index, depth - 1) for operand in tensor.operands]
+    found = tuple([row for row in rows if row is not None])
+    return make_node(tensor.op, found, tensor.attributes) if len(found) == len(rows) else None
 
 
 def read_empty_tape(node: Node) -> Node | None:

@@ -34,17 +34,19 @@ from livegrad.runtime.cpu.loop_body import Call, Memory
 from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
-from livegrad.runtime.cpu.native.pool import interrupt_flag_address
+from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
+from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall
 from livegrad.runtime.cpu.tiers import Code
 from livegrad.runtime.reference import apply_node
+from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
-from livegrad.state import renew_lock_after_fork
+from livegrad.state import call_after_fork
 
-Patch = tuple["memoryview[int]", int, int]  # words, index, byte offset
+Patch = tuple[ArgumentBlock, int, int]  # block, index, byte offset
 _NO_VALUES: Any = MappingProxyType({})
 
 
@@ -68,8 +70,10 @@ class CompiledPlan:
         self.source: Function | None = None  # what it was compiled from, for errors
         self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
         self._codes = codes
-        self._lock = threading.Lock()
-        renew_lock_after_fork(self, "_lock")
+        self.lock = threading.Lock()
+        call_after_fork(self, "_free_lock")
+        self._entry: PlanEntry | None = None  # made after the first run
+        self._has_run = False
         self._arena = plan_memory(serialised.arena_bytes)
         self._arena_start = self._arena.ctypes.data
         arguments = [array for array in serialised.arguments if array is not None]
@@ -135,7 +139,7 @@ class CompiledPlan:
         block = ArgumentBlock.holding(values)
         for index, slot in enumerate(kernel.slots):
             if not isinstance(slot, int) and slot.kind == "external":
-                self._patches.setdefault(slot.buffer, []).append((block.ints, index, slot.offset))
+                self._patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         return KernelCall(kernel, native, block, status, members)
 
     def _address(self, slot: ArgumentSlot, status: array[int], members: Sequence[KernelCall]) -> int:
@@ -151,11 +155,40 @@ class CompiledPlan:
                 return status.buffer_info()[0]
             case "interrupt":
                 return interrupt_flag_address()
+            case "run":
+                return pool_run_address()
             case "code":
                 return members[slot.buffer].record[0]
             case "block":
                 return members[slot.buffer].record[3]
         return 0
+
+    # --- what native entries are made of ---
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        return self._calls
+
+    @property
+    def memory(self) -> Any:
+        """What kernels have the addresses of."""
+        return self._arena, self._scratch, self._cells, self._calls, self._codes
+
+    @property
+    def result_makers(self) -> list[tuple[SerialisedArray, Callable[[], Any]]]:
+        return list(zip(self._results, self._makers, strict=True))
+
+    def patches_of(self, number: int) -> list[tuple[int, int]]:
+        """The addresses of argument slots for the array of a buffer, each with the offset from its start."""
+        return [(block.address + 8 * index, offset) for block, index, offset in self._patches.get(number, ())]
+
+    def cell_of(self, number: int) -> int:
+        """The address of the cell of an argument without dimensions; 0 if it has none."""
+        return self._cells[number].ctypes.data if number in self._cells else 0
+
+    def _free_lock(self) -> None:
+        """In a child of a fork: whoever held the lock is not there."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
     @property
     def step_counts(self) -> tuple[int, int]:
@@ -172,7 +205,18 @@ class CompiledPlan:
 
         `into` are arrays to write the results to; they share no memory with the arguments.
         """
-        with self._lock:
+        if into is None:
+            if self._entry is not None:
+                given = self._entry(*arguments)
+                if given is not None:
+                    return given if given.__class__ is list else [given]
+            elif not self._has_run:
+                self._has_run, self._entry = True, make_plan_entry(self)
+        return self.run_step_by_step(arguments, into)
+
+    def run_step_by_step(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
+        """`run` in Python: for whatever the native entry declines."""
+        with self.lock:
             for position, cell in self._to_set:
                 cell[()] = arguments[position]
             if into is not None:
@@ -181,12 +225,12 @@ class CompiledPlan:
                 results = [self._makers[0]()] if len(self._makers) == 1 else [make() for make in self._makers]
             for position, patches in self._to_patch:
                 start = _address_of(arguments[position])
-                for words, index, offset in patches:
-                    words[index] = start + offset
+                for block, index, offset in patches:
+                    block.ints[index] = start + offset
             for position, patches in self._to_give:
                 start = _address_of(results[position])
-                for words, index, offset in patches:
-                    words[index] = start + offset
+                for block, index, offset in patches:
+                    block.ints[index] = start + offset
             try:
                 if self.only_kernels:
                     for call in self._calls:

@@ -12,6 +12,7 @@ CPU = Target(
     splits_long_columns=True,
     host_writes_views=True,
     binds_loop_bodies=True,
+    fuses_siblings=True,
     rows_of_tile=rows_of_tile,
     lacks_code=lacks_code,
 )

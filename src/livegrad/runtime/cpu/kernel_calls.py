@@ -47,6 +47,11 @@ class KernelCall:
     def has_checks(self) -> bool:
         return bool(self._sites)
 
+    @property
+    def status_address(self) -> int:
+        """Where the status word is; 0 if nothing is checked."""
+        return self.status.buffer_info()[0] if self._sites else 0
+
     def run(self, values: Mapping[Any, Any]) -> None:
         try:
             interrupted = self._invoke(*self.record)
@@ -67,20 +72,20 @@ class KernelCall:
             raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
 
 
-class _Sequence:
+class KernelSequence:
     """Kernels that run one after the other in one native call; only the last may have something to check."""
 
-    __slots__ = ("_arguments", "_invoke", "_members", "_records")
+    __slots__ = ("_arguments", "_invoke", "_records", "members")
 
     def __init__(self, members: Sequence[KernelCall]) -> None:
-        self._members = members
+        self.members = members
         self._records = array("q", [word for member in members for word in member.record])
         self._arguments = (self._records.buffer_info()[0], len(members))
         self._invoke = invoker().invoke_sequence
 
     def run(self, values: Mapping[Any, Any]) -> None:
         self._invoke(*self._arguments)
-        self._members[-1].check()
+        self.members[-1].check()
 
 
 def joined(calls: Sequence[KernelCall | Call]) -> list[Call]:
@@ -94,7 +99,7 @@ def joined(calls: Sequence[KernelCall | Call]) -> list[Call]:
                 continue
             call = None
         if waiting:
-            joined.append(waiting[0] if len(waiting) == 1 else _Sequence(tuple(waiting)))
+            joined.append(waiting[0] if len(waiting) == 1 else KernelSequence(tuple(waiting)))
             waiting = []
         if call is not None:
             joined.append(call)

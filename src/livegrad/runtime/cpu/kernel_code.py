@@ -344,6 +344,7 @@ class PlanSerialiser:
         """Every slot that a kernel may take, by name."""
         step, sizes = nest.step, nest.dimensions
         slots: dict[str, int | ArgumentSlot] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.rows.step}
+        slots["run"] = ArgumentSlot("run")
         slots |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
         slots |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
         slots |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}

@@ -16,18 +16,19 @@ import numpy as np
 from livegrad.codegen.check_sites import Site
 from livegrad.diagnostics import KernelCheckError
 from livegrad.passes.flatten_signature import leaf_types
+from livegrad.runtime.cpu.handed_on_state import HANDED_ON_BYTES, HandedOn, Word
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
-from livegrad.runtime.cpu.native.pool import interrupt_flag_address, runtime
+from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
+from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
 
 _CLEAN = -1
 
-Word = tuple[ArgumentBlock, int, int]  # an argument block, an index of its words, a byte offset
 _Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
 Move = tuple[
     ArgumentBlock, int, int, int
@@ -65,10 +66,12 @@ class LoopBody:
         self.goes_on = np.zeros((), np.bool_)
         self.index_word = self.index.reshape(1).data
         self.goes_on_word = self.goes_on.reshape(1).data
-        first = [_new_array(slot) for slot in self.state_in]
-        pairs = zip(self.state_in, self.state_out, first, strict=True)
-        # State that an iteration changes in place lies at one place, whichever side it is on.
-        self.state = [first, [own if into is out else _new_array(into) for into, out, own in pairs]]
+        # None: an object, or an array that is handed on. What an iteration changes in place lies at one place on both
+        # sides.
+        pairs = list(zip(self.state_in, self.state_out, strict=True))
+        first = [_new_array(into, out) for into, out in pairs]
+        second = [own if into is out else _new_array(into, out) for (into, out), own in zip(pairs, first, strict=True)]
+        self.state = [first, second]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
         self._arena = plan_memory(serialised.arena_bytes)
         self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
@@ -76,13 +79,18 @@ class LoopBody:
         # The slots of addresses that are known at the start of a run, and of those that change between iterations.
         self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}
         self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
+        self._state_words: list[dict[int, list[Word]]] = [{}, {}]
         steps = zip(self.plan.steps, self._counts, strict=True)
         own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
         hosts = {step: make_call(step, self) for step in own}
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
         records = [self._records(side, serialised) for side in range(2)]
+        pairs = zip(self.state_in, self.state_out, strict=True)
+        self.handed_on = [self._handed_on(into, out) for into, out in pairs]
         self._sites = [kernel.sites for kernel in serialised.kernels]
-        self.iterations = NativeIterations(self, records) if not hosts and not self._hands_on_objects() else None
+        self.iterations = None
+        if not hosts and not self._hands_on_objects():
+            self.iterations = NativeIterations(self, records, self._copies_of_kept_parts())
         self.sides = [self._calls(own, serialised, hosts) for own in records] if self.iterations is None else []
 
     def _arrange_slots(self) -> None:
@@ -97,6 +105,19 @@ class LoopBody:
             for row in loop.rows
         ]
         self._index_key, self._goes_on_key = key_of(self.plan.arguments[0]), key_of(results[-1])
+
+    def _handed_on(self, into: Slot, out: Slot) -> HandedOn | None:
+        """How a leaf of the state is handed on from the caller and to it, if it is."""
+        if isinstance(into, Buffer) and isinstance(out, Buffer) and _is_handed_on(into, out):
+            return HandedOn(into, out, self._state_words)
+        return None
+
+    def _copies_of_kept_parts(self) -> list[bool]:
+        """For each kernel of a body without host steps, whether only the first two iterations need it."""
+        pairs = [(into, out) for into, out in zip(self.state_in, self.state_out, strict=True) if into is not out]
+        state = {into: out for into, out in pairs if isinstance(into, Buffer) and isinstance(out, Buffer)}
+        copies = zip(copies_of_kept_parts(self.plan, state), self._counts, strict=True)
+        return [copied for copied, count in copies for _ in range(count or 0)]
 
     def _hands_on_objects(self) -> bool:
         """Whether an iteration gives the next one more than arrays."""
@@ -139,7 +160,9 @@ class LoopBody:
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
         bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
+        bases["run"] = pool_run_address()
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
+        handed_on = {key_of(slot) for slot in (*self.state_in, *self.state_out)}
         for index, slot in enumerate(kernel.slots):
             if isinstance(slot, int):
                 continue
@@ -151,6 +174,7 @@ class LoopBody:
                 block.ints[index] = addresses[slot.buffer] + slot.offset
             else:
                 patches = self.row_words[side] if slot.buffer in moving else self.fixed_words
+                patches = self._state_words[side] if slot.buffer in handed_on else patches
                 patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         native.wait()
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
@@ -208,8 +232,13 @@ def reader(slots: Sequence[Slot], owner: Memory) -> Callable[[Mapping[Any, Any]]
     return read
 
 
-def _new_array(slot: Slot) -> np.ndarray[Any, Any] | None:
-    if isinstance(slot, ObjectSlot):
+def _is_handed_on(into: Buffer, out: Slot) -> bool:
+    """Whether a leaf of the state is read where the caller has it, which nobody may change, and is worth it."""
+    return into is not out and into.bytes >= HANDED_ON_BYTES
+
+
+def _new_array(slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
+    if isinstance(slot, ObjectSlot) or _is_handed_on(slot, out):
         return None
     return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
 
@@ -217,21 +246,24 @@ def _new_array(slot: Slot) -> np.ndarray[Any, Any] | None:
 class NativeIterations:
     """All iterations of a loop in one native call, for a body of kernels alone."""
 
-    def __init__(self, body: LoopBody, records: Sequence[Sequence[_Record]]) -> None:
+    def __init__(self, body: LoopBody, records: Sequence[Sequence[_Record]], copies: Sequence[bool]) -> None:
+        """`copies` says of each kernel whether only the first two iterations need it; those come first."""
         self._body = body
+        order = sorted(range(len(copies)), key=lambda number: not copies[number])
         self._kept = records  # the argument blocks, whose addresses are in the table
-        self._tables = [array("q", _words_of(own)) for own in records]
+        self._tables = [array("q", _words_of([own[number] for number in order])) for own in records]
         self._moves = [array("q"), array("q")]
         self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set(
-            run=runtime().code.addresses["pool_run"],
+            run=pool_run_address(),
             index=body.index.ctypes.data,
             goes_on=body.goes_on.ctypes.data if body.is_while else 0,
             statuses=body.statuses.buffer_info()[0],
             checks=len(body.statuses) if body.has_checks else 0,
             interrupt=interrupt_flag_address(),
             count=len(records[0]),
+            kept=sum(copies),
             records_0=self._tables[0].buffer_info()[0],
             records_1=self._tables[1].buffer_info()[0],
         )
@@ -248,9 +280,12 @@ class NativeIterations:
                 own.extend((block.address + 8 * index, start, step))
             self._set(**{f"moves_{side}": own.buffer_info()[0], f"moved_{side}": len(moves)})
 
-    def run(self, iterations: int, first: int, step: int, side: int) -> int:
-        """So many iterations from an index on, or fewer where the loop's condition ends it; how many there were."""
-        self._set(iterations=iterations, first=first, step=step, side=side)
+    def run(self, iterations: int, first: int, step: int, side: int, before: int) -> int:
+        """So many iterations from an index on, or fewer where the loop's condition ends it; how many there were.
+
+        `before` counts the iterations of the same run that are over.
+        """
+        self._set(iterations=iterations, first=first, step=step, side=side, full=max(0, 2 - before))
         if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
             raise KeyboardInterrupt
         self._body.check()

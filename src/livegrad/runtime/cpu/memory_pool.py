@@ -88,8 +88,13 @@ def plan_memory(size: int) -> np.ndarray[Any, Any]:
     return aligned_memory(size) if size < _SMALL else _memory_of_plans.current.array(u8, (size,), size)
 
 
+def comes_from_pool(size: int) -> bool:
+    """Whether a result of so many bytes comes from the pool."""
+    return size >= _SMALL
+
+
 def result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
     """What makes a fresh array for a result, small ones without detour."""
-    if size < _SMALL:
+    if not comes_from_pool(size):
         return partial(np.empty, shape, element.dtype)
     return partial(memory_of_results.current.array, element, shape, size)

@@ -1,8 +1,10 @@
 """Loops over tensors: the plan of the body is bound to memory once. All iterations are one native call, or a few calls
 each if the body has host steps.
 
-The state is double-buffered: each iteration reads what the last one wrote. Residuals are written to the rows of an
-array in place, and read from there. `compiled_plan.py` creates a `LoopCall` for each such loop of a plan.
+The state is double-buffered: each iteration reads what the last one wrote. The first iteration reads large arrays where
+the caller has them, and the last one writes them where the plan wants the results (`handed_on_state.py`). Residuals are
+written to the rows of an array in place, and read from there. `compiled_plan.py` creates a `LoopCall` for each loop of
+a plan.
 """
 
 from __future__ import annotations
@@ -31,10 +33,11 @@ class LoopCall:
         self._step, self._owner = step, owner
         self._given = reader(step.operands, owner)
         self._node = step.function.results[0]
+        self._targets = _leaf_targets(step)
         self._body = LoopBody(loop, step.op is not for_loop, owner.run_nested, make_call)
 
     def run(self, values: dict[Any, Any]) -> None:
-        """Runs all iterations, and puts the tuple of carried values where the plan expects it."""
+        """Runs all iterations, and puts the carried values where the plan expects them."""
         node, body = self._node, self._body
         given = self._given(values)
         operands = [given[operand.attribute("index")] for operand in node.operands]
@@ -42,9 +45,10 @@ class LoopCall:
         carried = operands[1:] if is_for else operands
         types = node.attribute("body").parameter_types[1:]
         leaves = [leaf for value, type in zip(carried, types, strict=True) for leaf in flatten_value(value, type)]
-        run = LoopRun(body, leaves)
-        if is_for:
-            iterations = max(0, int(operands[0]))
+        iterations = max(0, int(operands[0])) if is_for else None
+        targets = {leaf: self._owner.array_of(buffer, values) for leaf, buffer in self._targets.items()}
+        run = LoopRun(body, leaves, targets, iterations)
+        if iterations is not None:
             run.repeat(iterations, node.attribute("reverse"))
         else:
             iterations = self._repeat_while(run, operands)
@@ -64,30 +68,49 @@ class LoopCall:
         return index
 
 
+def _leaf_targets(step: HostStep) -> dict[int, Buffer]:
+    """The buffers for results of a loop, by the number of their leaf among those of the carried values."""
+    node = step.function.results[0]
+    types = node.attribute("body").parameter_types[1:]
+    return {sum(len(leaf_types(type)) for type in types[:index]): buffer for index, buffer in step.stored}
+
+
 # --- a run ------------------------------------------------------------------------------------------------------------
 
 
 class LoopRun:
     """One run: the state on its way from side to side, and the columns that rows are read from and written to."""
 
-    def __init__(self, body: LoopBody, leaves: Sequence[Any]) -> None:
-        self._body, self._leaves, self._side = body, leaves, 0
+    def __init__(
+        self,
+        body: LoopBody,
+        leaves: Sequence[Any],
+        targets: Mapping[int, np.ndarray[Any, Any]],
+        iterations: int | None,
+    ) -> None:
+        """`targets` are arrays for results, by leaf; `iterations` is None where a condition decides."""
+        self._body, self._leaves, self._targets, self._side = body, leaves, targets, 0
         self._values: list[dict[Any, Any]] = [{}, {}]
         body.forget_failures()
-        self._take_state()
+        self._take_state(iterations)
         self._take_fixed()
         self._tables = [
             _Table(row, leaves[row.leaf], *slots) for row, slots in zip(body.loop.rows, body.row_slots, strict=True)
         ]
-        self._capacity = 0
+        self._capacity = self._done = 0
 
-    def _take_state(self) -> None:
-        body = self._body
-        for place, slot, own in zip(body.loop.state, body.state_in, body.state[0], strict=True):
-            if own is None:
-                self._values[0][slot] = self._leaves[place]
+    def _take_state(self, iterations: int | None) -> None:
+        body, leaves = self._body, self._leaves
+        self._is_first = False  # whether the next iteration reads state where the caller has it
+        for number, (leaf, slot) in enumerate(zip(body.loop.state, body.state_in, strict=True)):
+            own, handed_on = body.state[0][number], body.handed_on[number]
+            if handed_on is not None:
+                handed_on.begin(leaves[leaf], self._targets.get(leaf), iterations, self._values)
+                self._is_first = True
+            elif own is None:
+                self._values[0][slot] = leaves[leaf]
             else:
-                np.copyto(own, self._leaves[place])
+                np.copyto(own, leaves[leaf])
         for side, values in enumerate(self._values):
             for slots, arrays in ((body.state_in, body.state[side]), (body.state_out, body.state[1 - side])):
                 for slot, own in zip(slots, arrays, strict=True):
@@ -95,6 +118,13 @@ class LoopRun:
                         values[key_of(slot)] = own
         pairs = zip(body.state_in, body.state_out, strict=True)
         self._objects = [(into, out) for into, out in pairs if isinstance(into, ObjectSlot)]
+
+    def _leave_first(self) -> None:
+        """From now on, iterations read the state that others wrote."""
+        for state in self._body.handed_on:
+            if state is not None:
+                state.leave_first(self._values)
+        self._is_first = False
 
     def _take_fixed(self) -> None:
         for place, slot in zip(self._body.loop.fixed, self._body.fixed, strict=True):
@@ -113,7 +143,10 @@ class LoopRun:
             return
         self._have_rows(iterations)
         if self._body.iterations is not None:
-            self._run_native(iterations, iterations - 1 if reverse else 0, -1 if reverse else 1)
+            first, step = (iterations - 1, -1) if reverse else (0, 1)
+            done = self._run_native(1, first, step) if self._is_first else 0
+            if done < iterations:
+                self._run_native(iterations - done, first + done * step, step)
             return
         for index in reversed(range(iterations)) if reverse else range(iterations):
             self._iteration(index)
@@ -125,13 +158,18 @@ class LoopRun:
         if self._body.iterations is None:
             self._iteration(index)
             return 1
+        if self._is_first:
+            return self._run_native(1, index, 1)
         last = _MOST_AT_ONCE if not self._tables else self._capacity
         return self._run_native((last if limit is None else min(last, limit)) - index, index, 1)
 
     def _run_native(self, iterations: int, first: int, step: int) -> int:
         assert self._body.iterations is not None
-        done = self._body.iterations.run(iterations, first, step, self._side)
+        done = self._body.iterations.run(iterations, first, step, self._side, self._done)
+        self._done += done
         self._side = (self._side + done) % 2
+        if self._is_first:
+            self._leave_first()
         return done
 
     def _iteration(self, index: int) -> None:
@@ -149,6 +187,8 @@ class LoopRun:
         self._side = 1 - side
         for into, out in self._objects:
             self._values[1 - side][into] = values[out]
+        if self._is_first:
+            self._leave_first()
 
     def _have_rows(self, capacity: int) -> None:
         """Makes room for so many rows, and works out what changes from iteration to iteration."""
@@ -172,15 +212,27 @@ class LoopRun:
             self._body.iterations.move(self._moving)
 
     def results(self, iterations: int) -> list[Any]:
-        """The carried leaves after so many iterations, in memory of their own."""
+        """The carried leaves after so many iterations: in their targets, or in memory of their own."""
         body, loop = self._body, self._body.loop
-        after = [_own_copy(leaf) for leaf in self._leaves[: loop.carried]]
-        for place, slot, own in zip(loop.state, body.state_in, body.state[self._side], strict=True):
-            after[place] = self._values[self._side][slot] if own is None else own.copy()
+        after: dict[int, Any] = dict(enumerate(self._leaves[: loop.carried]))
+        for leaf, slot, own in zip(loop.state, body.state_in, body.state[self._side], strict=True):
+            after[leaf] = self._values[self._side].get(slot) if own is None else own
         for table in self._tables:
             if table.row.leaf < loop.carried and table.row.writes:
                 after[table.row.leaf] = table.result(iterations)
-        return after
+        handed_on = dict(zip(loop.state, body.handed_on, strict=True))
+        return [
+            self._keep(leaf, value) if (state := handed_on.get(leaf)) is None else state.end(self._side, iterations)
+            for leaf, value in after.items()
+        ]
+
+    def _keep(self, leaf: int, value: Any) -> Any:
+        """A value in its target, or in memory that the next run does not change."""
+        target = self._targets.get(leaf)
+        if target is None:
+            return value.copy() if isinstance(value, np.ndarray) else value
+        np.copyto(target, value)
+        return target
 
 
 class _Table:
@@ -220,7 +272,3 @@ class _Table:
             {index: value for index, value in self._before.items() if index >= iterations} if len(self._before) else {}
         )
         return Entries({**made, **kept}) if kept else made
-
-
-def _own_copy(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 from livegrad.ir.node import Function
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Scalar, Tensor, Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.elementwise import div
 from livegrad.ops.transcendental import sqrt
@@ -43,6 +44,16 @@ LEAST_BLOCK, MOST_BLOCK = 1024, 1 << 16  # points of an item
 SHARED_COST, FEWEST_ITEMS = 400_000.0, 8
 POINT_COST = 4.0  # of a point besides its body: to load and store a number is work, too
 
+# --- loops on threads -------------------------------------------------------------------------------------------------
+
+# A loop of a kernel that does less than this is not worth threads: starting them takes two to five microseconds if they
+# look for work. A thread does two to four additions in a nanosecond one by one, and so many times more in vectors.
+PARALLEL_LOOP_COST, VECTOR_GAIN = 60_000.0, 8.0
+SHARE_AT_ONCE = 0.25  # of it, which a thread takes at once: a few microseconds, so that uneven work is shared
+FEWEST_ITERATIONS = 4  # with fewer, a loop inside has more to share
+UNKNOWN_ITERATIONS = 32.0  # of a loop about which nothing is known
+PRIVATE_BYTES = 1 << 17  # of local arrays, which are on the stack of each thread
+
 # --- lanes ------------------------------------------------------------------------------------------------------------
 
 FEWEST_LANES = 4  # with fewer, vectors do not pay
@@ -58,6 +69,7 @@ FEW_LANES = 16  # a dimension so short leaves lanes idle
 # Groups of lanes that are written one after the other where a point costs less than this: the body of a long row is
 # short, and each group has its own reductions, which do not wait for each other.
 LANE_GROUPS, CHEAP_POINT = 4, 60.0
+PEELED_NODES = 200  # of bodies that are written twice, for full groups of lanes and for the remainder of a row
 
 # --- short rows -------------------------------------------------------------------------------------------------------
 
@@ -171,6 +183,12 @@ LOOP_COST = 1000.0  # of a loop or tape inside a body: many iterations, or memor
 
 def byte_size(type: Scalar) -> int:
     return 1 if type.kind == "bool" else type.bits // 8
+
+
+def dense_bytes(type: Type) -> int:
+    """The bytes of a tensor whose sizes are numbers."""
+    assert isinstance(type, Tensor)
+    return byte_size(type.element) * prod([size for size in type.shape if isinstance(size, int)])
 
 
 @lru_cache(maxsize=4096)

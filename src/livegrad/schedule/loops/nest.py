@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_changes
 from functools import cached_property
 from math import prod
@@ -108,9 +108,11 @@ class LoopNest:
     read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are, together, whole short rows: loaded and shuffled
     output_packs: tuple[tuple[int, ...], ...] = ()
     unrolled_lanes: tuple[int, ...] = ()  # for each stage, how many groups of lanes are written one after the other
+    peels_remainder: bool = False  # the last group of a row, which may lack lanes, has code of its own
     covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
     # Where LLVM optimises the loops of the stages: for each buffer that is accessed by index, the number of its memory.
     memories: tuple[int, ...] | None = None
+    loop_notes: tuple[str, ...] = field(default=(), repr=False)  # for people: what each loop of the bodies runs on
     # For devices.
     shares_rows: bool = False  # there is memory for the partial results of blocks that share a row
     by_value: tuple[bool, ...] = ()  # for each scalar argument: part of the arguments, or read from memory
@@ -195,6 +197,12 @@ class LoopNest:
         """The outputs that are stored past the caches."""
         return tuple([number for number, access in enumerate(self.outputs) if access.non_temporal])
 
+    @cached_property
+    def has_parallel_loops(self) -> bool:
+        """Whether loops inside the stages run on threads."""
+        functions = reachable_functions([stage.body for stage in self.kernel.stages])
+        return any(name == "grain" for f in functions for node in nodes_of(f) for name, _ in node.attributes)
+
     def lane_groups(self, stage: Stage) -> int:
         """How many groups of lanes of a stage are written one after the other."""
         return self.unrolled_lanes[self.kernel.stages.index(stage)] if self.unrolled_lanes else 1
@@ -208,6 +216,7 @@ class LoopNest:
         fields.update(self.__dict__)  # dimensions too, which take longest to find
         fields.update(changes)
         fields.pop("key", None)
+        fields.pop("has_parallel_loops", None)
         if "step" in changes and "dimensions" not in changes:
             fields.pop("dimensions", None)
         return made
@@ -243,6 +252,7 @@ class LoopNest:
             self.read_packs,
             self.output_packs,
             self.unrolled_lanes,
+            self.peels_remainder,
             self.covered,
             self.memories,
             self.vector_bytes,
@@ -269,6 +279,7 @@ class LoopNest:
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
         for number, groups in enumerate(self.unrolled_lanes):
             notes += [f"stage {number}: {groups} groups of lanes at once"] if groups > 1 else []
+        notes += ["lanes: full groups, then the remainder"] if self.peels_remainder else []
         notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
         notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]
         proven, total = _proven_indices(self.kernel)
@@ -277,6 +288,7 @@ class LoopNest:
         tiled = ", ".join(map(str, self.tiled_reads))
         notes += [f"reads {tiled}: transposed through shared memory"] if tiled else []
         notes += [] if self.memories is None else ["scalar loops, optimised by LLVM"]
+        notes += self.loop_notes
         if not self.vector_bytes:
             notes += [f"indices: {self.index}", *(["registers: many, so fewer threads"] if self.heavy else [])]
         return notes

@@ -15,7 +15,7 @@ from livegrad.ir.function import map_results
 from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Scalar, Tape, bool_, i64
-from livegrad.ir.walk import nodes_of, reachable_functions, substitute, toposort
+from livegrad.ir.walk import functions_in, nodes_of, reachable_functions, substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import assign, indices_of
 from livegrad.ops.comparison import greater, greater_equal, less, less_equal
@@ -143,26 +143,44 @@ def _split(loop: Node, splits: int) -> list[Node] | None:
     body, carried = loop.attribute("body"), loop.attribute("carried")
     if not splits or len(nodes_of(body)) > _MOST_NODES or any(isinstance(type, Tape) for type in body.result_types):
         return None
-    if dict(loop.attributes).get("lanes", 1) > 1:
-        return None  # parts would add the same terms in another order
     groups = [(own, _decided(body, own, False), _decided(body, own, True)) for own in _groups(body, carried)]
+    groups = [(own, early, late) for own, early, late in groups if early.checks_all and late.checks_all]
     before = _cost(body)
-    gains = [(max(before - _cost(early), before - _cost(late)), place) for place, (_, early, late) in enumerate(groups)]
-    gain, place = max(gains, default=(0.0, 0))
+    costs = [[_cost(part.body) for part in parts] for _, *parts in groups]
+    gain, place = max([(before - min(own), place) for place, own in enumerate(costs)], default=(0.0, 0))
     if gain <= _LEAST_SAVED * before:
         return None
-    group, early, late = groups[place]
-    if not (_fails_alike(body, early) and _fails_alike(body, late)):
-        return None
+    group, (early, _), (late, _) = groups[place]
+    if _lanes_of(loop) > 1 and not (_is_trivial(early) or _is_trivial(late)):
+        return None  # two reductions in lanes would be combined twice
     return _run_parts(loop, group, early, late, splits - 1)
 
 
-def _decided(body: Function, group: list[_Comparison], later: bool) -> Function:
+class _Part(NamedTuple):
+    """The body of iterations in which some comparisons are decided, and whether it checks all that the body checks."""
+
+    body: Function
+    checks_all: bool
+
+
+def _decided(body: Function, group: list[_Comparison], later: bool) -> _Part:
     """The body of iterations in which all comparisons of a group are decided."""
     known = {c.node: constant(c.holds_later is later, bool_) for c in group}
-    results = substitute(body.results, known, body.places)
+    checks = tuple([node for node in nodes_of(body) if node.may_fail])
+    results = substitute((*body.results, *checks), known, body.places)
     simplified = simplify_function(Function(body.name, body.parameters, results))
-    return map_results(simplified, _without_needless_write)
+    simplified = map_results(simplified, _without_needless_write)
+    number = len(body.results)
+    part = Function(body.name, body.parameters, simplified.results[:number])
+    kept = set(nodes_of(part))
+    checks_all = all(check in kept or not check.may_fail for check in simplified.results[number:])
+    return _Part(part, checks_all and _nested_checks(body) <= _nested_checks(part))
+
+
+def _nested_checks(function: Function) -> set[Node]:
+    """What the functions that a function runs may find wrong."""
+    nested = reachable_functions(functions_in(function))
+    return {node for inner in nested for node in nodes_of(inner) if node.may_fail}
 
 
 def _without_needless_write(node: Node) -> Node | None:
@@ -171,15 +189,6 @@ def _without_needless_write(node: Node) -> Node | None:
         return None
     target, value = node.operands[:2]
     return target if value.operands[0] is target and indices_of(value) == indices_of(node) else None
-
-
-def _fails_alike(body: Function, part: Function) -> bool:
-    """Whether a part checks everything that the body checks."""
-    return {node for node in _every_node(body) if node.may_fail} <= {n for n in _every_node(part) if n.may_fail}
-
-
-def _every_node(function: Function) -> Iterator[Node]:
-    return (node for inner in reachable_functions([function]) for node in nodes_of(inner))
 
 
 def _cost(function: Function) -> float:
@@ -259,6 +268,14 @@ def _shifted(body: Function) -> Function:
     index = add(parameters[0], parameters[-1])
     given = dict(zip(body.parameters, (index, *parameters[1:-1]), strict=True))
     return Function(body.name, parameters, substitute(body.results, given, body.places))
+
+
+def _lanes_of(loop: Node) -> int:
+    return dict(loop.attributes).get("lanes", 1)
+
+
+def _is_trivial(body: Function) -> bool:
+    return _after_last(body, list(body.parameters[1 : 1 + len(body.results)]), constant(1, i64)) is not None
 
 
 def _after_last(body: Function, state: list[Node], count: Node) -> list[Node] | None:

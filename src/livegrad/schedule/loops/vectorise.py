@@ -32,6 +32,7 @@ from livegrad.schedule.loops.cost_model import (
     MEDIUM_LOOP,
     MOST_LANES,
     MOST_PACKED,
+    PEELED_NODES,
     SHORT_COST,
     SHORT_LOOP,
     SHORT_ROW,
@@ -135,6 +136,22 @@ def unroll_lane_loops(nest: LoopNest) -> LoopNest:
         return nest
     groups = [LANE_GROUPS if s.level == "point" and branch_cost(s.body) < CHEAP_POINT else 1 for s in stages]
     return nest.replace(unrolled_lanes=tuple(groups)) if max(groups) > 1 else nest
+
+
+def peel_remainders(nest: LoopNest) -> LoopNest:
+    """Separates full groups of lanes from the remainder of a row, where the body is short enough to write twice.
+
+    Between loads, arithmetic and stores of full groups there is then no branch: loads become operands of instructions
+    instead of filling registers, and a short loop has fewer instructions.
+    """
+    stages, points = nest.kernel.stages, nest.points
+    if not nest.across or nest.lanes == 1 or not nest.domain_rank or nest.kernel.written or nest.read_packs:
+        return nest
+    if nest.unrolled_points or (points is not None and points.tile) or nest.output_packs:
+        return nest  # whole rows are transposed in registers, by code that is long already
+    if sum(len(nodes_of(stage.body)) for stage in stages) > PEELED_NODES:
+        return nest
+    return nest if any(may_diverge(stage.body) for stage in stages) else nest.replace(peels_remainder=True)
 
 
 def interleave_lanes(nest: LoopNest) -> LoopNest:

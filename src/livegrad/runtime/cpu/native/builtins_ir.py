@@ -139,23 +139,10 @@ refuse:
 """
 
 _SEQUENCE = """
-; invoke_sequence(records, count): records of four words (kernel, total, grain, args), run one after the other. The GIL
-; is let go of once, before the first record of more than one chunk.
-define ptr @py_invoke_sequence(ptr %self, ptr %args, i64 %given) {
-entry:
-  %two = icmp eq i64 %given, 2
-  br i1 %two, label %read, label %refuse
-read:
-  %o0 = load ptr, ptr %args
-  %p1 = getelementptr ptr, ptr %args, i64 1
-  %o1 = load ptr, ptr %p1
-  %address = call i64 @PyLong_AsLongLong(ptr %o0)
-  %count = call i64 @PyLong_AsLongLong(ptr %o1)
-  %error = call ptr @PyErr_Occurred()
-  %bad = icmp ne ptr %error, null
-  br i1 %bad, label %refuse, label %start
+; Runs records of four words (kernel, total, grain, args) one after the other. The GIL is let go of once, before the
+; first record of more than one chunk.
+define internal void @run_records(ptr %records, i64 %count) {
 start:
-  %records = inttoptr i64 %address to ptr
   br label %check
 check:
   %n = phi i64 [ 0, %start ], [ %n1, %next ]
@@ -192,6 +179,26 @@ take:
   call void @PyEval_RestoreThread(ptr %thread)
   br label %finish
 finish:
+  ret void
+}
+
+; invoke_sequence(records, count)
+define ptr @py_invoke_sequence(ptr %self, ptr %args, i64 %given) {
+entry:
+  %two = icmp eq i64 %given, 2
+  br i1 %two, label %read, label %refuse
+read:
+  %o0 = load ptr, ptr %args
+  %p1 = getelementptr ptr, ptr %args, i64 1
+  %o1 = load ptr, ptr %p1
+  %address = call i64 @PyLong_AsLongLong(ptr %o0)
+  %count = call i64 @PyLong_AsLongLong(ptr %o1)
+  %error = call ptr @PyErr_Occurred()
+  %bad = icmp ne ptr %error, null
+  br i1 %bad, label %refuse, label %start
+start:
+  %records = inttoptr i64 %address to ptr
+  call void @run_records(ptr %records, i64 %count)
   %none = call ptr @return_none()
   ret ptr %none
 refuse:
@@ -201,13 +208,10 @@ refuse:
 """
 
 _INTERRUPTIBLE = """
-; One function for each thread kind: only the main thread puts itself before Python's SIGINT handler. After that is
-; done, PyErr_CheckSignals sees a signal that came before; one that comes later sets the flag. Returns the flag.
-define ptr @py_$name(ptr %self, ptr %args, i64 %count) {
-entry:
-  %words = alloca [4 x i64]
-  %ok = call i1 @read_call(ptr %args, i64 %count, ptr %words)
-  br i1 %ok, label %enter, label %refuse
+; Runs a record (kernel, total, grain, args). One function for each thread kind: only the main thread puts itself before
+; Python's SIGINT handler. After that is done, PyErr_CheckSignals sees a signal that came before; one that comes later
+; sets the flag. Returns the flag, or -1 with an exception.
+define internal i32 @run_$name(ptr %words) {
 enter:
   %others = atomicrmw add ptr @interruptible_runs, i32 1 seq_cst
   %first = icmp eq i32 %others, 0
@@ -242,6 +246,20 @@ unchain:
 left:
   %rest = atomicrmw sub ptr @interruptible_runs, i32 1 seq_cst
   %error = icmp ne i32 %failed, 0
+  %set = icmp ne i32 %flag, 0
+  %interrupted = zext i1 %set to i32
+  %result = select i1 %error, i32 -1, i32 %interrupted
+  ret i32 %result
+}
+
+define ptr @py_$name(ptr %self, ptr %args, i64 %count) {
+entry:
+  %words = alloca [4 x i64]
+  %ok = call i1 @read_call(ptr %args, i64 %count, ptr %words)
+  br i1 %ok, label %run, label %refuse
+run:
+  %flag = call i32 @run_$name(ptr %words)
+  %error = icmp slt i32 %flag, 0
   br i1 %error, label %raise, label %finish
 raise:
   ret ptr null

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -87,13 +88,13 @@ class _MethodDefinition(ctypes.Structure):
                 ("documentation", ctypes.c_char_p)]  # fmt: skip
 
 
-_definitions: list[_MethodDefinition] = []  # CPython keeps pointers to them
+_definitions: dict[str, _MethodDefinition] = {}  # CPython keeps pointers to them
 
 
 @lru_cache(maxsize=1)
 def invoker() -> NativeInvoker:
     """Return the built-ins, compiling the runtime on the first call."""
-    made = {name: _make_builtin(name) for name in BUILTINS}
+    made = {name: make_builtin(name, runtime().code.addresses[f"py_{name}"]) for name in BUILTINS}
     on_main, off_main = made["invoke_interruptible"], made["invoke_off_main"]
     main_thread = threading.main_thread().ident
 
@@ -116,15 +117,18 @@ def array_address(array: np.ndarray) -> int:
     return invoker().array_address(array)
 
 
-def _make_builtin(name: str) -> Callable:
-    address = runtime().code.addresses[f"py_{name}"]
-    flags = _METH_O if name == "array_address" else _METH_FASTCALL
-    definition = _MethodDefinition(name.encode(), address, flags, None)
-    _definitions.append(definition)
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-        ("PyCFunction_NewEx", ctypes.pythonapi)
-    )
-    return make(ctypes.addressof(definition), None, None)
+_make_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+def make_builtin(name: str, address: int, itself: object = None) -> Callable[..., Any]:
+    """A built-in function of Python with the code at an address, which is handed `itself` in each call."""
+    definition = _definitions.get(name)
+    if definition is None:
+        flags = _METH_O if name == "array_address" else _METH_FASTCALL
+        definition = _definitions.setdefault(name, _MethodDefinition(name.encode(), address, flags, None))
+    return _make_function(ctypes.addressof(definition), itself, None)
 
 
 def _verified(address_of: Callable[[np.ndarray], int]) -> Callable[[np.ndarray], int]:

@@ -15,10 +15,12 @@ from livegrad.ir.types import bool_, i32, i64, u8
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 
 # The argument block. Iterations alternate between two sides. Each has records (kernel, total, grain, arguments) and
-# moves (the address of a slot, its value in iteration 0, and its increment per iteration).
+# moves (the address of a slot, its value in iteration 0, and its increment per iteration). The first `kept` records run
+# in the first `full` iterations only: they copy what no iteration changes.
 SLOTS = {
     "run": pointer, "iterations": i64, "done": i64, "first": i64, "step": i64, "side": i64, "index": pointer,
     "goes_on": pointer, "statuses": pointer, "checks": i64, "interrupt": pointer, "count": i64,
+    "kept": i64, "full": i64,
     "records_0": pointer, "records_1": pointer, "moves_0": pointer, "moves_1": pointer, "moved_0": i64, "moved_1": i64,
 }  # fmt: skip
 SLOT_INDEX = {name: index for index, name in enumerate(SLOTS)}
@@ -73,7 +75,8 @@ def _run_iteration(w: dict[str, Value], done: Value) -> None:
     with counting(0, moved) as index:
         move = moves + index * _MOVE_BYTES
         load_slot(move, 0, pointer).store(load_slot(move, 1) + number * load_slot(move, 2))
-    with counting(0, w["count"]) as index:
+    skipped = done.compare("sge", w["full"]).select(w["kept"], 0)
+    with counting(skipped, w["count"]) as index:
         record = records + index * _RECORD_BYTES
         types = (pointer, i64, i64, pointer)
         call(w["run"].text, *[load_slot(record, field, type) for field, type in enumerate(types)])

@@ -18,6 +18,9 @@ import numpy as np
 
 from livegrad.runtime.cpu.native.builtins_ir import C_API, builtins_ir
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.object_layout import find_layout, numpy_function
+from livegrad.runtime.cpu.native.plan_call_ir import C_API as PLAN_CALL_API
+from livegrad.runtime.cpu.native.plan_call_ir import plan_call_ir
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS, pool_ir
 
 # How long an idle thread looks for work before it sleeps, and a caller for the end of its helpers' work. Long enough
@@ -110,6 +113,11 @@ def interrupt_flag_address() -> int:
     return runtime().code.addresses["interrupt_flag"]
 
 
+def pool_run_address() -> int:
+    """Return the address of the function that runs a kernel on threads, for kernels that start others."""
+    return runtime().code.addresses["pool_run"]
+
+
 _runtime: Runtime | None = None
 _runtime_lock = threading.Lock()
 
@@ -126,8 +134,11 @@ def runtime() -> Runtime:
 
 def c_api_addresses() -> dict[str, int]:
     """Return what the built-ins import: functions of the C API, and objects by their address."""
-    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in C_API}
+    names = (*C_API, *PLAN_CALL_API)
+    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
+    found["numpy_new_from_descr"] = numpy_function("PyArray_NewFromDescr")
     objects = {"none": None, "true": True, "false": False, "type_error": TypeError, "ndarray": np.ndarray}
+    objects |= {"float": float, "int": int, "keyboard_interrupt": KeyboardInterrupt}
     return found | {f"livegrad_{name}": id(value) for name, value in objects.items()}
 
 
@@ -136,6 +147,10 @@ def _compile_runtime() -> NativeFunction:
     architecture = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}.get(machine, "other")
     text = pool_ir(architecture, sys.platform) + builtins_ir(object.__basicsize__)
     exports = _FUNCTIONS[1:] + tuple(f"py_{name}" for name in BUILTINS)
+    layout = find_layout()
+    if layout is not None:  # else plans are called from Python
+        text += plan_call_ir(layout)
+        exports += ("py_run_plan",)
     # Speed 0 compiles in 10 ms where 2 takes 80, and no call of a built-in is measurably slower for it.
     return compile_kernel(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())
 

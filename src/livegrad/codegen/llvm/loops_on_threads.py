@@ -1,0 +1,69 @@
+"""Loops of a kernel that threads share: a function beside the kernel runs some iterations, and the pool calls it.
+
+What the iterations need goes through a block of memory: the kernel's own arguments, numbers, and where tensors lie.
+Called by `masked_control.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, pointer
+from livegrad.ir.types import i64
+
+_ARGUMENTS, _BLOCK = Register("%args", pointer, 1), Register("%block", pointer, 1)
+_STATUS, _INTERRUPT = 0, 1  # the first argument slots of every kernel
+
+
+class LoopPart:
+    """The function that runs the iterations from `begin` to `end`, while it is written; `values` are its operands.
+
+    `private` says how many bytes the operands have, by place, that are on the stack of the thread that runs it.
+    """
+
+    def __init__(self, kernel: KernelBuilder, operands: Sequence[NodeValue], private: Mapping[int, int]) -> None:
+        self._kernel, self._block, self._slots = kernel, Register(kernel.name("block"), pointer, 1), 0
+        self.builder = kernel.beside()
+        self.builder.sites = kernel.sites
+        self.begin, self.end = Register("%begin", i64, 1), Register("%end", i64, 1)
+        arguments = self._pass(_ARGUMENTS)
+        for name, number in (("status", _STATUS), ("interrupt", _INTERRUPT)):
+            slot = self.builder.advance(arguments, self.builder.constant(number, i64), "i64")
+            self.builder.line(f"%{name} = load ptr, {slot.typed}, align 8")
+        self.values = [self._value(operand, private.get(place)) for place, operand in enumerate(operands)]
+
+    def run(self, iterations: Register, grain: int) -> None:
+        """Ends the function, and has the pool run it for all iterations."""
+        kernel, inner = self._kernel, self.builder
+        inner.line("ret void")
+        symbol = f"kernel.{len(kernel.definitions)}"
+        body = "\n".join(["start:", *inner.entry, *inner.lines])
+        head = f"define internal void @{symbol}(i64 %begin, i64 %end, ptr noalias %block, i64 %worker) noinline #0"
+        kernel.definitions.append(f"{head} {{\n{body}\n}}")
+        kernel.polls |= inner.polls
+        kernel.entry.append(f"  {self._block.text} = alloca [{self._slots} x i64], align 64")
+        assert kernel.pool_run is not None
+        operands = (f"ptr @{symbol}", iterations.typed, f"i64 {grain}", self._block.typed)
+        kernel.line(f"call void {kernel.pool_run.text}({', '.join(operands)})")
+
+    def _value(self, value: NodeValue, private: int | None = None) -> NodeValue:
+        """A value of the kernel as the function has it; a tensor may be a private one of so many bytes."""
+        if isinstance(value, Register):
+            return self._pass(value)
+        if isinstance(value, tuple):
+            return tuple([self._value(part) for part in value])
+        assert isinstance(value, TensorReference)
+        extents, strides = ([self._pass(own) for own in group] for group in (value.extents, value.strides))
+        address = self._pass(value.pointer) if private is None else self.builder.allocate(f"[{private} x i8]", "local")
+        return replace(value, pointer=address, extents=tuple(extents), strides=tuple(strides))
+
+    def _pass(self, register: Register) -> Register:
+        """A register of the kernel as the function has it: through a slot of the block."""
+        if register.literal:
+            return register
+        offset = self._kernel.constant(self._slots, i64)
+        self._slots += 1
+        self._kernel.store(register, self._kernel.advance(self._block, offset, "i64"), 8)
+        return self.builder.load(self.builder.advance(_BLOCK, offset, "i64"), register.type, 1, 8)

@@ -1,0 +1,103 @@
+"""Recognises while loops that count: `while k < n: k += 1; ...` runs a number of times that is known before it.
+
+Such a loop is a `for_loop`: its gradient stores nothing for the condition and needs no tape of unknown length, and
+passes that need a number of iterations apply to it. Called where loops are traced.
+"""
+
+from __future__ import annotations
+
+from livegrad.ir.leaves import constant, constant_op, parameter_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, i64, scalar_of, shape_of
+from livegrad.ops.comparison import greater, greater_equal, less, less_equal
+from livegrad.ops.control import for_loop, while_loop
+from livegrad.ops.elementwise import add
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast
+
+_MOST = 1 << 31  # of steps and bounds in the program's text: a sum of two does not overflow
+
+
+def as_for_loop(loop: Node) -> Node | None:
+    """The `for_loop` that does what a while loop does; None if its condition is not that of a counter.
+
+    >>> from livegrad.ir.function import trace
+    >>> from livegrad.ops.control import make_while_loop
+    >>> def power(x):
+    ...     return make_while_loop(lambda k, y: k < 5, lambda i, k, y: (k + 1, y * x), constant(0, i64), x)[1]
+    >>> as_for_loop(trace(power, i64).results[0].operands[0]).operands[0].attribute("value")
+    5
+    """
+    if loop.op is not while_loop or loop.attribute("limit") is not None:
+        return None
+    condition, body, carried = (loop.attribute(name) for name in ("condition", "body", "carried"))
+    comparison = _without_shape(condition.results[0])
+    if comparison.op in (less, less_equal):
+        counter, bound = map(_without_shape, comparison.operands)
+    elif comparison.op in (greater, greater_equal):
+        bound, counter = map(_without_shape, comparison.operands)
+    else:
+        return None
+    place = _place(counter, condition)
+    if place is None or place >= carried:
+        return None
+    step = _step(body.results[place], body.parameters[1 + place])
+    start, stop = _as_number(loop.operands[place]), _bound(bound, condition, loop)
+    if step is None or start is None or stop is None:
+        return None
+    more = step if comparison.op in (less_equal, greater_equal) else step - 1
+    distance = _difference(stop, start, more)
+    iterations = distance if step == 1 else distance // constant(step, i64)
+    return for_loop(iterations, *loop.operands, body=body, carried=carried, reverse=False)
+
+
+def _difference(stop: Node, start: Node, more: int) -> Node:
+    if stop.op is constant_op and start.op is constant_op:
+        return constant(stop.attribute("value") - start.attribute("value") + more, i64)
+    return stop - start + constant(more, i64) if more else stop - start
+
+
+def _without_shape(node: Node) -> Node:
+    """The number in a tensor of rank 0, as far as the graph shows it."""
+    while node.op in (lookup, broadcast) and len(node.operands) == 1 and scalar_of(node.type) is not None:
+        if node.op is broadcast and shape_of(node.type) != ():
+            break
+        node = node.operands[0]
+    return node
+
+
+def _place(node: Node, function: Function) -> int | None:
+    return function.parameters.index(node) if node.op is parameter_op and node in function.parameters else None
+
+
+def _as_number(node: Node) -> Node | None:
+    """A 64-bit integer as a scalar."""
+    value = _without_shape(node)
+    if isinstance(value.type, Tensor) and value.type.shape == () and value.type.element is i64:
+        return lookup(value)
+    return value if value.type is i64 else None
+
+
+def _step(after: Node, before: Node) -> int | None:
+    """By which positive number an iteration increases the counter."""
+    node = _without_shape(after)
+    if node.op is not add:
+        return None
+    parts = [_without_shape(operand) for operand in node.operands]
+    numbers = [part.attribute("value") for part in parts if part.op is constant_op and part.type is i64]
+    if len(numbers) != 1 or before not in (*parts, *node.operands) or not 0 < numbers[0] < _MOST:
+        return None
+    return numbers[0]
+
+
+def _bound(node: Node, condition: Function, loop: Node) -> Node | None:
+    """What the counter is compared with, outside of the loop: a number, or what no iteration changes."""
+    if node.op is constant_op:
+        return node if node.type is i64 and abs(node.attribute("value")) < _MOST else None
+    place = _place(node, condition)
+    if place is None:
+        return None
+    body: Function = loop.attribute("body")
+    if place < loop.attribute("carried") and body.results[place] is not body.parameters[1 + place]:
+        return None
+    return _as_number(loop.operands[place])

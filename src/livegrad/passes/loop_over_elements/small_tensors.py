@@ -1,0 +1,126 @@
+"""Unrolls bodies of loops over tensors of a few elements: each element is a scalar, and no loop is left inside.
+
+In: a loop whose body multiplies, reduces and rearranges small vectors and matrices (filters, frames, small systems of
+equations). Kernels for so few numbers would take longer to start than to run. Scalar replacement has the rules; what
+the loop carries stays in memory, where it is written in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import constant_op, input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.op import Op
+from livegrad.ir.source_lines import originating_from
+from livegrad.ir.types import Scalar, Tensor
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.assignment import UPDATES, assign
+from livegrad.ops.indexing import lookup
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import broadcast, concatenate, sizes
+from livegrad.ops.reduction import reduce
+from livegrad.passes.index_maps import whole
+from livegrad.passes.loop_over_elements.elements import NotExpanded
+from livegrad.passes.loop_over_elements.products import count_products
+from livegrad.passes.loop_over_elements.versions import is_array
+from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, fold_row, replace_elementwise
+from livegrad.passes.scalar_replacement.values import MOST_ELEMENTS, Elements, Memory, NotReplaced, Value, load, scalar
+
+_MOST_OPERATIONS = 2500  # of a body: LLVM takes about a second for so many, in the background
+
+
+def is_small_body(body: Function) -> bool:
+    """Whether a body computes tensors of a few elements only, and not element by element alone.
+
+    An elementwise body becomes a map of loops (`interchange_elementwise_loops`).
+    """
+    nodes, operations = nodes_of(body), 0
+    if any(node.functions for node in nodes) or not any(node.op in (matmul, reduce, concatenate) for node in nodes):
+        return False
+    for node in nodes:
+        if not is_array(node.type) or not node.operands:
+            continue
+        written = node.operands[1] if node.op in UPDATES else node
+        size = prod(sizes(written)) if isinstance(written.type, Tensor) else 1
+        operations += count_products(node) if node.op is matmul else size
+        if size > MOST_ELEMENTS or operations > _MOST_OPERATIONS:
+            return False
+    return True
+
+
+def unroll_body(body: Function) -> Function:
+    """The body of a loop over scalars, with its tensors in memory; raises `NotExpanded` if it has none."""
+    try:
+        return _Unrolling(body).function()
+    except NotReplaced:
+        raise NotExpanded from None
+
+
+class _Unrolling:
+    """One body: the value of each node, which is scalars or a version of a tensor in memory."""
+
+    def __init__(self, body: Function) -> None:
+        self._body = body
+        self._inputs = [input_node(Key("value"), type) for type in body.parameter_types]
+        self._values: dict[Node, Value] = {}
+        for parameter, given in zip(body.parameters, self._inputs, strict=True):
+            if is_array(given.type):
+                self._values[parameter] = Memory(given)
+            else:
+                self._values[parameter] = lookup(given) if isinstance(given.type, Tensor) else given
+
+    def function(self) -> Function:
+        for node in nodes_of(self._body):
+            if node not in self._values:
+                with originating_from(node.origins):
+                    self._values[node] = self._value(node, [self._values[operand] for operand in node.operands])
+        results = [self._result(number) for number in range(len(self._body.results))]
+        return make_function(self._body.name, self._inputs, results)
+
+    def _value(self, node: Node, operands: Sequence[Value]) -> Value:
+        if not isinstance(node.type, Tensor | Scalar):
+            raise NotReplaced
+        if node.op in UPDATES and isinstance(operands[0], Memory):
+            values, *places = np.broadcast_arrays(*map(load, operands[1:]))
+            return Memory(_write(operands[0].tensor, node.op, values, places))
+        if node.op is matmul:
+            return _multiply(node, load(operands[0]), load(operands[1]))
+        if node.op in TENSOR_RULES:
+            return TENSOR_RULES[node.op](node, operands)
+        if node.op.elementwise or node.op is constant_op:
+            return replace_elementwise(node, operands)
+        raise NotReplaced
+
+    def _result(self, number: int) -> Node:
+        """A carried value: a tensor is a later version of the one that the body took."""
+        result = self._body.results[number]
+        value = self._values[result]
+        if not is_array(result.type):
+            return broadcast(scalar(value), shape=(), axes=()) if isinstance(result.type, Tensor) else scalar(value)
+        if isinstance(value, Memory):
+            return value.tensor
+        shape = sizes(result)
+        places = [np.vectorize(whole, otypes=[object])(own) for own in np.indices(shape)]
+        return _write(self._inputs[1 + number], assign, load(value), places)
+
+
+def _write(tensor: Node, op: Op, values: Elements, places: Sequence[Elements]) -> Node:
+    """A tensor after its elements at some places were written in turn."""
+    for index in np.ndindex(values.shape):
+        tensor = op(tensor, values[index], *[place[index] for place in places])
+    return tensor
+
+
+def _multiply(node: Node, first: Elements, second: Elements) -> Elements:
+    """A product of small matrices; in a loop on one thread, it may have more terms than in the lanes of a map."""
+    element: Scalar = node.type.element  # type: ignore[union-attr]
+    terms = first[..., :, None, :] * np.swapaxes(second, -1, -2)[..., None, :, :]
+    result = np.empty(sizes(node), object)
+    for index in np.ndindex(result.shape):
+        result[index] = fold_row(list(terms[index]), "sum", element)
+    return result

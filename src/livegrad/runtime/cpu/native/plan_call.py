@@ -1,0 +1,134 @@
+"""Makes a built-in function of Python for a plan. In: what its arguments, results and kernels are. Out: a callable.
+
+`CompiledPlan` makes one when it is first run. The built-in takes the arguments of the plan and gives its result, or a
+list of several; None says that it declines this call, and nothing has happened. `plan_call_ir.py` has its code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from livegrad.runtime.cpu.native.invoke import make_builtin
+from livegrad.runtime.cpu.native.pool import runtime
+
+ANY, ARRAYS, HANDLES, NUMBERS = range(4)  # which arguments are taken
+_NUMBER_CODES = {np.dtype(np.float64): 1, np.dtype(np.float32): 2, np.dtype(np.int64): 3}
+Patch = tuple[int, int]  # the address of an argument slot, and what is added to the array's address
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An array or number that a plan takes; `cell` is where the value goes if kernels read it from there."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    patches: Sequence[Patch]
+    cell: int = 0
+    source: int = ANY
+
+
+@dataclass(frozen=True)
+class Result:
+    """An array that a plan gives; `maker` makes it if its memory comes from the pool."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    patches: Sequence[Patch]
+    maker: Callable[[], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Kernels that run one after the other; `status` is the address of the word that says whether a check failed."""
+
+    records: Sequence[tuple[int, int, int, int]]
+    interruptible: bool
+    status: int = 0
+
+    @property
+    def lets_others_run(self) -> bool:
+        """Whether the GIL is let go of meanwhile."""
+        return self.interruptible or any(total > grain for _, total, grain, _ in self.records)
+
+
+class _Table:
+    """64-bit words with the objects and memory that they point to."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    def address_of(self, words: Sequence[int]) -> int:
+        memory = array("q", words or (0,))
+        self.kept.append(memory)
+        return memory.buffer_info()[0]
+
+    def object(self, value: Any) -> int:
+        self.kept.append(value)
+        return id(value)
+
+    def patches(self, patches: Sequence[Patch]) -> tuple[int, int]:
+        return self.address_of([word for patch in patches for word in patch]), len(patches)
+
+    def argument(self, argument: Argument) -> tuple[int, ...]:
+        code = 0 if argument.shape else _NUMBER_CODES.get(argument.dtype, 0)
+        item = (argument.cell, argument.dtype.itemsize, 0)
+        return (argument.source, code, *self.array(argument), *self.patches(argument.patches), *item)
+
+    def result(self, result: Result) -> tuple[int, ...]:
+        maker = 0 if result.maker is None else self.object(result.maker)
+        return (maker, *self.array(result), *self.patches(result.patches))
+
+    def array(self, form: Argument | Result) -> tuple[int, int, int]:
+        return self.object(form.dtype), len(form.shape), self.address_of(form.shape)
+
+    def segment(self, segment: Segment) -> tuple[int, ...]:
+        records = self.address_of([word for record in segment.records for word in record])
+        return records, len(segment.records), int(segment.interruptible), segment.status
+
+
+def make_plan_call(
+    arguments: Sequence[Argument],
+    results: Sequence[Result],
+    segments: Sequence[Segment],
+    lock: threading.Lock,
+    keep: Any,
+    *,
+    handles: array[int] | None = None,
+    frozen: bool = False,
+) -> Callable[..., Any] | None:
+    """The built-in that runs a plan; None if this interpreter has none.
+
+    `lock` is the plan's: others who run it hold it. `keep` stays alive with the built-in, for the memory that addresses
+    point to. `handles` says how to find the arrays of handles (see `plan_call_ir.array_of_handle`). `frozen` results
+    cannot be written to.
+    """
+    address = runtime().code.addresses.get("py_run_plan")
+    if address is None:
+        return None
+    table = _Table()
+    table.kept += (keep, handles)
+    # While the GIL is held, nobody else can begin: then it is enough to see that nobody has begun.
+    release = table.object(lock.release) if any(segment.lets_others_run for segment in segments) else 0
+    ask = table.object(lock.acquire if release else lock.locked)
+    words = (
+        len(arguments),
+        len(results),
+        len(segments),
+        ask,
+        release,
+        0 if handles is None else handles.buffer_info()[0],
+        int(frozen),
+        table.address_of([word for argument in arguments for word in table.argument(argument)]),
+        table.address_of([word for result in results for word in table.result(result)]),
+        table.address_of([word for segment in segments for word in table.segment(segment)]),
+        ctypes.c_int64(threading.main_thread().ident or 0).value,
+    )
+    return make_builtin("run_plan", address, (struct.pack(f"<{len(words)}q", *words), table))

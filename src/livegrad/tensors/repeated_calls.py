@@ -1,0 +1,188 @@
+"""Repeats calls of tensor functions by what they made before. In: a function's arguments. Out: a tensor, or None.
+
+`lg.mean(x)` promotes, checks axes and derives types to make three ops. What it makes depends on the types of its
+tensors and on its other arguments alone, so a later call makes the same ops at once, deferred (`lazy/deferred_ops.py`).
+Only functions of `REPEATED` are repeated, only over small data, and only ops that cannot fail. `namespace` gives each
+of them a `RepeatedCalls`, which `explain_calls` asks first.
+"""
+
+from __future__ import annotations
+
+from math import copysign
+from typing import Any
+from weakref import ref
+
+from livegrad.diagnostics import caller_origins
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.lru import LruCache
+from livegrad.ir.node import Node
+from livegrad.ir.op import Op
+from livegrad.ir.source_lines import ambient
+from livegrad.ir.types import Scalar
+from livegrad.ir.types import Tensor as TensorType
+from livegrad.ir.walk import toposort
+from livegrad.lazy.deferred_ops import DeferredOp, defer_op, is_small, node_of_source
+from livegrad.ops.movement import broadcast
+from livegrad.ops.placement import transfer
+from livegrad.state import Owned
+from livegrad.tensors.handle import Tensor
+from livegrad.tensors.tensor_operators import source_of
+from livegrad.tensors.weak_types import numbers
+
+REPEATED = frozenset(
+    """
+    abs acos acosh add all amax amin any argmax argmin asin asinh astype atan atan2 atanh bitwise_and bitwise_invert
+    bitwise_or bitwise_xor broadcast_to ceil clip concat conj copysign cos cosh cross cumulative_prod cumulative_sum
+    diagonal diff divide dot equal exp expand_dims expm1 flip floor greater greater_equal hypot imag isfinite isinf
+    isnan less less_equal log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor logsumexp
+    matmul matrix_transpose max maximum mean min minimum multiply negative not_equal outer permute_dims pow prod
+    real reciprocal relu reshape round sigmoid sign signbit silu sin sinh softmax sqrt square squeeze stack std
+    subtract sum tan tanh tensordot tile trace transpose_matrix tril triu trunc var vecdot where
+    """.split()  # noqa: SIM905
+)
+_MOST_CALLS = 1024
+_MOST_STEPS = 8
+_new = object.__new__
+_OWN_KEYS = frozenset({int, bool, str, type(None), type(Ellipsis)})
+Step = tuple[Op, tuple[int | Node, ...], tuple[tuple[str, Any], ...], Any]
+
+
+class _Calls:
+    """What calls made: steps by arguments, and the arguments of calls that came once."""
+
+    def __init__(self) -> None:
+        # With the types of tensors, whose ids are in the key.
+        self.steps: LruCache[Any, tuple[tuple[Step, ...], list[Any]]] = LruCache(_MOST_CALLS)
+        self.seen: LruCache[Any, list[Any]] = LruCache(_MOST_CALLS)
+
+
+_calls = Owned(_Calls)
+
+
+class _NotRepeated(Exception):
+    """Says that the arguments of a call are of other kinds."""
+
+
+class RepeatedCalls:
+    """The calls of one function."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor | None, Any]:
+        """The result of a call like an earlier one, or what `learn` has to know; neither if it cannot be repeated."""
+        if not ambient.plain or numbers.current.traces:
+            return None, None
+        key: list[Any] = [self._name]
+        sources: list[Any] = []
+        try:
+            for arg in args:
+                if arg.__class__ is Tensor and not sources and arg._extra is None:  # `_describe`, written out
+                    deferred = arg._deferred
+                    source = arg._node if deferred is None or deferred[1] is not None else deferred[0]
+                    if source is None:
+                        return None, None
+                    key.append(id(source.type))
+                    sources.append(source)
+                else:
+                    _describe(arg, key, sources)
+            for name, arg in kwargs.items():
+                key.append(name)
+                _describe(arg, key, sources)
+        except _NotRepeated:
+            return None, None
+        if not sources:
+            return None, None
+        whole = tuple(key)
+        known = _calls.current.steps.get(whole)
+        return (None, (whole, sources)) if known is None else (repeat_steps(known[0], sources), None)
+
+    def learn(self, found: Any, result: Any) -> None:
+        """Keeps what a call made, when it comes for the second time."""
+        key, sources = found
+        calls = _calls.current
+        if key not in calls.seen:  # a number that is another one in each call would fill the table
+            calls.seen.keep(key, [source.type for source in sources])
+            return
+        steps = steps_of(result, sources) if result.__class__ is Tensor and result._extra is None else None
+        calls.steps.keep(key, (steps or (), [source.type for source in sources]))
+
+
+def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
+    """A part of the key: the type of a tensor, or the value of another argument with its class."""
+    kind = arg.__class__
+    if kind is Tensor:
+        source = source_of(arg)
+        if source is None or arg._extra is not None:
+            raise _NotRepeated
+        if source in sources:
+            key.append(~sources.index(source))
+            return
+        key.append(id(source.type))
+        sources.append(source)
+    elif kind in _OWN_KEYS:
+        key.append(kind)
+        key.append(arg)
+    elif kind is float:
+        key.append(copysign(1.0, arg))  # 0.0 is not -0.0
+        key.append(arg)
+    elif kind is tuple or kind is list:
+        key.append((kind, len(arg)))
+        for item in arg:
+            _describe(item, key, sources)
+    elif kind is slice:
+        key.append(kind)
+        for item in (arg.start, arg.stop, arg.step):
+            _describe(item, key, sources)
+    elif kind is Scalar:
+        key.append(id(arg))
+    else:
+        raise _NotRepeated
+
+
+def steps_of(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
+    """The ops that lead from some sources to a result; None if something else is needed, or an op may fail."""
+    root = result.node
+    values: dict[Node, int] = {node_of_source(source): number for number, source in enumerate(sources)}
+    if root in values:
+        return None
+    steps: list[Step] = []
+    for node in toposort([root], stop=values.__contains__):
+        if node in values or _is_number(node) or (node.op is constant_op):
+            continue
+        is_plain = node.operands and not node.functions and not node.located and not node.op.checked
+        if not is_plain or node.op is transfer or node.type.__class__ is not TensorType or not is_small(node.type):
+            return None
+        if not all(operand in values or _is_number(operand) for operand in node.operands):
+            return None
+        operands = tuple([values.get(operand, operand) for operand in node.operands])
+        values[node] = len(sources) + len(steps)
+        steps.append((node.op, operands, node.attributes, node.type))
+    small = all(is_small(source.type) for source in sources)
+    return tuple(steps) if small and len(steps) <= _MOST_STEPS else None
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a node is a number that is spread over a shape."""
+    return node.op is broadcast and node.operands[0].op is constant_op
+
+
+def repeat_steps(steps: tuple[Step, ...], sources: list[Any]) -> Tensor | None:
+    """A tensor of the same ops over other data; None if they have to be nodes."""
+    origins = caller_origins(2)
+    values = sources
+    deferred: DeferredOp | None = None
+    for op, operands, attributes, type in steps:
+        chosen = tuple([values[operand] if operand.__class__ is int else operand for operand in operands])  # type: ignore[index]
+        deferred = defer_op(op, chosen, attributes, type, origins)
+        if deferred is None:
+            return None
+        values.append(deferred)
+    if deferred is None:
+        return None
+    made = _new(Tensor)
+    made._extra, made._deferred = None, (deferred, None, origins)
+    deferred.holder = ref(made)
+    return made

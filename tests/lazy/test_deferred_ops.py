@@ -1,0 +1,242 @@
+"""Ops over small data have no nodes until something asks for them; everything else is as if they had."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.ir.node import live_node_count
+from livegrad.lazy import execution
+from livegrad.lazy.deferred_ops import MOST_DEPTH, DeferredOp
+from livegrad.state import fresh_session
+from livegrad.tensors import repeated_calls
+
+
+def is_deferred(x: Any) -> bool:
+    return x._deferred is not None and x._deferred[0].__class__ is DeferredOp
+
+
+def make_data() -> tuple[lg.Tensor, lg.Tensor]:
+    return lg.asarray([1.0, 2.0, 3.0]), lg.asarray([4.0, 5.0, 6.0])
+
+
+def test_reading_an_op_makes_no_node() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        (x + y).numpy()
+        float(lg.sum(x * y))
+    before = live_node_count()
+    total = x + y
+    assert total.tolist() == [5.0, 7.0, 9.0]
+    norm = lg.sum(x * y)
+    assert float(norm) == 32.0
+    assert is_deferred(total)
+    assert is_deferred(norm)
+    assert live_node_count() == before
+
+
+def test_the_node_is_that_of_the_line_and_has_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = make_data()
+    for _ in range(3):
+        (x - y).numpy()
+    z = x - y
+    assert z.tolist() == [-3.0, -3.0, -3.0]
+    (listed,) = [node for node in z.graph.nodes if node.op == "sub"]
+    assert listed.is_computed
+    assert listed.origin is not None
+    assert os.path.basename(listed.origin.file) == os.path.basename(__file__)
+    assert not is_deferred(z)
+    monkeypatch.setattr(execution, "run_small_graph", None)
+    assert z.is_computed
+    assert z.tolist() == [-3.0, -3.0, -3.0]
+
+
+def test_the_same_expression_is_one_node_once_it_is_asked_for() -> None:
+    x, y = make_data()
+    assert (x + y).node is (x + y).node
+
+
+def test_what_is_held_is_cached_and_what_is_not_is_fused() -> None:
+    with fresh_session():
+        x, y = make_data()
+        for _ in range(3):
+            held = x * y
+            float(lg.sum(held))
+        held = x * y
+        before = lg.stats()
+        assert float(lg.sum(held)) == 32.0
+        assert held.is_computed
+        after = lg.stats()
+        assert after.executions - before.executions == 1
+        assert after.kernels_run - before.kernels_run == 1
+
+
+def test_refilled_data_is_seen() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        z = x * y
+        assert z.tolist() == [4.0, 10.0, 18.0]
+    later = z + 1.0
+    x.fill(2.0)
+    assert not z.is_computed
+    assert later.tolist() == [9.0, 11.0, 13.0]
+    assert z.tolist() == [8.0, 10.0, 12.0]
+    assert (z - later).tolist() == [-1.0, -1.0, -1.0]
+
+
+def test_a_long_loop_keeps_no_history_and_says_what_cannot_be_recomputed() -> None:
+    x, y = make_data()
+    state = x * 1.0
+    for _ in range(100):
+        state = state * 0.5 + y
+        float(state[0])
+    depth, seen = 0, [state._deferred[0]]
+    while seen:
+        depth += 1
+        seen = [operand for op in seen for operand in op.operands if operand.__class__ is DeferredOp]
+    assert depth < 40
+    y.fill(0.0)
+    with pytest.raises(lg.LivegradError, match="been refilled"):
+        (state + 1.0).numpy()
+    with pytest.raises(lg.LivegradError, match="been refilled"):
+        state.numpy()
+
+
+def test_ops_that_nobody_reads_do_not_pile_up_without_nodes() -> None:
+    x, _ = make_data()
+    state = x
+    for _ in range(5 * MOST_DEPTH):
+        state = state + 1.0
+        if is_deferred(state):
+            assert state._deferred[0].depth <= MOST_DEPTH
+    assert state.tolist() == [61.0, 62.0, 63.0]
+
+
+def test_updates_in_place_leave_earlier_tensors_as_they_are() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        z = x + y
+        before, doubled = z * 1.0, z * 2.0
+        z += 1.0
+        z *= 2.0
+        assert z.tolist() == [12.0, 16.0, 20.0]
+        assert before.tolist() == [5.0, 7.0, 9.0]
+        assert doubled.tolist() == [10.0, 14.0, 18.0]
+        z[1] = 0.0
+        assert z.tolist() == [12.0, 0.0, 20.0]
+
+
+def test_gradients_flow_through_ops_that_were_read_before() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        z = x * y
+        z.numpy()
+    x.requires_grad_()
+    total = lg.sum(z * x)  # z came before the wish, and still leads to x
+    total.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [8.0, 20.0, 36.0]
+    x.requires_grad_(False)
+
+
+def test_compiled_functions_take_deferred_ops() -> None:
+    x, y = make_data()
+    function = lg.jit(lambda a, b: a * b)
+    for _ in range(4):
+        assert function(x + y, x - y).tolist() == [-15.0, -21.0, -27.0]
+        read = x + y
+        read.numpy()
+        assert function(read, read).tolist() == [25.0, 49.0, 81.0]
+
+
+def test_debugging_looks_into_deferred_ops() -> None:
+    x = lg.asarray([-1.0, 4.0])
+    for _ in range(3):
+        z = lg.sqrt(x)
+        z.numpy()
+    late = lg.sqrt(x) + 1.0
+    with lg.debug_nans(), pytest.raises(lg.LivegradError, match="NaN"):
+        late.numpy()
+    assert np.isnan(late.numpy()[0])
+
+
+def test_other_devices_take_the_general_way() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        assert ((x + y).to("reference") * 2.0).tolist() == [10.0, 14.0, 18.0]
+        away = x.to("reference") + y.to("reference")
+        assert away.device == "reference"
+        assert away.tolist() == [5.0, 7.0, 9.0]
+
+
+def test_threads_read_the_same_deferred_op() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        (x * y + x).numpy()
+    shared = [x * y + x for _ in range(200)]
+    found: list[list[Any]] = [[] for _ in range(4)]
+
+    def read(own: list[Any]) -> None:
+        own += [(z.tolist(), float(lg.sum(z + y)), z.node.op.name) for z in shared]
+
+    threads = [threading.Thread(target=read, args=(own,)) for own in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = [([5.0, 12.0, 21.0], 53.0, "add")] * len(shared)
+    assert all(own == expected for own in found)
+
+
+def test_tensors_go_when_nobody_holds_them() -> None:
+    x, y = make_data()
+    for _ in range(3):
+        (x + y).numpy()
+    z = x + y
+    value = weakref.ref(z.numpy().base if z.numpy().base is not None else z.numpy())
+    handle = weakref.ref(z)
+    del z
+    assert handle() is None
+    gc.collect()
+    assert value() is None
+
+
+def test_calls_that_differ_in_a_number_are_told_apart() -> None:
+    x, _ = make_data()
+    for _ in range(3):
+        assert np.signbit(lg.multiply(x, 0.0).numpy()).tolist() == [False] * 3
+        assert np.signbit(lg.multiply(x, -0.0).numpy()).tolist() == [True] * 3
+        assert lg.pow(x, 2).tolist() == [1.0, 4.0, 9.0]
+        assert lg.pow(x, 3).tolist() == [1.0, 8.0, 27.0]
+        assert lg.sum(x, axis=0, keepdims=True).shape == (1,)
+        assert lg.sum(x, axis=0, keepdims=False).shape == ()
+        assert x[:2].tolist() == [1.0, 2.0]
+        assert x[1:].tolist() == [2.0, 3.0]
+        assert lg.astype(x, lg.int32).dtype == lg.int32
+        assert lg.astype(x, lg.float64).dtype == lg.float64
+
+
+def test_a_number_that_changes_in_each_call_fills_no_table() -> None:
+    with fresh_session():
+        x, _ = make_data()
+        for number in range(50):
+            lg.multiply(x, float(number) + 0.3)
+        assert len(repeated_calls._calls.current.steps) == 0
+
+
+def test_errors_of_repeated_calls_are_those_of_the_first() -> None:
+    x, _ = make_data()
+    matrix = lg.ones((2, 3)) * 1.0
+    for _ in range(4):
+        assert lg.matmul(matrix, x).tolist() == [6.0, 6.0]
+        with pytest.raises(lg.LivegradError, match="matmul"):
+            lg.matmul(x, matrix)
+        with pytest.raises(lg.LivegradError):
+            lg.sum(x, axis=3)
