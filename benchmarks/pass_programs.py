@@ -35,16 +35,29 @@ def moments(lib: Any, x: Any, y: Any) -> Any:
     return lib.sum(x, axis=1), lib.sum(x * x, axis=1), lib.sum(x * y, axis=1)
 
 
-# --- interchange_elementwise_loops ---
+# --- interchange_elementwise_loops: gradients, whose tapes belong to the points ---
+
+
+def _iterated_gradient(lib: Any, x: Any, step: Callable[[Any], Any], slope: Callable[[Any], Any]) -> Any:
+    """The gradient of the sum after some iterations of a step at each point; NumPy multiplies the slopes of all."""
+    if lib is not np:
+        return lib.grad(lambda x: lib.sum(lib.fori_loop(0, ITERATIONS, lambda i, s: step(s), x)))(x)
+    gradient = np.ones_like(x)
+    for _ in range(ITERATIONS):
+        gradient, x = gradient * slope(x), step(x)
+    return gradient
 
 
 def logistic_map(lib: Any, x: Any, y: Any) -> Any:
-    return repeat(lib, ITERATIONS, lambda i, s: s * 0.9 + 0.1 / (1.0 + s * s) * y, x)
+    step = lambda s: s * 0.9 + 0.1 / (1.0 + s * s) * y  # noqa: E731
+    return _iterated_gradient(lib, x, step, lambda s: 0.9 - 0.2 * s / (1.0 + s * s) ** 2 * y)
 
 
 def cube_roots(lib: Any, x: Any, y: Any) -> Any:
-    a = lib.abs(x) + 1.0
-    return repeat(lib, 6, lambda i, s: s - (s * s * s - a) / (3.0 * s * s), a)
+    """Newton's method for the cube roots of y, by where it starts."""
+    a = lib.abs(y) + 1.0
+    step = lambda s: s - (s * s * s - a) / (3.0 * s * s)  # noqa: E731
+    return _iterated_gradient(lib, lib.abs(x) + 1.0, step, lambda s: (2.0 - 2.0 * a / (s * s * s)) / 3.0)
 
 
 # --- interchange_point_loops ---

@@ -135,7 +135,7 @@ def random_products(seed: int) -> tuple[Any, list[np.ndarray[Any, Any]]]:
     n, width, batch = (int(random.choice([1, 2, 3, 7, 16, 33, 40, 130])) for _ in range(3))
     batch = min(batch, 3)
     kinds = random.choice(["row", "transposed", "column", "dot", "outer", "matrices", "batch"], 3)
-    dtype = random.choice([np.float64, np.float32])
+    dtype: Any = (np.float64, np.float32)[int(random.integers(2))]
 
     def program(lib: Any, x: Any, w: Any, small: Any) -> Any:
         def step(i: Any, x: Any) -> Any:

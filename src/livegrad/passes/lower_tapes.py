@@ -8,14 +8,14 @@ Tapes inside tapes, of loops inside loops, are further dimensions of the same te
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from livegrad.ir.function import make_function
-from livegrad.ir.leaves import input_node
+from livegrad.ir.leaves import constant_op, input_node
 from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, holds_tensor, i64, inner_types
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, holds_tensor, i64, inner_types, shape_of
 from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.assignment import assign
@@ -131,6 +131,7 @@ class _LoweredTape:
     element: Type
     tensors: tuple[Node, ...]
     prefix: tuple[Node, ...]
+    is_list: bool = False  # made of a tensor: what is read beyond its end is zero
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,8 @@ class _Body:
     # Which tape a loop fills that it starts empty: (the loop, its carried value) -> tape. Others have their own.
     homes: dict[tuple[Node, int], _LoweredTape] = field(default_factory=dict)
     unstacked: Set[Node] = frozenset()  # rows that are only used as tapes
+    index: Node | None = None  # of the loop around this body
+    iterations: Node | None = None
 
     def run(self, function: Function) -> None:
         self.unstacked = _unstacked_rows(function)
@@ -230,7 +233,7 @@ class _Body:
         if node.op is tape_unstack and node in self.chosen and isinstance(operands[0], Node):
             assert isinstance(node.type, Tape)
             list(_leaves(node.type.element))
-            return _LoweredTape(node.type.element, (operands[0],), ())
+            return _LoweredTape(node.type.element, (operands[0],), (), is_list=True)
         if operands and isinstance(operands[0], _LoweredTape):
             return self._tape(node, operands[0], operands[1:])
         if mixed:
@@ -246,16 +249,26 @@ class _Body:
         index = operands[0] if operands else None
         if not isinstance(index, Node) or node.op not in (tape_get, tape_set):
             raise _NotLowered
+        if tape.is_list and not self._has_row(tape, index):
+            raise _NotLowered
         place = (*tape.prefix, index)
         if node.op is tape_get and node in self.unstacked:
             assert isinstance(tape.element, Tensor)
             inner = Tensor(tape.element.element, tape.element.shape[1:])
-            return _Row(_LoweredTape(inner, tape.tensors, place))
+            return _Row(_LoweredTape(inner, tape.tensors, place, tape.is_list))
         if node.op is tape_get:
             return _read(tape.element, iter(tape.tensors), place)
         return _LoweredTape(
             tape.element, tuple(_write(operands[1], tape.element, iter(tape.tensors), place)), tape.prefix
         )
+
+    def _has_row(self, tape: _LoweredTape, index: Node) -> bool:
+        """Whether a list has a row at the index of this body, in each iteration."""
+        rows = shape_of(tape.tensors[0].type)[len(tape.prefix)]
+        iterations = self.iterations if index is self.index else None
+        if iterations is None or iterations.op is not constant_op or not isinstance(rows, int):
+            return False
+        return iterations.attribute("value") <= rows
 
     # --- loops ---
 
@@ -271,7 +284,8 @@ class _Body:
         index = input_node(Key("index"), i64)
         inputs = [[input_node(Key("leaf"), n.type) for n in nodes] for nodes in outside]
         own_prefixes = [input_node(Key("prefix"), i64) for _ in prefixes]
-        inner = _Body({})
+        assert isinstance(iterations, Node)
+        inner = _Body({}, index=index, iterations=iterations)
         supply = iter(own_prefixes)
         inner.values[body.parameters[0]] = index
         for parameter, argument, nodes in zip(body.parameters[1:], arguments, inputs, strict=True):
@@ -281,7 +295,6 @@ class _Body:
         results = [n for result in body.results for n in _nodes(inner.values[result])]
         flat = [n for nodes in inputs for n in nodes]
         lowered = make_function(body.name, [index, *flat, *own_prefixes], results)
-        assert isinstance(iterations, Node)
         loop = for_loop(
             iterations,
             *[n for nodes in outside for n in nodes],
@@ -314,14 +327,14 @@ def _nodes(value: _Value) -> list[Node]:
 def _again(value: _Value, nodes: Sequence[Node], prefixes: Iterator[Node]) -> _Value:
     """A value over other nodes."""
     if isinstance(value, _LoweredTape):
-        return _LoweredTape(value.element, tuple(nodes), tuple([next(prefixes) for _ in value.prefix]))
+        return replace(value, tensors=tuple(nodes), prefix=tuple([next(prefixes) for _ in value.prefix]))
     return nodes[0]
 
 
 def _ended(value: _Value, ends: Iterator[Node]) -> _Value:
     """A carried value after its loop."""
     if isinstance(value, _LoweredTape):
-        return _LoweredTape(value.element, tuple([next(ends) for _ in value.tensors]), value.prefix)
+        return replace(value, tensors=tuple([next(ends) for _ in value.tensors]))
     return next(ends)
 
 

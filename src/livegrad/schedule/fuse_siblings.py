@@ -68,7 +68,8 @@ def written_boxes(step: KernelStep) -> dict[Buffer, Boxes]:
     for buffer, offset, strides in step.outputs:
         box = None
         if strides == buffer.strides and buffer is buffer.base:
-            starts = [offset // stride % size for stride, size in zip(strides, buffer.shape, strict=True)]
+            extents = zip(strides, buffer.shape, strict=True)
+            starts = [offset // stride % size if stride and size else 0 for stride, size in extents]
             box = tuple([(start, start + size) for start, size in zip(starts, step.domain, strict=True)])
         boxes[buffer.base].append(box)
     return {base: own or [None] for base, own in boxes.items()}  # what is written by index may be anywhere

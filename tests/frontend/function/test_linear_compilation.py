@@ -80,7 +80,7 @@ def calls_of(program: Any, derivative: Callable[[Function], Function], size: int
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 def test_the_work_of_compiling_is_linear_in_the_length_of_a_list(program, derivative):
     calls_of(program, DERIVATIVES[derivative], 3)  # what is done once
-    sizes = (21, 41, 81) if LONG else (11, 21, 41)
+    sizes = (41, 81, 161) if LONG else (21, 41, 81)
     small, middle, large = (calls_of(program, DERIVATIVES[derivative], size) for size in sizes)
     # Twice as many elements more; a square would make it four times.
     assert large - middle < 2.3 * (middle - small)

@@ -83,7 +83,7 @@ class LoopBody:
         steps = zip(self.plan.steps, self._counts, strict=True)
         own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
         hosts = {step: make_call(step, self) for step in own}
-        self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, step.result)}
+        self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, *step.written)}
         records = [self._records(side, serialised) for side in range(2)]
         pairs = zip(self.state_in, self.state_out, strict=True)
         self.handed_on = [self._handed_on(into, out) for into, out in pairs]
