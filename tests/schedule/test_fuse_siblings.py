@@ -99,3 +99,11 @@ def test_random_boxes_of_random_fields_keep_their_values() -> None:
         found = lg.jit(lambda x, y, program=program: program(lg, x, y))(GRID, OTHER)
         for one, other in zip(found, program(np, GRID, OTHER), strict=True):
             np.testing.assert_array_equal(np.asarray(one), other)
+
+
+def test_steps_over_empty_tensors_may_be_joined() -> None:
+    x = lg.asarray(np.ones((0, 3)))
+    first, second = lg.jit(lambda x: (lg.sin(x[:, :2]) * 2.0, lg.cos(x[:, 1:]) + 1.0))(x)
+    assert first.shape == second.shape == (0, 2)
+    gradient = lg.jit(lg.grad(lambda x: lg.sum(lg.concat([lg.sin(x), x * x], axis=1))))(x)
+    assert gradient.shape == (0, 3)
