@@ -20,6 +20,7 @@ from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cpu import run_function
 from livegrad.runtime.reference import evaluate
+from tests.fuzz import value_passes
 from tests.schedule.plans import host_ops, plan_of
 
 ROWS = Tensor(f64, (5, 7))
@@ -173,3 +174,8 @@ def test_what_fails_at_a_point_is_told() -> None:
 def test_a_carried_value_that_the_body_never_reads_is_the_result_of_no_iterations(iterations: int) -> None:
     function = trace(lambda n, x, y: make_for_loop(n, lambda i, carried: x + 0.5, y), i64, ROWS, ROWS)
     check(function, iterations, numbers(5, 7), numbers(5, 7))
+
+
+def test_a_loop_whose_values_are_the_same_at_all_points_stays() -> None:
+    """Found by random programs: a loop that only counts, beside one whose tape it fills, has no value of a point."""
+    value_passes.run_one(2689)

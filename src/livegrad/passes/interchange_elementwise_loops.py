@@ -39,7 +39,10 @@ def _with_maps(function: Function) -> Function:
     loops = _loops_to_interchange(function)
     results: dict[Node, Node] = {}  # of those loops, by the node that takes them
     for node, loop in loops.items():
-        values = _Map(loop, loops).build(results)
+        interchanged = _Map(loop, loops)
+        if not interchanged.has_points:
+            continue  # it only counts: its values are the same at all points
+        values = interchanged.build(results)
         results |= {get(node, index=index): value for index, value in values.items()}
         if not loop.tapes:
             results[node] = make_tuple(*values.values())
@@ -213,6 +216,11 @@ class _Map:
         for node in self._written:
             for operand in _operands_of(loops[node]):
                 self._operands.setdefault(operand, len(self._operands))
+
+    @property
+    def has_points(self) -> bool:
+        """Whether an operand has a value for each point."""
+        return any(by_point for _, by_point in self._operands)
 
     def _note_sources(self, loop: _PointwiseLoop) -> None:
         for source, index in loop.sources:
