@@ -479,3 +479,23 @@ def test_a_loop_that_starts_with_a_python_number_has_one_type_forward_and_backwa
         return
     assert engine.step().problems == ()
     assert [float(engine.read(slope[name])) for name in ("x", "p")] == [11.0, 22.0]
+
+
+def test_derivatives_of_derivatives_of_a_region_keep_their_inputs_apart() -> None:
+    engine = Engine()
+    _, inside = working_composite()
+    region = engine.add(If("region", inside))
+    engine.set(region["condition"], True)
+    engine.set(region["x"], 0.5)
+    cube = engine.add(block(lambda x, k=1.0: x * x * x * k, name="cube"))
+    engine.connect(region, cube["x"])
+    first = engine.add(lg.grad(of=cube, by=[region["x"]], name="first"))
+    second = engine.add(lg.grad(of=first["x"], by=[region["x"]], name="second"))
+    third = engine.add(lg.grad(of=second["x"], by=[region["x"]], name="third"))
+    beside = engine.add(lg.grad(of=cube, by=[region["x"], cube["k"]], name="beside"))
+    assert engine.step().problems == ()
+    found = [float(engine.read(gradient["x"])) for gradient in (first, second, third, beside)]
+    assert found == [6.75, 9.0, 6.0, 6.75]
+    engine.set(region["p"], 0.5)
+    engine.step()
+    assert [float(engine.read(gradient["x"])) for gradient in (first, second, third, beside)] == [3.0, 6.0, 6.0, 3.0]

@@ -163,6 +163,8 @@ class Expressions:
             return self.scalar(node)
         if node in self.rows:
             available, slot = self.rows[node]
+            if len(index) != len(available):
+                raise NotAligned  # a point takes several elements of the row
             # Along a dimension of one there is only one place, however it is written.
             compared = zip(index, available, shape_of(node.type), strict=True)
             if any(at != stored and size != 1 for at, stored, size in compared):

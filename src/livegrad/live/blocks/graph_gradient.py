@@ -136,13 +136,17 @@ class _BackwardPass:
         self.arriving: dict[OutputRef, list[Ref | None]] = {self.of: [seed]}
 
     def _derived_readers(self, inputs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """The same inputs of derived nodes, which read what their primals read. Higher derivatives need them."""
+        """The same inputs of derived nodes, which read what their primals read, if the output depends on them.
+
+        Higher derivatives need them.
+        """
+        before = self._find_ancestors()
         derived: list[tuple[str, str]] = []
         waiting = list(inputs)
         while waiting:
             node, name = waiting.pop()
             readers = [(key, name) for key in self.network.followers.get(node, ())]
-            derived += readers
+            derived += [(key, name) for key, name in readers if key in before]
             waiting += readers
         return derived
 
@@ -208,10 +212,13 @@ class _BackwardPass:
         """The node that pulls cotangents back through a primal node, and registers its results with earlier nodes."""
         key = f"{self.key}/{primal.key}"
         feeds: dict[str, Ref | None] = dict(inputs_of(primal))
+        arrow = "←"
+        while any(arrow in name for name in feeds):
+            arrow += "←"  # a derivative's own cotangents are among its inputs
         counts = []
         for output in results_of(primal):
             arriving = self.arriving.get(OutputRef(primal.key, output), [])
-            feeds |= {f"{output}←{index}": ref for index, ref in enumerate(arriving)}
+            feeds |= {f"{output}{arrow}{index}": ref for index, ref in enumerate(arriving)}
             counts.append(len(arriving))
         for name in names:
             ref = feeds[name]
