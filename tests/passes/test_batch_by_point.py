@@ -223,3 +223,17 @@ def test_arrays_too_large_for_registers_stay_tensors() -> None:
 def test_functions_without_control_flow_stay_as_they_are() -> None:
     assert map_.name not in batched_ops(trace(lambda x: x * x, Tensor(f64, (3,))))
     assert batched_ops(trace(lambda x, y: x + y, Tensor(i64, ()), Tensor(i64, ()))) == {"parameter", "add"}
+
+
+def test_reductions_of_empty_rows_are_batched() -> None:
+    x = lg.asarray(np.ones((3, 0, 2)))
+    programs = [
+        (lambda r: lg.fori_loop(0, 2, lambda i, s: s + lg.sum(r, axis=0), lg.zeros(2, dtype=lg.float64)), (3, 2)),
+        (lambda r: lg.cond(lg.sum(r) > 1.0, lambda: lg.sum(r, axis=1), lambda: lg.sum(r * 2.0, axis=1)), (3, 0)),
+        (lambda r: lg.cond(lg.sum(r) < 1.0, lambda: lg.max(r, axis=1), lambda: lg.min(r, axis=1)), (3, 0)),
+        (lambda r: lg.cond(lg.sum(r) < 1.0, lambda: lg.argmax(r, axis=1), lambda: lg.argmin(r, axis=1)), (3, 0)),
+    ]
+    for program, shape in programs:
+        result = lg.vmap(program)(x).numpy()
+        assert result.shape == shape
+        assert not result.any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce as fold
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
@@ -91,7 +92,8 @@ def _rows(elements: Elements, axes: Sequence[int]) -> tuple[Elements, tuple[int,
     """The elements as rows along the reduced axes, and the shape of the rest."""
     kept = [axis for axis in range(elements.ndim) if axis not in axes]
     shape = tuple([elements.shape[axis] for axis in kept])
-    return np.transpose(elements, (*kept, *axes)).reshape(int(np.prod(shape)), -1), shape
+    counts = [prod(elements.shape[axis] for axis in own) for own in (kept, axes)]  # an axis may be empty
+    return np.transpose(elements, (*kept, *axes)).reshape(counts), shape
 
 
 def _reduce(node: Node, operands: Sequence[Value]) -> Value:
@@ -119,7 +121,7 @@ def _cast(node: Node, type: Scalar) -> Node:
 def _arg_reduce(node: Node, operands: Sequence[Value]) -> Value:
     elements, largest = load(operands[0]), node.attribute("kind") == "argmax"
     rows, shape = _rows(elements, (node.attribute("axis"),))
-    if not rows.shape[1] or elements.reshape(-1)[0].type.kind == "bool":
+    if not rows.size or elements.reshape(-1)[0].type.kind == "bool":
         raise NotReplaced
     return array_of([_cast(_best(row, largest), node.type.element) for row in rows], shape)  # type: ignore[attr-defined]
 
