@@ -52,12 +52,12 @@ def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds
 
 def more_figures(result: Result) -> str:
     """What only programs on a GPU have."""
-    told = [f"{format_seconds(statistics.median(result.queued))} back to back"] if result.queued else []
+    parts = [f"{format_seconds(statistics.median(result.queued))} back to back"] if result.queued else []
     if result.peak_bytes is not None:
-        told.append(f"{result.peak_bytes / 1e6:,.0f} MB")
-    if told and result.first_seconds is not None:
-        told.insert(0, f"first {format_seconds(result.first_seconds)}")
-    return "   " + ", ".join([*told, *([result.note] if result.note else [])])
+        parts.append(f"{result.peak_bytes / 1e6:,.0f} MB")
+    if parts and result.first_seconds is not None:
+        parts.insert(0, f"first {format_seconds(result.first_seconds)}")
+    return "   " + ", ".join([*parts, *([result.note] if result.note else [])])
 
 
 def verdict_of(requirement: Requirement, outcome: Outcome) -> tuple[float, bool] | None:

@@ -138,8 +138,8 @@ class MeanAtLeast:
     measure: str = "median"
 
     def __str__(self) -> str:
-        told = f"a geometric mean of at least {self.ratio:g} × the fastest peer"
-        return told + (", back to back" if self.measure == "queued" else "")
+        rule = f"a geometric mean of at least {self.ratio:g} × the fastest peer"
+        return rule + (", back to back" if self.measure == "queued" else "")
 
     def judge(self, ratios: Mapping[str, float]) -> tuple[float, bool]:
         mean = math.prod(ratio ** (1.0 / len(ratios)) for ratio in ratios.values())  # zero where one is not measured

@@ -19,8 +19,8 @@ def serve(start: Callable[[], tuple[str, Answer]]) -> None:
     print(json.dumps({"version": version}), file=answers)
     for line in sys.stdin:
         try:
-            told = answer(json.loads(line))
+            reply = answer(json.loads(line))
         except Exception as error:  # a contender that fails is a line of the table
             traceback.print_exc()
-            told = {"unavailable": f"{type(error).__name__}: {str(error)[:200]}"}
-        print(json.dumps(told), file=answers)
+            reply = {"unavailable": f"{type(error).__name__}: {str(error)[:200]}"}
+        print(json.dumps(reply), file=answers)

@@ -1,4 +1,4 @@
-"""PoCL on processors that its LLVM does not know: users are told, and the development environment takes another."""
+"""PoCL on processors that its LLVM does not know: users get a reason, and the development environment takes another."""
 
 import importlib.util
 from pathlib import Path

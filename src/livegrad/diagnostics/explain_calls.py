@@ -53,7 +53,7 @@ class Shortcut(Protocol):
         ...
 
     def learn(self, found: Any, result: Any, /) -> None:
-        """Is told the result of a call."""
+        """Notes the result of a call."""
         ...
 
 

@@ -125,7 +125,7 @@ def _evaluate_for_loop(
 
 # The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. A loop with `lanes` is
 # a reduction, whose body combines the carried value with a term. Native code takes the terms of so many iterations at
-# once: sums of floats are rounded otherwise than one after the other, but alike on every machine. `independent` is the
+# once: sums of floats round differently from a serial sum, but the same on every machine. `independent` is the
 # promise that no iteration writes what another one reads or writes. Threads take `grain` iterations at once, and each
 # has its own of the carried tensors that are `private`; without a grain, the loop runs on one thread.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)

@@ -76,7 +76,7 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
             return _compile(function, slots)
     except RecursionError:
         if len(_stack.entries) > 1:
-            raise  # told once, of the function that was called
+            raise  # reported once, for the function that was called
         raise FunctionError(
             "LG112",
             f"`{function.__name__}` nests too deeply",

@@ -187,7 +187,7 @@ class CompiledPlan:
         return self._cells[number].ctypes.data if number in self._cells else 0
 
     def _free_lock(self) -> None:
-        """In a child of a fork: whoever held the lock is not there."""
+        """In a child of a fork: the thread that held the lock does not exist."""
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
     @property
