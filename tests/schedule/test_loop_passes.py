@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import emit_kernel as emit_cuda
 from livegrad.codegen.llvm.kernel_module import emit_kernel as emit_llvm
@@ -17,6 +19,7 @@ from livegrad.diagnostics import VerifyError
 from livegrad.ir.text import parse_module
 from livegrad.passes.pipeline import PipelineTrace
 from livegrad.runtime.cpu.cpu_target import CPU
+from livegrad.schedule.loops.cost_model import NON_TEMPORAL_BYTES
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, for_cpu, for_device
 from livegrad.schedule.plan import KernelStep, RowChain
 from livegrad.schedule.target import Target
@@ -83,6 +86,12 @@ def test_nests_of_equal_keys_have_equal_code_and_their_keys_hold_no_extents(path
         longer = longer.change(longer.rows, extent=2 * longer.rows.extent, grain=3)
         assert longer.key == nest.key
         assert code_of(longer, target) == code_of(nest, target)
+
+
+def test_a_single_element_is_stored_beside_a_tensor_that_is_too_large_for_the_caches() -> None:
+    long = np.arange(NON_TEMPORAL_BYTES // 8, dtype=np.float64)
+    joined = lg.jit(lambda x: lg.concat([x + 1.0, lg.sum(x[:3], keepdims=True)]))(long)
+    assert np.array_equal(np.from_dlpack(joined), [*(long + 1.0), 3.0])
 
 
 @pytest.mark.parametrize("target", TARGETS)

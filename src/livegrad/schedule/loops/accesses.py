@@ -112,7 +112,9 @@ def _too_large(views: Sequence[View], strides: Sequence[Sequence[int]], lane: in
     outputs: set[int] = set()
     for number, (view, own) in enumerate(zip(views, strides, strict=True)):
         base, size = view.buffer.base, byte_size(view.buffer.element)
-        if base.lifetime != "external" or base.bytes < NON_TEMPORAL_BYTES or own[lane] != 1:
+        if base.lifetime != "external" or base.bytes < NON_TEMPORAL_BYTES:
+            continue
+        if not 0 <= lane < len(own) or own[lane] != 1:  # a single element has no lanes
             continue
         steps = (lanes, view.offset, *own[:lane], *own[lane + 1 :])
         if all(step * size % ALIGNMENT == 0 for step in steps):
