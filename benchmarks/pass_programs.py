@@ -35,6 +35,39 @@ def moments(lib: Any, x: Any, y: Any) -> Any:
     return lib.sum(x, axis=1), lib.sum(x * x, axis=1), lib.sum(x * y, axis=1)
 
 
+# --- fuse_siblings ---
+
+
+def coupled_waves(lib: Any, x: Any, y: Any) -> Any:
+    """Half a time step of two fields on a staggered grid, with fixed borders."""
+    height, flow = lib.concat([x[:1], x[1:] - 0.1 * (y[1:] - y[:-1])]), lib.concat([y[:1], y[1:] + 0.1 * x[1:]])
+    return height, flow
+
+
+def split_signal(lib: Any, x: Any, y: Any) -> Any:
+    """Sums and differences of neighbours, in the first half of each row, as a wavelet filter stores them."""
+    low, high = x + 0.0, y + 0.0
+    low[:, : COLUMNS // 2] = x[:, ::2] + x[:, 1::2]
+    high[:, : COLUMNS // 2] = x[:, ::2] - x[:, 1::2]
+    return low, high
+
+
+# --- store_repeated ---
+
+
+def _blur(lib: Any, x: Any) -> Any:
+    return 0.25 * (x[:, :-4] + x[:, 1:-3] + x[:, 3:-1] + x[:, 4:]) * lib.tanh(x[:, 2:-2])
+
+
+def filtered_twice(lib: Any, x: Any, y: Any) -> Any:
+    return _blur(lib, _blur(lib, x))
+
+
+def outer_distances(lib: Any, x: Any, y: Any) -> Any:
+    """Of each row to a common profile, which is computed once and not for each row."""
+    return lib.abs(x - lib.exp(lib.sin(y[:1]) * lib.cos(y[1:2])))
+
+
 # --- interchange_elementwise_loops: gradients, whose tapes belong to the points ---
 
 
@@ -471,7 +504,9 @@ def whitened_points(lib: Any, x: Any, y: Any) -> Any:
 
 PROGRAMS: dict[str, tuple[Program, ...]] = {
     "fuse": (polar, moments),
+    "fuse_siblings": (coupled_waves, split_signal),
     "guard_padded_loads": (joined_gradient, smoothness_gradient),
+    "store_repeated": (filtered_twice, outer_distances),
     "unguard_invariants": (decay, drift),
     "lower_tapes": (sine_chain_gradient, products_gradient),
     "loop_over_elements": (exchanged_columns, normalised_rows),

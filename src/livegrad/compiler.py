@@ -192,9 +192,9 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     ),
 }
 
-# What `Target.without` takes for the CPU, and more for devices; the first two are parts of passes that always run.
+# What `Target.without` takes for the CPU, and more for devices; the first four are parts of passes that always run.
 OPTIONAL = (
-    *("fuse", "guard_padded_loads"),
+    *("fuse", "fuse_siblings", "guard_padded_loads", "store_repeated"),
     *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
 )
 OPTIONAL_ON_DEVICES = tuple(step.name for step in LOOP_PASSES["cuda"] if step.optional)

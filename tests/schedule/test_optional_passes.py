@@ -52,9 +52,24 @@ def relaxed(x: Any) -> Any:
     return lg.fori_loop(0, 3, sweep, x)
 
 
+def two_fields(x: Any) -> Any:
+    a, b = x + 0.0, x * 2.0
+    a[1:-1] = x[2:] - x[:-2]
+    b[1:-1] = x[2:] + x[:-2]
+    return a, b
+
+
+def filtered_twice(x: Any) -> Any:
+    for _ in range(2):
+        x = sum((lg.sin(x[i : i - 4, 2:-2] * x[2:-2, i : i - 4]) for i in range(4)), x[2:-2, 2:-2])
+    return x
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
+    "fuse_siblings": two_fields,
     "guard_padded_loads": joined,
+    "store_repeated": filtered_twice,
     "write_in_place": written,
     "store_loop_results": relaxed,
     "unguard_invariants": lambda x: lg.fori_loop(

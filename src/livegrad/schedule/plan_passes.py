@@ -80,8 +80,7 @@ def materialise(draft: Draft) -> None:
         draft.materialised |= {node for node in nodes_of(function) if node.op is pad}
     draft.materialised |= _copied_for_libraries(draft)
     draft.roots = find_roots(function, draft.forced, draft.materialised)
-    often = computed_often(function, draft.roots)
-    if often:
+    if draft.target.uses("store_repeated") and (often := computed_often(function, draft.roots)):
         _store_also(draft, often)
 
 
@@ -217,7 +216,7 @@ def build_steps(draft: Draft) -> Iterator[Step]:
     """Builds the steps of each group, in order, and those that copy results from other buffers."""
     wanted = read_outside(draft.groups, draft.roots) | set(draft.function.results)
     for kind, groups in groupby(draft.groups, key=lambda group: group.kind):
-        if kind == "place" and draft.target.fuses_siblings and draft.target.uses("fuse"):
+        if kind == "place" and draft.target.fuses_siblings and draft.target.uses("fuse_siblings"):
             built = [_steps_of(draft, group, wanted) for group in groups]
             together = [fuse_siblings([s for steps in built for s in steps if isinstance(s, KernelStep)])]
         else:
