@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import context, eager, engine, foundation, gradients, machine, page, parts, passes, report, tensors
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads
+from benchmarks.loops import gradient_rows as loops_gradients
 from benchmarks.loops import rows as loops
 from benchmarks.processes import measure_in_processes, measure_rows
 from benchmarks.record import RESULTS, RecordFile
@@ -28,6 +29,7 @@ SUITES = {
     "gradients": gradients.rows,
     "implicit": parts.rows,
     "loops": loops.rows,
+    "loops-gradients": loops_gradients.rows,
     "passes": passes.rows,
     "tensors": tensors.rows,
     "tensors-gpu": tensors_gpu.rows,

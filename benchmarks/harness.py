@@ -7,7 +7,7 @@ import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from benchmarks import (
@@ -19,12 +19,14 @@ from benchmarks import (
     gradient_contenders,
     handwritten,
     loop_contenders,
+    loop_gradient_contenders,
     parts_contenders,
     pass_contenders,
     sdf_cuda,
     tensor_contenders,
 )
 from benchmarks.contenders import Unavailable
+from benchmarks.memory import bytes_of_call
 from benchmarks.problems import PRIMAL, Problem, Run, agrees, expected, inputs, probe, seconds_a_call
 from benchmarks.worker import Workers
 
@@ -35,6 +37,7 @@ LOCAL = {
     | gradient_contenders.BUILDERS
     | tensor_contenders.BUILDERS
     | loop_contenders.BUILDERS
+    | loop_gradient_contenders.REVERSE
     | eager_contenders.BUILDERS
     | context_contenders.BUILDERS["livegrad"]
     | engine_cpu_contenders.BUILDERS
@@ -42,6 +45,7 @@ LOCAL = {
     | parts_contenders.BUILDERS["livegrad"]
     | pass_contenders.BUILDERS["livegrad"]
     | sdf_cuda.BUILDERS["livegrad"],
+    "livegrad_forward": loop_gradient_contenders.FORWARD,
     "without": pass_contenders.BUILDERS["without"],
     "handwritten": handwritten.BUILDERS,
     "memcpy": handwritten.BUILDERS,
@@ -66,6 +70,7 @@ class Benchmark:
     skip: str | None = None
     processes: int = 1  # measure the row one after another; their samples are joined
     sample_seconds: float = 0.0  # if given, each contender makes as many calls per sample as fit in this time
+    memory: bool = False  # whether to count what one call of each contender in this process writes
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,8 @@ class Effort:
 class Result:
     """One contender's samples, in seconds per run; `reason` says why there are none.
 
-    Programs on a GPU also have samples of `queued_calls` calls back to back and the most memory in use."""
+    Programs on a GPU also have samples of `queued_calls` calls back to back; they and rows that ask for it, the most
+    memory in use."""
 
     samples: list[float] = field(default_factory=list)
     first_seconds: float | None = None
@@ -130,7 +136,7 @@ def join_outcomes(outcomes: Sequence[Outcome]) -> Outcome:
         parts = [outcome.results[name] for outcome in outcomes]
         failed = next((part for part in parts if part.reason), None)
         samples = [sample for part in parts for sample in part.samples]
-        results[name] = Result(reason=failed.reason) if failed else Result(samples, first.first_seconds)
+        results[name] = Result(reason=failed.reason) if failed else replace(first, samples=samples)
     return Outcome(outcomes[0].benchmark, results)
 
 
@@ -200,6 +206,13 @@ def calls_a_sample(sampler: Sampler, benchmark: Benchmark) -> int:
     return max(1, int(benchmark.sample_seconds / seconds))
 
 
+def bytes_of_samples(sampler: Sampler) -> int | None:
+    """What a call of a contender in this process writes."""
+    if not isinstance(sampler, LocalSampler) or sampler.run is None:
+        return None
+    return bytes_of_call(sampler.run)
+
+
 def interleave(
     samplers: dict[str, Sampler],
     results: dict[str, Result],
@@ -233,6 +246,8 @@ def measure(benchmark: Benchmark, workers: Workers, effort: Effort) -> Outcome:
             problem = problems[name]
             samplers[name], result.first_seconds = prepare(name, problem, workers, wanted[problem])
             calls[name] = calls_a_sample(samplers[name], benchmark)
+            if benchmark.memory:
+                result.peak_bytes = bytes_of_samples(samplers[name])
         except Unavailable as reason:
             result.reason = str(reason)
     # Objects of this row and earlier rows are frozen, so that garbage collections during samples do not traverse them.

@@ -24,6 +24,7 @@ from benchmarks import (
 from benchmarks.gradbench import expected as gradbench
 from benchmarks.gradbench.programs import PROGRAMS
 from benchmarks.loops import catalogue as loops
+from benchmarks.loops import derivatives
 
 Array = NDArray[Any]
 Run = Callable[[], Any]  # may have a `before`: what is done before each call and not timed
@@ -101,6 +102,8 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
         return pass_programs.inputs(problem.kind, problem.size)
     if problem.kind in loops.KINDS:
         return loops.inputs(problem.kind, problem.size)
+    if problem.kind.startswith(derivatives.KIND):
+        return derivatives.inputs(problem.kind.removesuffix(PRIMAL), problem.size)
     generator = np.random.default_rng(0)
     if problem.kind.startswith(SDF_CUDA):
         return tuple(np.tile(axis, -(-problem.size // TILE))[: problem.size] for axis in points(TILE))
@@ -182,6 +185,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
         return probe(pass_programs.expected(problem.kind, tuple(arrays)))
     if problem.kind in loops.KINDS:
         return probe(loops.expected(problem.kind, tuple(arrays)))
+    if problem.kind.startswith(derivatives.KIND):
+        return probe(derivatives.expected(problem.kind.removesuffix(PRIMAL), problem.kind.endswith(PRIMAL), arrays))
     if problem.kind in GRADBENCH:
         return expected_of_gradbench(problem)
     if problem.kind.startswith(SDF_CUDA):
@@ -243,6 +248,8 @@ def agrees(problem: Problem, actual: Sequence[float], wanted: Sequence[float]) -
         return gradbench.agree(actual, wanted)
     if problem.kind in loops.KINDS:
         return loops.KINDS[problem.kind].agrees(actual, wanted)
+    if problem.kind.startswith(derivatives.KIND):
+        return derivatives.agrees(problem.kind.removesuffix(PRIMAL), problem.kind.endswith(PRIMAL), actual, wanted)
     if problem.kind.startswith(SDF_CUDA) and problem.kind.endswith("by_parameter"):
         # Sums of millions of numbers of both signs have an error relative to the sum of their magnitudes.
         return bool(np.allclose(actual, wanted, rtol=1e-3, atol=1e-5 * problem.size))

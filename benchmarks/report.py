@@ -19,7 +19,7 @@ from benchmarks.requirements import (
     requirements_of,
 )
 
-OURS = ("livegrad", "livegrad_ieee", "handwritten", "memcpy", "adjoint")
+OURS = ("livegrad", "livegrad_forward", "livegrad_ieee", "handwritten", "memcpy", "adjoint")
 
 
 def format_seconds(seconds: float) -> str:
@@ -51,10 +51,11 @@ def contender_line(name: str, result: Result, benchmark: Benchmark, peer_seconds
 
 
 def more_figures(result: Result) -> str:
-    """What only programs on a GPU have."""
+    """What only programs on a GPU have, and rows that count memory."""
     parts = [f"{format_seconds(statistics.median(result.queued))} back to back"] if result.queued else []
     if result.peak_bytes is not None:
-        parts.append(f"{result.peak_bytes / 1e6:,.0f} MB")
+        megabytes = result.peak_bytes / 1e6
+        parts.append(f"{megabytes:,.0f} MB" if megabytes >= 10.0 else f"{megabytes:.2g} MB")
     if parts and result.first_seconds is not None:
         parts.insert(0, f"first {format_seconds(result.first_seconds)}")
     return "   " + ", ".join([*parts, *([result.note] if result.note else [])])
