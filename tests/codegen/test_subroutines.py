@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import livegrad as lg
 from livegrad import ops
 from livegrad.codegen.llvm import function_body, subroutines
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
@@ -20,6 +21,8 @@ from livegrad.passes import inline_calls as inline_calls_pass
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import forget_kernels
+from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
+from livegrad.state import fresh_session
 
 
 def nested(levels: int) -> Function:
@@ -169,3 +172,22 @@ def test_functions_return_at_most_two_results_in_registers(
     np.testing.assert_allclose(compiled(x, y), right, rtol=1e-12)
     assert written
     assert all(returned.count(",") < 2 for returned in written)
+
+
+def test_long_code_that_reads_tensors_by_index_stays_one_function_where_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read that never fails computes no number from numbers alone: the tensor's address is the kernel's."""
+    x = np.arange(12.0)
+
+    def differences(value: lg.Tensor) -> lg.Tensor:
+        return lg.sum(lg.sin(value[1:] * value[:-1] + value[2:-1].sum() * 0.25))
+
+    gradient = lg.grad(differences)  # adds what comes from each slice, which is zero beyond it
+    plain = np.asarray(lg.jit(gradient)(lg.asarray(x)))
+    for module in (function_body, subroutines):
+        monkeypatch.setattr(module, "LONG", 2, raising=False)
+    monkeypatch.setattr(subroutines, "_PIECE", 3)
+    with fresh_session():
+        set_default_cache(ObjectCache(CacheSettings(None)))
+        np.testing.assert_array_equal(np.asarray(lg.jit(lg.grad(differences))(lg.asarray(x))), plain)

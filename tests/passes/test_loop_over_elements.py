@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -202,3 +202,19 @@ def test_sums_in_lanes_are_those_of_numpy(length: int, dtype: Any) -> None:
     scaled = rows * dtype(1.5)
     expected = np.stack([getattr(np, kind)(scaled, axis=1) for kind in kinds], axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-4 if dtype == np.float32 else 1e-11)
+
+
+@lg.function
+def overwrite_before_reading(a: lg.inout[lg.tensor[float, Literal[1]]], k: int) -> Any:
+    b = a.copy()
+    for c in range(k):
+        b[:] = a + 0.5
+        a[(3 - c) % len(a)] -= b[-1 - (c + 1) % len(a)] * 0.5
+    return a, b
+
+
+def test_a_tensor_that_each_iteration_writes_as_a_whole_and_never_reads_is_the_destination_of_a_result() -> None:
+    a = np.arange(4.0)
+    expected = overwrite_before_reading.python(a.copy(), 3)
+    for own, other in zip(overwrite_before_reading(a, 3), expected, strict=True):
+        np.testing.assert_array_equal(own, other)

@@ -13,7 +13,7 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.types import Tape, Tensor
+from livegrad.ir.types import Tape, Tensor, Type, inner_types
 from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions, substitute
 from livegrad.ops.control import call, cond, parameters_of
 
@@ -42,10 +42,17 @@ def is_pure(function: Function) -> bool:
 
 
 def is_pure_node(node: Node) -> bool:
-    """Whether a node needs nothing but its operands: it never fails, and it reads no memory."""
-    if isinstance(node.type, Tensor | Tape) or node.op.checked or node.op is input_op:
+    """Whether a node needs nothing but numbers: it never fails, and it reads no memory."""
+    if node.op.checked or node.op is input_op:
+        return False
+    if _lies_in_memory(node.type) or any(_lies_in_memory(operand.type) for operand in node.operands):
         return False
     return not node.functions or (node.op in (call, cond) and all(map(is_pure, node.functions)))
+
+
+@lru_cache(maxsize=4096)
+def _lies_in_memory(type: Type) -> bool:
+    return any(isinstance(inner, Tensor | Tape) for inner in inner_types(type))
 
 
 def exchange_functions(function: Function, exchange: Mapping[Function, Function]) -> Function:

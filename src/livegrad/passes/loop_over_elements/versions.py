@@ -158,7 +158,8 @@ class Versions:
         return ancestors
 
     def needs(self, node: Node, other: Node) -> bool:
-        return bool(self._ancestors[node] & (1 << self._numbers[other]))
+        # A parameter that nothing reads is the destination of a result all the same; it needs nothing.
+        return bool(self._ancestors.get(node, 0) & (1 << self._numbers[other]))
 
     @cached_property
     def _numbers(self) -> dict[Node, int]:

@@ -1,0 +1,160 @@
+"""The thresholds of the compiler and the run time, with small values for them, and a context that sets those.
+
+A threshold says from which size on another path is worth it; it never decides whether that path is right.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A constant of a module, the values that it is given, and whether results keep their bits with them."""
+
+    module: str
+    name: str
+    values: tuple[Any, ...]
+    keeps_bits: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.module.rpartition('.')[2]}.{self.name}"
+
+
+def _of(module: str, keeps_bits: bool = False, **values: tuple[Any, ...]) -> tuple[Threshold, ...]:
+    return tuple(Threshold(f"livegrad.{module}", name, own, keeps_bits) for name, own in values.items())
+
+
+_WITH_MEMOS = ("livegrad.schedule", "livegrad.passes", "livegrad.codegen.llvm", "livegrad.compiler")
+TINY, SOME = (1, 2, 3), (1, 3, 8, 20)
+THRESHOLDS = (
+    # What one thread does at once, and how it stores.
+    *_of(
+        "schedule.loops.cost_model", keeps_bits=True,
+        NON_TEMPORAL_BYTES=(0, 64, 300), NON_TEMPORAL_COST=(100.0, 1000.0), ITEM_COST=(1.0, 30.0, 500.0),
+        LEAST_BLOCK=(1, 2, 16), MOST_BLOCK=(1, 4, 64), SHARED_COST=(0.0, 100.0), PARALLEL_LOOP_COST=(0.0, 50.0),
+        FEWEST_ITERATIONS=(1, 2), PRIVATE_BYTES=(0, 64), SWEPT_CHUNK=(16, 32), PEELED_NODES=(0, 10, 2000),
+    ),
+    # Lanes, rows and columns: they decide in which order a row is added up.
+    *_of(
+        "schedule.loops.cost_model",
+        MANY_ROWS=SOME, TILED_ROW=(0, 4, 100), LONGEST_KEPT=(0, 4), LONGEST_FOLD=(1, 4), FEW_LANES=(0, 2),
+        MOST_TRANSPOSED=(0, 1), LONG_KERNEL=(3, 10), LARGE_KERNEL=(5, 20), MANY_MATH_CALLS=(0, 1),
+        MATH_SHARE=(0.0, 1.0), MANY_PORTS=(1, 2), SHORT_LOOP=(0, 4), MEDIUM_LOOP=(2, 8), LONG_LOOP=(4, 12),
+        CHEAP_POINT=(0.0, 1000.0), SHORTEST_INTERLEAVED=(0, 10), FEWEST_DIVISIONS=(0, 1), MOST_PACKED=(8, 32),
+        FEW_ROWS=(1000,), LONG_ROW=SOME, CHUNK=SOME, CHUNK_ACROSS=SOME, LEAST_CHUNK=TINY, WIDEST_CHUNK=(4, 100),
+        LEAST_ACROSS=TINY, FOLDED_LANES=TINY, LONG_COLUMNS=SOME, MANY_ADDITIONS=SOME, ADDITIONS_EACH=(1,),
+        MOST_ADDED_CHUNKS=(2, 3), SCRATCH_BYTES=(0, 64), SCRATCH_COST=(0.0, 2.0), LEAST_TILE_ROWS=(1, 2),
+        MOST_TILE_ROWS=(4, 8), FEWEST_TILES=(1, 2), TILES_A_THREAD=(1,),
+    ),
+    *_of(
+        "schedule.fuse",
+        CHEAP_AGAIN=(0.0, 100.0), OFTEN=(1, 2), WORTH_A_KERNEL=(0.0, 10.0), SLICED_AGAIN=(0.0, 3.0),
+        MOST_JOINED=(1, 10),
+    ),
+    *_of("schedule.fuse_siblings", _MOST_NODES=(1, 10), _MOST_OUTPUTS=(1, 2)),
+    *_of(
+        "schedule.materialise",
+        _FEW=(0, 4), _LITTLE=(0.0, 100.0), _SEARCHED=(1, 4), _LONG_WINDOW=(1, 3), MOST_DEPTH=(2, 6),
+    ),
+    *_of("schedule.partial_updates", _MOST_WRITTEN=(0.0, 0.9, 1.0)),
+    *_of("schedule.special", _MOST_PARTS=(1, 2)),
+    *_of("schedule.loops.split_index_sets", _LEAST_SAVED=(0.0,), _MOST_SPLITS=(0, 5), _MOST_NODES=(10, 5000)),
+    *_of("passes.unroll_small_matmuls", _FEWEST_MATRICES=TINY, _FEWEST_ROWS=SOME),
+    *_of("passes.unroll_small_solves", _FEWEST_MATRICES=TINY),
+    *_of("passes.interchange_point_loops", _FEWEST_POINTS=TINY),
+    *_of("passes.share_row_reductions", _LEAST_ROWS=TINY, _LEAST_LENGTH=TINY),
+    *_of("passes.inline_calls", SMALL=(0, 10), _WORTH_A_CALL=(0, 4)),
+    *_of("passes.differentiate.choose_residuals", _LEAST_BYTES=(0, 32), _MOST_COST=(0.0, 100.0)),
+    *_of("passes.split_at_concatenations", _INSIDE=(0.0, 0.2), _MOST_REGIONS=(2, 100)),
+    *_of("passes.loop_over_elements.cost", _KERNEL=(0.0, 1e6), _LOOP=(0.0, 1e6), _COPY=(0.0, 100.0)),
+    *_of("passes.loop_over_elements.sink", _MOST_COST=(0.0, 1000.0)),
+    *_of("passes.loop_over_elements.layout", _LEAST_GAIN=(0.0, 1.0)),
+    *_of("passes.loop_over_elements.elements", _LANES=(((3, 2), (2, 2)), ((4, 4), (2, 2)))),
+    *_of("passes.loop_over_elements.products", _MOST_PRODUCTS=(0, 8)),
+    *_of("passes.lower_tapes", _MOST_BYTES=(0, 100), _MOST_TAPES=(0, 1)),
+    *_of("passes.interchange_elementwise_loops", _MOST_NODES=(1, 20)),
+    *_of("ops.window_taps", MOST_TAPS=(0, 2)),
+    *_of(
+        "codegen.llvm.masked_control",
+        _CHEAP_BRANCH=(0.0, 1000.0), _SHORT_LOOP=(0.0, 100.0), _STRIP_WORK=(0.0, 10.0),
+    ),
+    *_of("codegen.llvm.subroutines", LONG=(10, 40), _PIECE=(5, 20), _MOST_IN_REGISTERS=(0, 1)),
+    *_of("codegen.llvm.list_scheduling", _SHORT=(0, 10), _LIVE_REGISTERS=(2, 4)),
+    *_of(
+        "codegen.llvm.matmul.launches",
+        DEPTH=(16, 32), IN_PLACE_DEPTH=(8, 16), LONG_ROWS_DEPTH=(8,), LONG_ROW_BYTES=(64,), SHORT_LINE_BYTES=(16,),
+        LEAST_ROWS=(12, 24), MOST_ROW_BYTES=(48, 96), COLUMN_BYTES=(128, 512), CHUNK=(12, 24), MOST_PANELS=(1, 2),
+        FEWEST_ITEMS=(1, 2), ONE_ITEM=(1, 100), SUM_BLOCK=(4, 64),
+    ),
+    *_of(
+        "runtime.cpu.native.matmul",
+        PACKED_FROM=(1, 8), PACKED_FROM_ALIASED=(1, 4), WHOLE_PANELS=(0, 256), TRANSPOSED=(0.5, 1.0),
+        LEAST_PART=(2, 8),
+    ),
+    *_of(
+        "runtime.cpu.native.convolution",
+        _DEPTH=(2, 8), _MOST_ROWS=(12, 24), _MOST_PANELS=(1, 2), _ITEM_WORK=(1, 100), _ENOUGH_ITEMS=(1, 4),
+    ),
+    *_of("runtime.cpu.tensor_loops", _FIRST_ROWS=(1, 2)),
+    *_of("runtime.cpu.host_steps", _WORTHWHILE=(0.0, 10.0), _FEWEST_ROWS=(1, 2)),
+    *_of("runtime.cpu.kernel_calls", _LONGEST_SEQUENCE=(1, 2)),
+    *_of("runtime.cpu.handed_on_state", HANDED_ON_BYTES=(0, 16)),
+    *_of("runtime.cpu.tiers", _WORTH_A_MODULE=(1, 10)),
+    *_of("lazy.execution", _MOST_NODES=(2, 5, 20), _WORTH_A_THREAD=(0.0, 10.0)),
+    *_of("lazy.small_graphs", _MOST_NODES=(0, 2, 100), _MOST_BYTES=(0, 64), _MOST_DROPPED=(1, 10)),
+    *_of("lazy.deferred_ops", MOST_BYTES=(0, 64), MOST_DEPTH=(1, 2)),
+    *_of("lazy.layout", _WORTH_A_COPY=(0, 64)),
+    *_of("lazy.lazy_values", MOST_GENERATIONS=(1, 2), MOST_LOOKED_AT=(1, 10), _FEW_WAITING=(1, 4)),
+    *_of("lazy.truncate_history", _FEW_LEAVES=(0, 1)),
+    *_of("tensors.repeated_calls", _MOST_CALLS=(1, 2), _MOST_STEPS=(1, 2)),
+    *_of("tensors.sets", _FEW=(0, 2)),
+)  # fmt: skip
+
+
+@contextmanager
+def shrunk(chosen: Mapping[Threshold, Any]) -> Iterator[None]:
+    """Gives constants other values, in all modules that import them; what was computed with either is forgotten."""
+    patches: list[Any] = []
+    for threshold, value in chosen.items():
+        before = getattr(importlib.import_module(threshold.module), threshold.name)
+        for module in _modules():
+            if module.__name__ == threshold.module or _imports(module, threshold, before):
+                patches.append(mock.patch.object(module, threshold.name, value))
+    _forget()
+    for patch in patches:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in reversed(patches):
+            patch.stop()
+        _forget()
+
+
+def _modules() -> list[Any]:
+    return [module for name, module in list(sys.modules.items()) if name.startswith("livegrad.") and module is not None]
+
+
+def _imports(module: Any, threshold: Threshold, value: Any) -> bool:
+    """Whether a module has imported the constant; constants of one name in other modules have other values."""
+    return not threshold.name.startswith("_") and vars(module).get(threshold.name) == value
+
+
+def _forget() -> None:
+    """Clears the memos of pure functions, which do not know of the thresholds."""
+    for module in _modules():
+        if not module.__name__.startswith(
+            ("livegrad.schedule", "livegrad.passes", "livegrad.codegen.llvm", "livegrad.compiler")
+        ):
+            continue
+        for value in vars(module).values():
+            if isinstance(value, functools._lru_cache_wrapper):
+                value.cache_clear()
