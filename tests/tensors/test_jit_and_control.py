@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
+import inspect
+import queue
 from typing import Any
 
 import numpy as np
@@ -377,3 +380,20 @@ def test_an_element_type_is_part_of_the_signature() -> None:
 
 def cast_to_any(value: Any) -> Any:
     return value
+
+
+def test_results_know_the_line_that_called_the_compiled_function() -> None:
+    double, x = lg.jit(lambda x: x * 2.0), data(3)
+    for _ in range(3):
+        first, line = double(x), inspect.currentframe().f_lineno  # type: ignore[union-attr]
+        second = double(x)
+        third = next(map(double, [x]))
+        assert [y.node.origin.line - line for y in (first, second, third)] == [0, 1, 2]
+
+
+def test_a_thread_without_python_code_may_call_a_compiled_function() -> None:
+    results: queue.SimpleQueue[lg.Tensor] = queue.SimpleQueue()
+    double, x = lg.jit(lambda x: x * 2.0), data(3)
+    double(x), double(x)
+    _thread.start_new_thread(list, (map(results.put, map(double, [x])),))
+    np.testing.assert_array_equal(results.get(timeout=60).numpy(), 2.0 * x.numpy())

@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
+from sys import _getframe
 from types import MethodType
 from typing import Any, NoReturn
 from weakref import ref
@@ -16,6 +17,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.diagnostics.explain_calls import call_users
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function, Node
+from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import nodes_of, toposort
@@ -36,6 +38,7 @@ from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
 
 _MOST_SIGNATURES = 256
+_new = object.__new__
 _MOST_QUICK_CALLS = 4
 _INTEGERS = 1 << 63
 # Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
@@ -89,14 +92,26 @@ class Jitted:
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if watch.active:
-            return self._run_watched(args, kwargs)
-        if not kwargs:
+        if not kwargs and ambient.plain:  # nobody looks for NaNs, which makes it false
             for quick in self._quick:
                 results = quick.run(*args) if quick.captures is None else quick.run_with_captures(args)
                 if results is not None:
                     quick.runs.times += 1
-                    return defer_array(results, quick.type) if quick.type is not None else quick.give(results)
+                    if quick.type is None:
+                        return quick.give(results)
+                    # `defer_array`, without asking again for what is known: this is most of what a small call takes.
+                    try:
+                        caller = _getframe(1)
+                    except ValueError:  # a thread that has no Python code below this
+                        return defer_array(results, quick.type)
+                    code, instruction, origins = quick.caller
+                    if caller.f_lasti != instruction or caller.f_code is not code:
+                        origins = quick.called_from(caller)
+                    tensor = _new(Tensor)
+                    tensor._extra, tensor._deferred = None, (results, quick.type, origins)
+                    return tensor
+        if watch.active:
+            return self._run_watched(args, kwargs)
         leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
         for quick in self._quick_nested.get(structure, ()):
             results = quick.run(*leaves) if quick.captures is None else quick.run_with_captures(leaves)

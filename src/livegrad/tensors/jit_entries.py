@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
 
+from livegrad.diagnostics.errors import Origin, caller_origins
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type
 from livegrad.lazy.counts import RepeatedRun
@@ -59,19 +61,28 @@ class QuickCall:
     It looks at the arguments itself, gives the results, and None for those of another signature.
     """
 
-    __slots__ = ("captures", "entry", "run", "runs", "type")
+    __slots__ = ("caller", "captures", "entry", "run", "runs", "type")
 
     def __init__(self, entry: Entry, run: PlanEntry) -> None:
         self.entry, self.run, self.runs = entry, run, entry.runs
         self.captures = entry.captures or None
         # Of the result, if there is one that is not in a container.
         self.type: Any = entry.function.result_types[0] if entry.structure is None else None
+        # The call that was made last: its code and instruction, and the line that its results come from.
+        self.caller: tuple[CodeType | None, int, tuple[Origin, ...]] = (None, 0, ())
 
     def run_with_captures(self, arguments: Sequence[Any]) -> Any:
         """`run` with the tensors that the function took from around it; None if one of them is another one now."""
         if not self.entry.is_current() or self.entry.reads_variables():
             return None
         return self.run(*arguments, *self.entry.captures)
+
+    def called_from(self, frame: FrameType) -> tuple[Origin, ...]:
+        """The line that results come from when this frame calls `jit`, kept if the frame is the user's own."""
+        origins = caller_origins(2)
+        if origins and origins[0].code is frame.f_code:
+            self.caller = frame.f_code, frame.f_lasti, origins
+        return origins
 
     def give(self, results: Any) -> Any:
         """What the call returns."""
