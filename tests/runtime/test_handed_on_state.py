@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.runtime.cpu import handed_on_state, loop_body
+from livegrad.runtime.cpu import handed_on_state, loop_body, native_loops
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -37,6 +37,7 @@ def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, witho
     bytes_ = 1 if request.param == "handed on" else 1 << 40
     monkeypatch.setattr(handed_on_state, "HANDED_ON_BYTES", bytes_)
     monkeypatch.setattr(loop_body, "HANDED_ON_BYTES", bytes_)
+    monkeypatch.setattr(native_loops.settings, "enabled", False)
     return request.param
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.codegen.argument_slots import ArgumentSlot
+from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
 from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.line_sites import Places, name_place
@@ -36,6 +36,8 @@ from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
+from livegrad.runtime.cpu.native_loops import NativeLoop, native_loop
+from livegrad.runtime.cpu.native_loops import settings as native_loop_settings
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tape_rows import Rows
@@ -119,7 +121,7 @@ class CompiledPlan:
             for step, count in zip(self.plan.steps, self._counts, strict=True):
                 if count is None:
                     assert isinstance(step, HostStep)
-                    singles.append(host_call(step, self))
+                    singles.append(self._native_loop(step) or host_call(step, self))
                 else:
                     singles += [next(kernels) for _ in range(count)]
         self._calls = joined(singles)
@@ -129,8 +131,23 @@ class CompiledPlan:
         self._to_set = [(p, self._cells[number]) for p, number in arguments if number in self._cells]
         results = enumerate(self._results)
         self._to_give = [(p, self._patches[a.number]) for p, a in results if a.number in self._patches]
-        for call in every:  # last of all: code is made meanwhile
+        loops = [call for call in singles if isinstance(call, NativeLoop)]
+        for call in (*every, *loops):  # last of all: code is made meanwhile
             call.wait()
+
+    def _native_loop(self, step: HostStep) -> NativeLoop | None:
+        assert self.plan is not None
+        return native_loop(step, self.plan, self) if step.loop is not None and native_loop_settings.enabled else None
+
+    def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
+        """Makes an argument slot hold the address of a buffer: now, or in each run if it is an argument or a result."""
+        assert self.plan is not None
+        slot = buffer_slot(buffer, self.plan)
+        if slot.kind == "external":
+            self._patches.setdefault(slot.buffer, []).append((block, index, slot.offset + offset))
+        else:
+            base = self._arena_start if slot.kind == "arena" else self._cells[slot.buffer].ctypes.data
+            block.ints[index] = base + slot.offset + offset
 
     def _kernel_call(self, kernel: SerialisedKernel) -> KernelCall:
         native, status = code_of(kernel, self._codes), array("q", [CLEAN])

@@ -20,7 +20,7 @@ from livegrad.runtime.cpu.handed_on_state import HANDED_ON_BYTES, HandedOn, Word
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
-from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
+from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, TABLE_WORDS, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
@@ -29,7 +29,7 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
 
 _CLEAN = -1
 
-_Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
+Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
 Move = tuple[
     ArgumentBlock, int, int, int
 ]  # a word, the address that it holds in iteration 0, and how far an iteration moves it
@@ -124,7 +124,7 @@ class LoopBody:
         rows = (slot for reads, writes in self.row_slots for slot in (*reads, *writes))
         return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
 
-    def _records(self, side: int, serialised: SerialisedPlan) -> list[_Record]:
+    def _records(self, side: int, serialised: SerialisedPlan) -> list[Record]:
         """The kernels for state that is read on one side and written on the other."""
         arrays: dict[Any, Any] = {self._index_key: self.index}
         if self.is_while:
@@ -135,7 +135,7 @@ class LoopBody:
         return [self._record(kernel, number, addresses, side) for number, kernel in enumerate(serialised.kernels)]
 
     def _calls(
-        self, records: Sequence[_Record], serialised: SerialisedPlan, hosts: Mapping[HostStep, Call]
+        self, records: Sequence[Record], serialised: SerialisedPlan, hosts: Mapping[HostStep, Call]
     ) -> list[Call]:
         """The steps of one side; neighbouring kernels are one call."""
         calls: list[Call] = []
@@ -155,7 +155,7 @@ class LoopBody:
                 calls[-1].add(record, number, kernel.sites)  # type: ignore[attr-defined]
         return calls
 
-    def _record(self, kernel: SerialisedKernel, number: int, addresses: Mapping[Any, int], side: int) -> _Record:
+    def _record(self, kernel: SerialisedKernel, number: int, addresses: Mapping[Any, int], side: int) -> Record:
         native = code_of(kernel, self._codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
@@ -205,7 +205,7 @@ class LoopBody:
         """Raises what a kernel found wrong."""
         for status, sites in zip(self.statuses, self._sites, strict=False):
             if sites and status != _CLEAN:
-                raise _failure(status, sites)
+                raise kernel_failure(status, sites)
 
     @property
     def has_checks(self) -> bool:
@@ -246,13 +246,14 @@ def _new_array(slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
 class NativeIterations:
     """All iterations of a loop in one native call, for a body of kernels alone."""
 
-    def __init__(self, body: LoopBody, records: Sequence[Sequence[_Record]], copies: Sequence[bool]) -> None:
+    def __init__(self, body: LoopBody, records: Sequence[Sequence[Record]], copies: Sequence[bool]) -> None:
         """`copies` says of each kernel whether only the first two iterations need it; those come first."""
         self._body = body
         order = sorted(range(len(copies)), key=lambda number: not copies[number])
         self._kept = records  # the argument blocks, whose addresses are in the table
-        self._tables = [array("q", _words_of([own[number] for number in order])) for own in records]
+        self._records = [array("q", words_of([own[number] for number in order])) for own in records]
         self._moves = [array("q"), array("q")]
+        self._tables = array("q", [word for own in self._records for word in (own.buffer_info()[0], 0, 0)])
         self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set(
@@ -264,8 +265,8 @@ class NativeIterations:
             interrupt=interrupt_flag_address(),
             count=len(records[0]),
             kept=sum(copies),
-            records_0=self._tables[0].buffer_info()[0],
-            records_1=self._tables[1].buffer_info()[0],
+            tables=self._tables.buffer_info()[0],
+            period=2,
         )
 
     def _set(self, **words: int) -> None:
@@ -278,21 +279,23 @@ class NativeIterations:
             own = self._moves[side] = array("q")
             for block, index, start, step in moves:
                 own.extend((block.address + 8 * index, start, step))
-            self._set(**{f"moves_{side}": own.buffer_info()[0], f"moved_{side}": len(moves)})
+            self._tables[TABLE_WORDS * side + 1 : TABLE_WORDS * (side + 1)] = array(
+                "q", [own.buffer_info()[0], len(moves)]
+            )
 
     def run(self, iterations: int, first: int, step: int, side: int, before: int) -> int:
         """So many iterations from an index on, or fewer where the loop's condition ends it; how many there were.
 
         `before` counts the iterations of the same run that are over.
         """
-        self._set(iterations=iterations, first=first, step=step, side=side, full=max(0, 2 - before))
+        self._set(iterations=iterations, first=first, step=step, position=side, full=max(0, 2 - before))
         if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
             raise KeyboardInterrupt
         self._body.check()
         return self._block.ints[SLOT_INDEX["done"]]
 
 
-def _words_of(records: Sequence[_Record]) -> list[int]:
+def words_of(records: Sequence[Record]) -> list[int]:
     return [word for *record, block in records for word in (*record, block.address)]
 
 
@@ -305,7 +308,7 @@ class _Kernels:
         self._checks: list[tuple[int, tuple[Site, ...]]] = []
         self._invoke = invoker().invoke_sequence
 
-    def add(self, record: _Record, number: int, sites: tuple[Site, ...]) -> None:
+    def add(self, record: Record, number: int, sites: tuple[Site, ...]) -> None:
         kernel, total, grain, block = record
         self._records.extend((kernel, total, grain, block.address))
         self._blocks.append(block)
@@ -317,13 +320,13 @@ class _Kernels:
         self._invoke(*self._arguments)
         for number, sites in self._checks:
             if self._statuses[number] != _CLEAN:
-                raise _failure(self._statuses[number], sites)
+                raise kernel_failure(self._statuses[number], sites)
 
 
 class _LongKernel:
     """A kernel with loops of its own, which an interrupt must end."""
 
-    def __init__(self, record: _Record, number: int, sites: tuple[Site, ...], statuses: array[int]) -> None:
+    def __init__(self, record: Record, number: int, sites: tuple[Site, ...], statuses: array[int]) -> None:
         kernel, total, grain, self._block = record
         self._arguments = (kernel, total, grain, self._block.address)
         self._number, self._sites, self._statuses = number, sites, statuses
@@ -333,9 +336,9 @@ class _LongKernel:
         if self._invoke(*self._arguments):
             raise KeyboardInterrupt
         if self._sites and self._statuses[self._number] != _CLEAN:
-            raise _failure(self._statuses[self._number], self._sites)
+            raise kernel_failure(self._statuses[self._number], self._sites)
 
 
-def _failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
+def kernel_failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
     site = sites[status & 0xFFFF]
     return KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)

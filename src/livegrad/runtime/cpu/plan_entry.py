@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from livegrad.runtime.cpu.kernel_calls import KernelCall, KernelSequence
 from livegrad.runtime.cpu.memory_pool import comes_from_pool
 from livegrad.runtime.cpu.native.plan_call import ANY, Argument, Result, Segment, make_plan_call
+from livegrad.runtime.cpu.native_loops import NativeLoop
 
 if TYPE_CHECKING:
     from livegrad.runtime.cpu.compiled_plan import CompiledPlan
@@ -38,7 +39,7 @@ def make_plan_entry(
     the handles of tensors. `frozen` results are read-only.
     """
     serialised = plan.serialised
-    if not settings.enabled or not plan.only_kernels or None in serialised.arguments:
+    if not settings.enabled or None in (*serialised.arguments, *serialised.results):
         return None
     segments = [_segment(call) for call in plan.calls]
     if None in segments:
@@ -61,7 +62,7 @@ def make_plan_entry(
 
 def _segment(call: Any) -> Segment | None:
     """The kernels of one native call; None for a step of the host."""
-    if isinstance(call, KernelCall):
+    if isinstance(call, KernelCall | NativeLoop):
         return Segment([call.record], call.interruptible, call.status_address)
     if isinstance(call, KernelSequence):
         return Segment([member.record for member in call.members], False, call.members[-1].status_address)

@@ -1,7 +1,8 @@
 """A kernel that runs all iterations of a loop over the kernels of its body, without returning to Python.
 
-Its argument block, filled by `loop_body.py`, names the kernels of both sides and the addresses that change between
-iterations. It ends early if a check fails, the loop condition is false, or an interrupt arrives.
+Its argument block, filled by `loop_body.py` and `native_loops.py`, has tables of kernels, which iterations use in turn,
+and the addresses that change between iterations. It ends early if a check fails, the loop condition is false, or an
+interrupt arrives.
 """
 
 from __future__ import annotations
@@ -11,20 +12,24 @@ from functools import lru_cache
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.registers import pointer
 from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Value, call, counting, load_slot, slot_address, when
-from livegrad.ir.types import bool_, i32, i64, u8
+from livegrad.ir.types import i32, i64, u8
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 
-# The argument block. Iterations alternate between two sides. Each has records (kernel, total, grain, arguments) and
-# moves (the address of a slot, its value in iteration 0, and its increment per iteration). The first `kept` records run
-# in the first `full` iterations only: they copy what no iteration changes.
+# The argument block. Iterations use `lead` tables once and then `period` tables in turn; the first iteration uses table
+# `position`. A table has the address of its records (kernel, total, grain, arguments), and the address and number of
+# its moves (the address of a slot, its value in iteration 0, and its increment per iteration). The first `kept` records
+# run in the first `full` iterations only: they copy what no iteration changes. Copies (to, from, bytes) run before the
+# first iteration and after the last. `failed` is the address of a word that becomes 0 if a check failed.
 SLOTS = {
-    "run": pointer, "iterations": i64, "done": i64, "first": i64, "step": i64, "side": i64, "index": pointer,
-    "goes_on": pointer, "statuses": pointer, "checks": i64, "interrupt": pointer, "count": i64,
-    "kept": i64, "full": i64,
-    "records_0": pointer, "records_1": pointer, "moves_0": pointer, "moves_1": pointer, "moved_0": i64, "moved_1": i64,
+    "run": pointer, "iterations": i64, "done": i64, "first": i64, "step": i64, "index": pointer,
+    "goes_on": pointer, "statuses": pointer, "checks": i64, "failed": pointer, "interrupt": pointer, "count": i64,
+    "kept": i64, "full": i64, "tables": pointer, "position": i64, "lead": i64, "period": i64,
+    "copies": pointer, "copies_before": i64, "copies_after": i64,
 }  # fmt: skip
 SLOT_INDEX = {name: index for index, name in enumerate(SLOTS)}
-_RECORD_BYTES, _MOVE_BYTES = 32, 24
+TABLE_WORDS = 3
+_RECORD_BYTES, _MOVE_BYTES, _COPY_BYTES, _TABLE_BYTES = 32, 24, 24, 8 * TABLE_WORDS
+_COPY = "llvm.memcpy.p0.p0.i64"
 
 
 @lru_cache(maxsize=1)
@@ -36,9 +41,10 @@ def iterations_library() -> NativeFunction:
 
 
 def _text() -> str:
-    module = LlvmModule()
+    module = LlvmModule({f"declare void @{_COPY}(ptr, ptr, i64, i1)"})
     kernel = PoolKernel(module, "run_iterations")
     builder, w = kernel.builder, kernel.arguments(SLOTS)
+    _run_copies(w["copies"], w["copies_before"])
     loop = OpenLoop(builder, [builder.constant(0, i64)])
     done = Value(builder, loop.carried[0])
     exits = [(done.register, builder.block)]  # how many iterations are done where the loop ends
@@ -56,23 +62,37 @@ def _text() -> str:
     interrupt = builder.make(f"load atomic i32, {w['interrupt'].typed} monotonic, align 4", i32, 1)
     leave_unless(Value(builder, interrupt).equals(0))
     with counting(0, w["checks"]) as check:
-        leave_unless(load_slot(w["statuses"], check).equals(-1))
+        passed = load_slot(w["statuses"], check).equals(-1)
+        with when(passed.equals(0)), when(w["failed"].convert("ptrtoint", i64).compare("ne", 0)):
+            w["failed"].store(Value(builder, builder.constant(0, i64)))
+        leave_unless(passed)
     with when(w["goes_on"].convert("ptrtoint", i64).compare("ne", 0)):
         leave_unless(w["goes_on"].load(u8).compare("ne", 0))
     loop.close([completed.register])
     finished = Value(builder, builder.phi(i64, 1, exits))
     slot_address(kernel.parameters["args"], SLOT_INDEX["done"]).store(finished)
+    _run_copies(w["copies"] + w["copies_before"] * _COPY_BYTES, w["copies_after"])
     kernel.finish(exported=True)
     return module.text("attributes #0 = { nounwind }")
 
 
+def _run_copies(copies: Value, count: Value) -> None:
+    with counting(0, count) as index:
+        record = copies + index * _COPY_BYTES
+        target, source = load_slot(record, 0, pointer), load_slot(record, 1, pointer)
+        size = load_slot(record, 2)
+        size.builder.line(f"call void @{_COPY}({target.typed}, {source.typed}, {size.typed}, i1 false)")
+
+
 def _run_iteration(w: dict[str, Value], done: Value) -> None:
-    """Moves the addresses of the side whose turn it is, and runs its kernels."""
+    """Moves the addresses of the table whose turn it is, and runs its kernels."""
     number = w["first"] + done * w["step"]
     w["index"].store(number)
-    is_second = (w["side"] + done).convert("trunc", bool_)
-    records, moves, moved = (is_second.select(w[f"{name}_1"], w[f"{name}_0"]) for name in ("records", "moves", "moved"))
-    with counting(0, moved) as index:
+    position = w["position"] + done
+    repeated = w["lead"] + (position - w["lead"]) % w["period"]
+    table = w["tables"] + (position < w["lead"]).select(position, repeated) * _TABLE_BYTES
+    records, moves = load_slot(table, 0, pointer), load_slot(table, 1, pointer)
+    with counting(0, load_slot(table, 2)) as index:
         move = moves + index * _MOVE_BYTES
         load_slot(move, 0, pointer).store(load_slot(move, 1) + number * load_slot(move, 2))
     skipped = done.compare("sge", w["full"]).select(w["kept"], 0)

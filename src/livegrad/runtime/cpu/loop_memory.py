@@ -1,0 +1,187 @@
+"""Decides where the state of a counted loop is in each iteration. In: a loop step and its number of iterations.
+
+The first iteration reads the buffers of the plan around the loop, and the last one writes the buffers for its results.
+Between them, state is double-buffered. State that is the value of other state one iteration before (`before, now = now,
+after`) has no memory of its own: the values of `now` rotate through one buffer more, and nothing is copied. State that
+an iteration changes in place is copied once, before the first iteration. `native_loops.py` binds kernels to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from livegrad.runtime.cpu.loop_body import key_of
+from livegrad.runtime.cpu.memory_pool import plan_memory
+from livegrad.schedule.fuse_siblings import computes_by_point
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowLoop, Step
+
+Location = Buffer | int  # a buffer of the plan around the loop, or the address of memory that belongs to the loop
+Copy = tuple[Location, Location, int]  # to, from, bytes
+_MOST_TABLES = 8  # for more, delayed state is copied: each table binds every kernel of the body
+
+
+@dataclass
+class LoopMemory:
+    """Where each iteration finds and leaves the state of a loop."""
+
+    inputs: Sequence[Buffer]  # of the body's plan, for each leaf of the state
+    outputs: Sequence[Buffer]
+    given: Sequence[Buffer]  # of the plan around the loop
+    targets: Sequence[Buffer | None]
+    fixed: Mapping[int | ObjectSlot, Buffer]  # the body's invariant arguments by key
+    sources: Mapping[int, int]  # for a leaf, the leaf whose value it is one iteration later
+    dropped: frozenset[int]  # the steps of the body that copied such state
+    iterations: int
+    copies_before: list[Copy] = field(default_factory=list)
+    copies_after: list[Copy] = field(default_factory=list)
+    _rings: dict[int, list[Location]] = field(default_factory=dict)  # of leaves that are computed
+    _own: list[np.ndarray[Any, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        leaves = range(len(self.inputs))
+        self._origin = [self._origin_of(leaf) for leaf in leaves]  # the computed leaf, and how many iterations ago
+        delays = {leaf: max(d for h, d in self._origin if h == leaf) for leaf, d in self._origin if d == 0}
+        for leaf, delay in delays.items():
+            if self._is_in_place(leaf):
+                self._arrange_in_place(leaf)
+            else:
+                self._arrange_ring(leaf, delay + 2)
+        self.lead = 1 + max(delays.values(), default=0)
+        self.period = lcm(*map(len, self._rings.values()))
+        self.copies_per_part = max(map(len, self._rings.values()), default=1)
+        for leaf, target in enumerate(self.targets):
+            final = self._location(leaf, self.iterations)
+            if target is not None and final is not target:
+                self.copies_after.append((target, final, target.bytes))
+
+    def _origin_of(self, leaf: int) -> tuple[int, int]:
+        delay = 0
+        while leaf in self.sources:
+            leaf, delay = self.sources[leaf], delay + 1
+        return leaf, delay
+
+    def _is_in_place(self, leaf: int) -> bool:
+        return self.inputs[leaf] is self.outputs[leaf]
+
+    @property
+    def double_buffered(self) -> dict[Buffer, Buffer]:
+        """The argument and the result of the body for each leaf that an iteration computes, not in place."""
+        return {self.inputs[leaf]: self.outputs[leaf] for leaf in self._rings if not self._is_in_place(leaf)}
+
+    def _new_memory(self, leaf: int) -> int:
+        self._own.append(plan_memory(self.inputs[leaf].bytes))
+        return self._own[-1].ctypes.data
+
+    def _arrange_in_place(self, leaf: int) -> None:
+        location = self.targets[leaf] or self._new_memory(leaf)
+        self._rings[leaf] = [location]
+        self.copies_before.append((location, self.given[leaf], self.inputs[leaf].bytes))
+
+    def _arrange_ring(self, leaf: int, size: int) -> None:
+        """Memory for the last values of a leaf; those after the last iteration are where the results belong."""
+        places: dict[int, Location] = {}
+        for other, (origin, delay) in enumerate(self._origin):
+            target, made = self.targets[other], self.iterations - delay
+            if origin == leaf and target is not None and made > 0:
+                places.setdefault(made % size, target)
+        self._rings[leaf] = [places[n] if n in places else self._new_memory(leaf) for n in range(size)]
+
+    def _location(self, leaf: int, iteration: int) -> Location:
+        """Where the value of a leaf is before an iteration."""
+        origin, delay = self._origin[leaf]
+        ring = self._rings[origin]
+        if iteration > delay or len(ring) == 1:
+            return ring[(iteration - delay) % len(ring)]
+        for _ in range(iteration):
+            leaf = self.sources[leaf]
+        return self.given[leaf]
+
+    def locations(self, iteration: int) -> dict[Any, Location]:
+        """Where the arguments and results of the body are in an iteration, by the key of their buffer."""
+        located: dict[Any, Location] = dict(self.fixed)
+        for leaf, (into, out) in enumerate(zip(self.inputs, self.outputs, strict=True)):
+            if leaf not in self.sources:
+                located[key_of(out)] = self._location(leaf, iteration + 1)
+            located[key_of(into)] = self._location(leaf, iteration)
+        return located
+
+
+def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory | None:
+    """The memory of a loop over arrays alone; None if its body has results that are not buffers of their own."""
+    assert loop.plan is not None
+    _, *arguments = loop.plan.arguments
+    states = len(loop.state)
+    inputs, outputs = _buffers(arguments[:states]), _buffers(loop.plan.results[:states])
+    pairs = list(zip(inputs, outputs, strict=True))
+    others = [out for into, out in pairs if into is not out]
+    if len(set(outputs)) < len(outputs) or not set(others).isdisjoint(_buffers(arguments)):
+        return None
+    operands = [step.operands[operand.attribute("index")] for operand in step.function.results[0].operands[1:]]
+    leaves, targets = _buffers(operands), dict(step.stored)
+    given = [leaves[leaf] for leaf in loop.state]
+    if any(own.bytes != into.bytes for own, into in zip(given, inputs, strict=True)):
+        return None
+    fixed = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
+    own_targets = [targets.get(leaf) for leaf in loop.state]
+    sources, dropped = _delayed_state(loop.plan, inputs, outputs)
+    memory = LoopMemory(inputs, outputs, given, own_targets, fixed, sources, dropped, iterations)
+    if memory.lead + memory.period > _MOST_TABLES:
+        memory = LoopMemory(inputs, outputs, given, own_targets, fixed, {}, frozenset(), iterations)
+    for leaf in loop.fixed:  # returned as they are
+        if leaf in targets:
+            memory.copies_after.append((targets[leaf], leaves[leaf], leaves[leaf].bytes))
+    return memory
+
+
+def _buffers(slots: Sequence[Buffer | ObjectSlot]) -> list[Buffer]:
+    assert all(isinstance(slot, Buffer) for slot in slots)
+    return list(slots)  # type: ignore[arg-type]
+
+
+def _delayed_state(
+    plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
+) -> tuple[dict[int, int], frozenset[int]]:
+    """The leaves that a body copies from others, and the steps that do it."""
+    sources: dict[int, int] = {}
+    dropped: set[int] = set()
+    buffered = [leaf for leaf, into in enumerate(inputs) if into is not outputs[leaf]]
+    leaf_of_input = {inputs[leaf]: leaf for leaf in buffered}
+    leaf_of_output = {outputs[leaf]: leaf for leaf in buffered}
+    for number, step in enumerate(plan.steps):
+        pairs = [(leaf_of_output.get(out), leaf_of_input.get(into)) for out, into in _whole_copies(step)]
+        others = {base for other in plan.steps if other is not step for base in (*other.inputs, *other.results)}
+        found = {leaf: source for leaf, source in pairs if leaf is not None and source is not None and leaf != source}
+        if found and len(found) == len(pairs) and others.isdisjoint(step.results):
+            sources |= found
+            dropped.add(number)
+    for leaf in sources:
+        chain = [leaf]
+        while chain[-1] in sources and len(chain) <= len(inputs):
+            chain.append(sources[chain[-1]])
+        if len(chain) > len(inputs):  # tensors are exchanged: no leaf is computed
+            return {}, frozenset()
+    return sources, frozenset(dropped)
+
+
+def _whole_copies(step: Step) -> list[tuple[Buffer, Buffer]]:
+    """If all that a step does is to copy whole buffers, those pairs: to, from."""
+    if not isinstance(step, KernelStep) or not computes_by_point(step):
+        return []
+    (stage,) = step.kernel.stages
+    sources = dict(zip(stage.body.parameters, stage.sources, strict=True))
+    copies: list[tuple[Buffer, Buffer]] = []
+    for sink, result in zip(stage.sinks, stage.body.results, strict=True):
+        source = sources.get(result)
+        if source is None or source.kind != "read":
+            return []
+        read, output = step.reads[source.number], step.outputs[sink.number]
+        is_whole = step.domain == output.buffer.shape and output.strides == output.buffer.strides
+        if not is_whole or read.buffer.shape != output.buffer.shape or read[1:] != output[1:] or output.offset:
+            return []
+        copies.append((output.buffer, read.buffer))
+    return copies
