@@ -113,7 +113,7 @@ def test_a_product_with_a_vector_is_part_of_the_native_loop() -> None:
 def test_a_long_sum_runs_in_lanes() -> None:
     function = loop_over_elements(lower(trace_call(cholesky, [Tensor(f64, (40, 40))], "cholesky").function, CPU))
     loops = [n for inner in reachable_functions([function]) for n in nodes_of(inner) if n.op.name == "for_loop"]
-    assert {dict(loop.attributes).get("lanes", 1) for loop in loops} == {1, 8}
+    assert {dict(loop.attributes).get("lanes", 1) for loop in loops} == {1, 16}
 
 
 def test_a_product_of_large_matrices_keeps_its_kernel() -> None:

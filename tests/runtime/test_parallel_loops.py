@@ -257,6 +257,19 @@ def test_threads_do_the_work_of_a_large_loop_and_not_that_of_a_small_one() -> No
         assert parallel_runs(lambda: heat(large)) >= 1
 
 
+@pytest.mark.parametrize(("size", "shared"), [(160, False), (1200, True)])
+def test_sums_in_lanes_take_less_time_than_their_terms_one_by_one(size: int, shared: bool) -> None:
+    def relax(a: Any, x: Any) -> Any:
+        def row(i: Any, x: Any) -> Any:
+            x[i, 0] = x[i, 0] + lg.sum(a[i] * a[0])
+            return x
+
+        return lg.fori_loop(0, a.shape[0], row, x)
+
+    lines = notes(relax, np.ones((size, size)), np.ones((size, 1)), target=CPU)
+    assert any("parallel" in line for line in lines) is shared
+
+
 def test_an_index_out_of_range_in_a_parallel_loop_names_the_line() -> None:
     def fail(count: int) -> str:
         with threads(count), pytest.raises(lg.LivegradError) as caught:

@@ -103,8 +103,8 @@ def _for_loop_type(
     lanes: int = 1,
     private: tuple[int, ...] = (),
 ) -> Type:
-    if lanes < 1 or lanes & (lanes - 1) or (lanes > 1 and (reverse or carried != 1)):
-        raise TypeRuleError("a loop in lanes is a reduction: it carries one value, forward", found=f"{lanes} lanes")
+    if lanes < 1 or lanes & (lanes - 1) or (lanes > 1 and (reverse or not carried)):
+        raise TypeRuleError("a loop in lanes is a reduction: it carries values, forward", found=f"{lanes} lanes")
     if iterations is not i64:
         raise TypeRuleError("the number of iterations must be an i64", found=str(iterations))
     return Tuple(_carried_types(types, carried, body))
@@ -124,7 +124,7 @@ def _evaluate_for_loop(
 
 
 # The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. A loop with `lanes` is
-# a reduction, whose body combines the carried value with a term. Native code takes the terms of so many iterations at
+# a reduction, whose body combines each carried value with a term. Native code takes the terms of so many iterations at
 # once: sums of floats round differently from a serial sum, but the same on every machine. `independent` is the
 # promise that no iteration writes what another one reads or writes. Threads take `grain` iterations at once, and each
 # has its own of the carried tensors that are `private`; without a grain, the loop runs on one thread.

@@ -1,7 +1,7 @@
 """Reductions of scalar kernels in lanes: each lane combines the terms of every so many iterations.
 
-`masked_control.py` calls this for loops with the attribute `lanes`. Lanes are combined by halving, and the terms of the
-iterations that do not fill all lanes come last, one after the other: the same order on every machine and in both tiers.
+`masked_control.py` calls this for loops with the attribute `lanes`. Lanes are combined by halving; half as many lanes
+also take the terms that did not fill all of them, and so on: the same order on every machine and in both tiers.
 """
 
 from __future__ import annotations
@@ -24,57 +24,105 @@ from livegrad.ops.elementwise import add, maximum, minimum, mul, sub
 from livegrad.ops.tape import tape_get
 
 EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
+Totals = list[Register]
 
 _KINDS = {add: "sum", sub: "sum", mul: "prod", maximum: "max", minimum: "min", bit_or: "any", bit_and: "all"}
+_MOST_NODES = 40  # of a body that is written once for each number of lanes
 
 
-def reduction_in_lanes(builder: KernelBuilder, node: Node) -> str | None:
-    """The kind of a reduction that runs in lanes; None for other loops, and in kernels that have lanes of their own."""
+def reductions_in_lanes(builder: KernelBuilder, node: Node) -> tuple[str, ...] | None:
+    """The kinds of the reductions of a loop that runs in lanes; None for other loops, and in kernels with lanes."""
     if builder.lanes > 1 or dict(node.attributes).get("lanes", 1) == 1:
         return None
-    return _kind_of(node.attribute("body"))
+    return _kinds_of(node.attribute("body"))
 
 
 @lru_cache(maxsize=4096)
-def _kind_of(body: Function) -> str | None:
-    """How a body combines what it carries with a term; None if it does anything else with it, or has loops inside."""
-    result, total = body.results[0], body.parameters[1]
+def _kinds_of(body: Function) -> tuple[str, ...] | None:
+    """How a body combines what it carries with terms; None if it does anything else with it, or has loops inside."""
     if not ops_below(body).isdisjoint((for_loop, while_loop, call, tape_get)):
         return None
-    uses = sum(node.operands.count(total) for node in nodes_of(body))
-    ours = result.operands[0] is total if result.op is sub else total in result.operands
-    return _KINDS.get(result.op) if uses == 1 and ours else None
+    nodes, kinds = nodes_of(body), list[str]()
+    for result, total in zip(body.results, body.parameters[1:], strict=False):
+        uses = sum(node.operands.count(total) for node in nodes)
+        ours = result.operands[:1] == (total,) if result.op is sub else total in result.operands
+        if uses != 1 or not ours or result.op not in _KINDS:
+            return None
+        kinds.append(_KINDS[result.op])
+    return tuple(kinds)
 
 
 def emit_lane_loop(
-    builder: KernelBuilder, node: Node, kind: str, operands: Sequence[Register | NodeValue], emit: EmitFunction
-) -> Register:
-    """The result of a reduction."""
-    iterations, start, *captures = operands
+    builder: KernelBuilder,
+    node: Node,
+    kinds: Sequence[str],
+    operands: Sequence[Register | NodeValue],
+    emit: EmitFunction,
+) -> tuple[Register, ...]:
+    """The results of reductions that share a loop."""
+    iterations, starts = operands[0], operands[1 : 1 + len(kinds)]
     assert isinstance(iterations, Register)
-    assert isinstance(start, Register)
     body, lanes = node.attribute("body"), node.attribute("lanes")
     if not iterations.literal:
         iterations = builder.intrinsic("smax", i64, iterations, builder.constant(0, i64))
-    rest = builder.apply("and", i64, iterations, builder.constant(lanes - 1, i64))
-    whole = builder.apply("sub nsw", i64, iterations, rest)
 
-    def in_lanes(index: Register, total: Register) -> Register:
-        with builder.in_lanes(lanes):
-            places = builder.apply("add", i64, builder.widen(index, lanes), lane_constants(range(lanes), i64))
-            (after,) = emit(builder, body, [replace(places, first=index), total, *captures])
-        assert isinstance(after, Register)
-        return builder.widen(after, lanes)
+    def iteration(width: int, index: Register, totals: Totals) -> Totals:
+        """The totals after the next so many terms."""
+        place = index
+        with builder.in_lanes(width):
+            if width > 1:
+                place = builder.apply("add", i64, builder.widen(index, width), lane_constants(range(width), i64))
+                place = replace(place, first=index)
+            after = emit(builder, body, [place, *totals, *operands[1 + len(kinds) :]])
+        return [builder.widen(total, width) for total in after]  # type: ignore[arg-type]
 
-    def alone(index: Register, total: Register) -> Register:
-        (after,) = emit(builder, body, [index, total, *captures])
-        assert isinstance(after, Register)
-        return after
+    whole = _multiple(builder, iterations, lanes)
+    pairs = list(zip(kinds, starts, strict=True))
+    totals = [builder.widen(initial(builder, kind, start.type)[0], lanes) for kind, start in pairs]  # type: ignore[union-attr]
+    totals = _loop(builder, builder.constant(0, i64), whole, lanes, totals, iteration)
+    short = len(nodes_of(body)) <= _MOST_NODES
+    while lanes > 1 and short:
+        totals = [_halved(builder, kind, total) for kind, total in zip(kinds, totals, strict=True)]
+        totals = _once(builder, iterations, lanes // 2, totals, iteration)
+        lanes //= 2
+    totals = [across_lanes(builder, kind, (total,))[0] for kind, total in zip(kinds, totals, strict=True)]
+    totals = [
+        combine(builder, kind, (start,), (total,))[0]  # type: ignore[arg-type]
+        for (kind, start), total in zip(pairs, totals, strict=True)
+    ]
+    return tuple(totals if short else _loop(builder, whole, iterations, 1, totals, iteration))
 
-    (identity,) = initial(builder, kind, start.type)
-    wide = _loop(builder, builder.constant(0, i64), whole, lanes, builder.widen(identity, lanes), in_lanes)
-    (total,) = combine(builder, kind, (start,), across_lanes(builder, kind, (wide,)))
-    return _loop(builder, whole, iterations, 1, total, alone)
+
+def _multiple(builder: KernelBuilder, iterations: Register, lanes: int) -> Register:
+    """The iterations that fill all of so many lanes."""
+    return builder.apply("and", i64, iterations, builder.constant(-lanes, i64))
+
+
+def _halved(builder: KernelBuilder, kind: str, total: Register) -> Register:
+    half = total.lanes // 2
+    low, high = (builder.shuffle(total, range(first, first + half)) for first in (0, half))
+    return combine(builder, kind, (low,), (high,))[0]
+
+
+def _once(
+    builder: KernelBuilder,
+    iterations: Register,
+    lanes: int,
+    before: Totals,
+    iteration: Callable[[int, Register, Totals], Totals],
+) -> Totals:
+    """The totals after the terms that fill so many lanes, of those that did not fill twice as many."""
+    fills, done = builder.label("fills"), builder.label("filled")
+    rest = builder.apply("and", i64, iterations, builder.constant(lanes, i64))
+    skipped = builder.block
+    builder.branch(builder.apply("icmp ne", bool_, rest, builder.constant(0, i64)), fills, done)
+    builder.begin(fills)
+    after = iteration(lanes, _multiple(builder, iterations, 2 * lanes), before)
+    last = builder.block
+    builder.jump(done)
+    builder.begin(done)
+    pairs = zip(after, before, strict=True)
+    return [builder.phi(a.type, a.lanes, [(a, last), (b, skipped)]) for a, b in pairs]
 
 
 def _loop(
@@ -82,15 +130,15 @@ def _loop(
     first: Register,
     stop: Register,
     step: int,
-    start: Register,
-    iteration: Callable[[Register, Register], Register],
-) -> Register:
-    """The total after the iterations from the first one on. LLVM leaves it rolled: it is one of vectors already."""
-    loop = OpenLoop(builder, [first, start])
-    index, total = loop.carried
+    start: Totals,
+    iteration: Callable[[int, Register, Totals], Totals],
+) -> Totals:
+    """The totals after the iterations from the first one on. LLVM leaves it rolled: it is one of vectors already."""
+    loop = OpenLoop(builder, [first, *start])
+    index, *totals = loop.carried
     builder.branch(builder.apply("icmp slt", bool_, index, stop), loop.body, loop.done)
     builder.begin(loop.body)
-    after = iteration(index, total)
+    after = iteration(step, index, totals)
     following = builder.apply("add nuw nsw", i64, index, builder.constant(step, i64))
-    loop.close([following, after], flags=builder.metadata.keep_rolled())
-    return total
+    loop.close([following, *after], flags=builder.metadata.keep_rolled())
+    return totals

@@ -8,7 +8,7 @@ from functools import lru_cache
 from livegrad.codegen.llvm import tapes
 from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reduction_in_lanes
+from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reductions_in_lanes
 from livegrad.codegen.llvm.loops_on_threads import LoopPart
 from livegrad.codegen.llvm.registers import (
     NodeValue,
@@ -241,9 +241,9 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
         return _emit_on_threads(builder, node, operands, emit)
     iterations, values = _register(operands[0]), operands[1:]
     carried, body = node.attribute("carried"), node.attribute("body")
-    kind = reduction_in_lanes(builder, node)
-    if kind is not None:
-        return (emit_lane_loop(builder, node, kind, operands, emit),)
+    kinds = reductions_in_lanes(builder, node)
+    if kinds is not None:
+        return emit_lane_loop(builder, node, kinds, operands, emit)
     divergent = divergent_state(node, tuple(map(_is_divergent, values)), not iterations.uniform)
     start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)

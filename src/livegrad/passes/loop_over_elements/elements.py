@@ -44,7 +44,11 @@ from livegrad.passes.index_maps import (
 )
 
 _MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
-_LANES = ((128, 16), (32, 8))  # of a sum of doubles from a length on; of narrower numbers more fit into a vector
+_LANES = (
+    (64, 32),
+    (32, 16),
+    (16, 8),
+)  # of a sum of doubles from a length on; of narrower numbers more fit into a vector
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
 
 

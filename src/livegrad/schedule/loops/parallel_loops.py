@@ -188,7 +188,8 @@ class _Walk:
         for function, offset in zip(region.functions, region.offsets, strict=True):
             self.function(function, [*[index] * offset, *arguments], [*[None] * offset, *tensors], made)
         made.is_vector = _is_vector(made)
-        made.work /= VECTOR_GAIN if made.is_vector else 1.0
+        in_lanes = dict(node.attributes).get("lanes", 1) > 1
+        made.work /= VECTOR_GAIN if made.is_vector or in_lanes else 1.0
         return made
 
 
