@@ -114,7 +114,7 @@ class Session(Scenes):
         frame = self.engine.step()
         findings = after[0].findings
         _compare_problems(frame, findings, self.real)
-        if frame.ok and self.engine.plan is not None and not (self.engine.reuse_memory or self.resizing):
+        if not frame.problems and self.engine.plan is not None and not (self.engine.reuse_memory or self.resizing):
             compare_with_scratch(self.engine)
         self.broken = sorted({node for _, node, _ in findings.required}, key=lambda node: node.name)
         differences = [self._difference(one) for one in after]
@@ -233,7 +233,7 @@ def _outputs(scope: Any, net: Net) -> Iterator[tuple[str, Node, str, Output]]:
 
 def _compare_problems(frame: lg.live.Frame, findings: Findings, real: Mapping[Node, object]) -> None:
     reported = {(id(one.block), one.pin): str(one) for one in frame.problems}
-    if frame.ok != findings.ok:
+    if bool(frame.problems) == findings.ok:
         raise AssertionError(f"problems {list(reported.values())}, right {_shown(findings)}")
     blocks = {block for block, _ in reported}
     for path, node, pin in findings.required:

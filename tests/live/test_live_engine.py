@@ -287,6 +287,8 @@ def test_a_failing_step_stops_what_depends_on_it_and_nothing_else(executor_name)
     frame = engine.step()
     assert set(frame.ran) == {"apart", "tick"}
     assert frame.failed == {"pick", "below"}
+    assert not frame.ok
+    assert not frame.problems  # the graph is as it should be
     assert isinstance(pick.debug.errors[0], KernelCheckError)
     assert "pick: cold, failed" in engine.explain()
     assert float(engine.read(apart)) == 3.0

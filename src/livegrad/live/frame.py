@@ -74,11 +74,11 @@ class Frame:
 
     @property
     def ok(self) -> bool:
-        """Whether the frame ran the graph as described, without problems.
+        """Whether the frame ran the graph as described, without problems, and none of its steps failed.
 
-        It does not wait for the run: steps that failed as they ran, and their dependents, are in `failed`.
+        It waits until the outcome of the frame is known. `problems` alone does not wait.
         """
-        return not self.problems
+        return not self.problems and not self.failed
 
     def __repr__(self) -> str:
         failed = f", failed {_shorten(sorted(self.failed))}" if self.failed else ""

@@ -67,7 +67,7 @@ def test_a_strict_zip_takes_lists_of_one_length():
         ("x = sum()", "LG108: `sum` takes values and `start`"),
         ("x = max()", "LG108: `max` needs an argument"),
         ("x = math.radians()", "LG108: `radians` needs an argument"),
-        ("x = round(x, 1)", "LG108: `round` takes 1 argument"),
+        ("x = round(x, 1, 2)", "LG108: `round` takes 1 argument"),
         ("d = {i: x for i in range(3)}", "LG102: compiled functions do not support dictionaries"),
         ("d = {i for i in range(3)}", "LG102: compiled functions do not support sets"),
         ("yield x", "LG102: compiled functions do not support `yield`"),
@@ -115,3 +115,45 @@ def test_a_differential_of_another_length_is_refused_at_its_line():
         with pytest.raises(lg.LivegradError) as caught:
             wrong()
         assert "test_builtins.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 2, 3, 8, 13, 22])
+def test_a_float_is_rounded_to_digits_as_python_rounds_its_exact_decimal_value(digits: int):
+    names = lg.run_source(f"@lg.function\ndef f(x: float) -> float:\n    return round(x, {digits})\n", {"lg": lg})
+    random = np.random.default_rng(digits)
+    ties = (2 * random.integers(-(10**6), 10**6, 500) + 1) / 2 / 10.0**digits  # in decimals; most are none in binary
+    edges = [math.inf, -math.inf, 0.0, -0.0, -1e-30, 1.115, 2.675, 45035996273704.97, 2.0**53, -(2.0**52) - 1.5, 1e300]
+    any_bits = random.integers(0, 1 << 64, 500, dtype=np.uint64).view(np.float64)
+    values = np.concatenate([ties, edges, random.normal(size=500), any_bits[np.isfinite(any_bits)]])
+    found, expected = names["f"](values), np.array([round(float(value), digits) for value in values])
+    np.testing.assert_array_equal(found.view(np.uint64), expected.view(np.uint64))
+
+
+def test_rounding_to_digits_keeps_integers_and_has_no_derivative():
+    @lg.function
+    def hundreds(x: int) -> int:
+        return round(x, -2) + round(x, 3) - round(x, ndigits=None)
+
+    assert [hundreds(x) for x in range(-400, 400, 25)] == [round(x, -2) for x in range(-400, 400, 25)]
+
+    @lg.differentiable
+    def f(x: float) -> float:
+        return x * round(x, ndigits=1)
+
+    assert lg.bwd_diff(f)(1.23, 1.0) == (1.2,)
+    assert lg.fwd_diff(f)(lg.pair(1.23, 1.0)).differential == 1.2
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("round(x, -2)", "LG201: invalid digits of `round`"),
+        ("round(x, int(x))", "LG201: invalid digits of `round`"),
+        ("round(lg.vec3(x), 2)", "LG201: `round` to digits takes a number, not vec3"),
+        ("int(x, base=2)", "LG108: `int` takes"),
+    ],
+)
+def test_digits_that_cannot_be_rounded_to_are_refused(call: str, said: str):
+    names = lg.run_source(f"@lg.function\ndef f(x: float) -> float:\n    return {call}\n", {"lg": lg})
+    with pytest.raises(lg.FunctionError, match=re.escape(said)):
+        names["f"](1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -145,11 +146,24 @@ def _intrinsic(
     handler = INTRINSICS.get(name)
     if handler is None:
         raise context.error("LG109", f"the compiler does not support `{name}`", at)
-    if keywords:
-        raise context.error("LG108", f"`{name}` takes no keywords", at, found=", ".join(keywords))
-    if not positional:
-        raise context.error("LG108", f"`{name}` needs an argument", at)
-    return handler(context, positional, at)
+    shown = name.removesuffix("_int")
+    arguments = _in_order(callee, positional, keywords)
+    if arguments is None:
+        raise context.error("LG108", f"`{shown}` takes no keywords", at, found=", ".join(keywords))
+    if not arguments:
+        raise context.error("LG108", f"`{shown}` needs an argument", at)
+    return handler(context, arguments, at)
+
+
+def _in_order(callee: Any, positional: list[Value], keywords: Keywords) -> list[Value] | None:
+    """The arguments of a builtin by position, as in `round(x, ndigits=2)`; None if its signature does not say how."""
+    if not keywords:
+        return positional
+    try:
+        bound = signature(callee).bind(*positional, **keywords)
+    except (TypeError, ValueError):
+        return None
+    return None if bound.kwargs else list(bound.args)
 
 
 def _is_own(callee: FunctionType) -> bool:

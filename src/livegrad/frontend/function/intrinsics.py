@@ -17,11 +17,13 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
     as_scalar_type,
+    cast_to,
     name_of,
     node_of,
     static,
     tuple_value,
 )
+from livegrad.frontend.function.decimal_rounding import LARGEST_POWER, MOST_DIGITS, round_float, round_integer
 from livegrad.frontend.function.operators import (
     Shaped,
     binary,
@@ -304,6 +306,27 @@ _to_int("int", None)
 _to_int("floor_int", elementwise.floor)
 _to_int("ceil_int", elementwise.ceil)
 _to_int("round_int", elementwise.round)
+_round_to_int = INTRINSICS["round_int"]
+
+
+@intrinsic("round_int")
+def _round(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
+    """`round(x)` is an integer, `round(x, digits)` a number of the type of `x`."""
+    if len(values) != 2 or values[1].static is None:
+        return _round_to_int(context, values[:1] if len(values) == 2 else values, at)
+    value, digits = values[0], values[1].static
+    scalar = value.type if isinstance(value.type, ir.Scalar) else None
+    if scalar is None or scalar.kind not in ("float", "signed"):
+        raise context.error("LG201", f"`round` to digits takes a number, not {name_of(value)}", at)
+    least = 0 if scalar.kind == "float" else -LARGEST_POWER
+    if not isinstance(digits, int) or not least <= digits <= MOST_DIGITS:
+        expected, found = f"a constant from {least} to {MOST_DIGITS}", str(digits) if values[1].is_static else "a value"
+        advice = "write round(x / 100) * 100 for round(x, -2)" if isinstance(digits, int) and digits < 0 else None
+        raise context.error("LG201", "invalid digits of `round`", at, expected=expected, found=found, help=advice)
+    if scalar.kind == "signed":
+        return shaped_result(context, round_integer(node_of(value, context.span(at)), digits), [], at, value.weak)
+    exact = elementwise.detach(as_scalar_type(value, ir.f64, context.span(at)))  # like `round`, it has no derivative
+    return shaped_result(context, cast_to(round_float(exact, digits), scalar), [], at, value.weak)
 
 
 # How Python programs write the floats that have no literals.
