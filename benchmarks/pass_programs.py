@@ -93,6 +93,62 @@ def cube_roots(lib: Any, x: Any, y: Any) -> Any:
     return _iterated_gradient(lib, lib.abs(x) + 1.0, step, lambda s: (2.0 - 2.0 * a / (s * s * s)) / 3.0)
 
 
+# --- run_members_in_turn ---
+
+
+def row_medians(lib: Any, x: Any, y: Any) -> Any:
+    """The medians of rows of 15, which are sorted by insertion."""
+    rows = x[:, :15]
+    if lib is np:
+        return np.median(rows, axis=1)
+
+    def median(row: Any) -> Any:
+        def insert(i: Any, row: Any) -> Any:
+            value = row[i]
+
+            def shift(state: Any) -> Any:
+                k, row = state
+                row[k] = row[k - 1]
+                return k - 1, row
+
+            def goes_on(state: Any) -> Any:
+                return (state[0] > 0) & (state[1][lib.maximum(state[0] - 1, 0)] > value)
+
+            k, row = lib.while_loop(goes_on, shift, (i, row))
+            row[k] = value
+            return row
+
+        return lib.fori_loop(1, 15, insert, row)[7]
+
+    return lib.vmap(median)(rows)
+
+
+def visit_counts(lib: Any, x: Any, y: Any) -> Any:
+    """Walks on a ring of 20 cells that count their visits until one cell has four."""
+    rows = x[:, :20]
+    if lib is np:
+        counts = np.zeros_like(rows)
+        for row, own in zip(rows, counts, strict=True):
+            cell = 0
+            while own[cell] < 4.0:
+                own[cell] += 1.0
+                cell = (cell + (3 if row[cell] > 0.1 * own[cell] else 7)) % 20
+        return counts
+
+    def walk(row: Any) -> Any:
+        def step(state: Any) -> Any:
+            cell, counts = state
+            visits = counts[cell] + 1.0
+            counts[cell] = visits
+            return (cell + lib.where(row[cell] > 0.1 * visits, 3, 7)) % 20, counts
+
+        return lib.while_loop(
+            lambda state: state[1][state[0]] < 4.0, step, (lib.zeros((), dtype=lib.int64), lib.zeros_like(row))
+        )[1]
+
+    return lib.vmap(walk)(rows)
+
+
 # --- interchange_point_loops ---
 
 
@@ -512,6 +568,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "loop_over_elements": (exchanged_columns, normalised_rows),
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
+    "run_members_in_turn": (row_medians, visit_counts),
     "interchange_point_loops": (rotations, palette_colours),
     "unroll_small_matmuls": (covariances, projections),
     "unroll_small_solves": (small_inverses, whitened_points),

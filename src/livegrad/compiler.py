@@ -20,6 +20,7 @@ from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import ops_below
 from livegrad.ops.control import call
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.members import members_call
 from livegrad.passes.bind_sizes import bind_sizes
 from livegrad.passes.differentiate.lower import DERIVATIVE_RULES, differentiate
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
@@ -36,6 +37,7 @@ from livegrad.passes.lower_windows import lower_windows
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
 from livegrad.passes.regions import LOOPS
+from livegrad.passes.run_members import run_members_in_turn, run_members_together
 from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.share_row_reductions import share_row_reductions
@@ -101,6 +103,8 @@ _COMPILED = _CPU | _OTHERS  # the reference and C for people to read take functi
 
 VALUE_PASSES = (
     Pass(differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
+    Pass(run_members_in_turn, targets=_CPU, optional=True),
+    Pass(run_members_together, targets=_COMPILED | {"source"}, removes=frozenset({members_call})),
     Pass(eliminate_dead_results, targets=_COMPILED | {"source"}),
     Pass(inline_calls, targets=_OTHERS, removes=frozenset({call})),
     Pass(inline_small_calls, targets=_CPU),

@@ -3,9 +3,17 @@
 from collections.abc import Iterator
 
 from livegrad.ir.function import trace
-from livegrad.ir.types import Tensor, Type, f32, f64
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Node
+from livegrad.ir.types import Tensor, Type, f32, f64, i64
+from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import for_loop
 from livegrad.ops.custom import custom_call, make_custom_call, recompute_call
+from livegrad.ops.indexing import lookup
+from livegrad.ops.members import members_call
 from livegrad.ops.order import after, kept
+from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import cos, sin
 from tests.conformance.case import Case, make_case
 from tests.conformance.tolerance import Tolerance
@@ -18,6 +26,22 @@ def custom_cases() -> Iterator[Case]:
         for type in (scalar, Tensor(scalar, (7,))):
             yield from _custom_cases(type)
             yield from _order_cases(type)
+        yield _members_case(Tensor(scalar, (7,)))
+
+
+def _members_case(type: Tensor) -> Case:
+    """The members of a batch, together and in turn."""
+
+    def in_turn(x: Node, y: Node) -> Node:
+        def member(i: Node, result: Node, x: Node, y: Node) -> Node:
+            return assign(result, sin(lookup(x, i)) * lookup(y, i), i)
+
+        body = trace(member, i64, type, type, type, name="member")
+        loop = for_loop(constant(7, i64), zero(type), x, y, body=body, carried=1, reverse=False, independent=True)
+        return get(loop, index=0)
+
+    forms = {"function": trace(lambda x, y: sin(x) * y, type, type), "in_turn": trace(in_turn, type, type)}
+    return make_case(members_call, lambda x, y: members_call(x, y, **forms), type, type, tolerance=_FEW)
 
 
 def _order_cases(type: Type) -> Iterator[Case]:

@@ -25,6 +25,7 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, make_for_loop
 from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.differential import bwd_diff, fwd_diff
+from livegrad.ops.members import members_call
 from livegrad.ops.order import kept
 from livegrad.ops.reduction import reduce
 from livegrad.ops.transcendental import sin
@@ -46,12 +47,19 @@ def names(target: Target) -> list[str]:
 
 
 def test_passes_come_in_this_order() -> None:
-    first = ["differentiate", "eliminate_dead_results", "inline_calls", "lower_bfloat16", "simplify"]
+    first = [
+        "differentiate",
+        "run_members_together",
+        "eliminate_dead_results",
+        "inline_calls",
+        "lower_bfloat16",
+        "simplify",
+    ]
     bound = ["bind_sizes", "flatten_signature"]
     last = ["lower_windows", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
     cuda = ["expand_unsupported", "unguard_invariants", "reduce_integer_matmuls", "thread_accumulators"]
     assert names(CUDA) == [*first, *bound, *cuda, *last]
-    first[2] = "inline_small_calls"
+    first = ["differentiate", "run_members_in_turn", *first[1:3], "inline_small_calls", *first[4:]]
     loops = ["thread_accumulators", "lower_tapes", "interchange_point_loops", "loop_over_elements", "scalarise_loops"]
     loops += ["interchange_elementwise_loops"]
     products = ["widen_half_matmuls", "reduce_integer_matmuls"]
@@ -68,7 +76,7 @@ def test_passes_are_for_targets_that_there_are() -> None:
     known = {target.name for target in (CPU, CUDA, PORTABLE, SOURCE, REFERENCE)}
     assert set().union(*(step.targets or () for step in VALUE_PASSES)) <= known
     assert set(LOOP_PASSES) <= known
-    assert names(SOURCE)[:3] == ["differentiate", "eliminate_dead_results", "bind_sizes"]
+    assert names(SOURCE)[:4] == ["differentiate", "run_members_together", "eliminate_dead_results", "bind_sizes"]
     assert names(REFERENCE)[:2] == ["differentiate", "bind_sizes"]
 
 
@@ -104,7 +112,7 @@ def test_steps_come_before_the_plan_is_done() -> None:
 
 def test_derivatives_and_calls_are_gone_after_lowering() -> None:
     removed = frozenset().union(*(step.removes for step in passes_for(PORTABLE)[0]))
-    assert removed == {fwd_diff, bwd_diff, custom_call, recompute_call, kept, call}
+    assert removed == {fwd_diff, bwd_diff, custom_call, recompute_call, members_call, kept, call}
 
 
 def test_a_trace_has_the_text_after_each_pass(module: Module) -> None:

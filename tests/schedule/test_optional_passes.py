@@ -65,6 +65,22 @@ def filtered_twice(x: Any) -> Any:
     return x
 
 
+def bubble_up(row: Any) -> Any:
+    """The first number of a row moves up until a larger one follows it."""
+
+    def swap(state: Any) -> Any:
+        k, row = state
+        first = row[k]
+        row[k] = row[k + 1]
+        row[k + 1] = first
+        return k + 1, row
+
+    def goes_on(state: Any) -> Any:
+        return (state[0] < 63) & (state[1][lg.minimum(state[0] + 1, 63)] < state[1][state[0]])
+
+    return lg.while_loop(goes_on, swap, (lg.zeros((), dtype=lg.int64), row))[1]
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "fuse_siblings": two_fields,
@@ -81,6 +97,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "interchange_elementwise_loops": lg.grad(
         lambda x: lg.sum(lg.fori_loop(0, 5, lambda i, s: lg.sin(s) + x, x))  # its tapes are for this pass alone
     ),
+    "run_members_in_turn": lg.vmap(bubble_up),
     "interchange_point_loops": lambda x: lg.fori_loop(
         0, 5, lambda i, s: lg.sum(s, axis=0) * 0.1 + lg.sin(s), lg.reshape(x, (2, -1))
     ),

@@ -72,6 +72,7 @@ from livegrad.ops.host import HostFunction, host_call, make_host_call, make_prin
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import broadcast_shapes, matmul
 from livegrad.ops.matrices import adjoint
+from livegrad.ops.members import members_call
 from livegrad.ops.movement import (
     broadcast,
     broadcast_to,
@@ -262,6 +263,7 @@ __all__ = [
     "matrix_vector",
     "max",
     "maximum",
+    "members_call",
     "min",
     "minimum",
     "mod",

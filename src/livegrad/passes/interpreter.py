@@ -28,6 +28,7 @@ from livegrad.ops.control import (
     while_loop,
 )
 from livegrad.ops.custom import recompute_call
+from livegrad.ops.members import members_call
 
 _V = TypeVar("_V")
 
@@ -131,7 +132,8 @@ class Interpreter(Generic[_V]):
 
 _CONTROL: Mapping[Op, Callable[[Interpreter[Any], Node, list[Any]], Any]] = MappingProxyType(
     {
-        call: Interpreter._inline, recompute_call: Interpreter._inline, cond: Interpreter._branch,
-        switch: Interpreter._branch, for_loop: Interpreter._for_loop, while_loop: Interpreter._while_loop,
+        **dict.fromkeys((call, recompute_call, members_call), Interpreter._inline),
+        cond: Interpreter._branch, switch: Interpreter._branch, for_loop: Interpreter._for_loop,
+        while_loop: Interpreter._while_loop,
     }
 )  # fmt: skip

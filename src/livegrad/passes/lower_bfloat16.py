@@ -29,7 +29,8 @@ _MOVES = frozenset(
         *("parameter", "input", "make", "get", "set", "splat", "get_at", "set_at", "select", "detach"),
         *("call", "cond", "switch", "for_loop", "while_loop", "map", "check", "after", "kept", "transfer"),
         *("broadcast", "reshape", "permute", "slice", "flip", "concatenate", "lookup", "matrix_transpose"),
-        *("custom_call", "custom_linear", "recompute_call", "recompute_linear", "fwd_diff", "bwd_diff"),
+        *("custom_call", "custom_linear", "recompute_call", "recompute_linear", "members_call"),
+        *("fwd_diff", "bwd_diff"),
         *("tape_new", "tape_set", "tape_get", "tape_stack", "tape_unstack"),
     )
 )

@@ -21,6 +21,7 @@ from livegrad.ops.comparison import bit_not, equal, less
 from livegrad.ops.control import call, check, cond, for_loop, parameters_of, switch, while_loop
 from livegrad.ops.custom import custom_call, recompute_call
 from livegrad.ops.indexing import lookup
+from livegrad.ops.members import call_together, members_call
 from livegrad.ops.movement import broadcast, concatenate
 from livegrad.ops.order import after, kept
 from livegrad.ops.reduction import reduce
@@ -317,6 +318,11 @@ def _recompute_call(node: Node, operands: Sequence[Operand], context: Context) -
     return _results(recompute_call(*nodes_in(operands), function=batched), function, flags)
 
 
+def _members_call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
+    """A batch inside of another one: the outer members run in turn, which the caller has tried, or all together."""
+    return _call(call_together(node), operands, context)
+
+
 def _after(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     value, *others = operands
     return Operand(after(value.value, *nodes_in(others)), value.batched)
@@ -329,6 +335,7 @@ def _kept(node: Node, operands: Sequence[Operand], context: Context) -> Known:
 CONTROL_RULES: Mapping[Op, BatchRule] = MappingProxyType(
     {
         call: _call, cond: _cond, switch: _switch, for_loop: _for_loop, while_loop: _while_loop, check: _check,
-        custom_call: _custom_call, recompute_call: _recompute_call, after: _after, kept: _kept,
+        custom_call: _custom_call, recompute_call: _recompute_call, members_call: _members_call, after: _after,
+        kept: _kept,
     }
 )  # fmt: skip

@@ -141,7 +141,7 @@ class _PointMap:
         if not batched:
             shared = self._parts.shared[node]
             return self._add(shared, type, False) if type.rank else self._add(lookup(shared), type.element, False)
-        value, total = self._parts.batched[node], _number(type)
+        value, total = self._parts.batched[node], number_of_elements(type)
         if not type.rank:
             return self._add(value, type.element, True)
         if 0 < total <= _MOST_LIFTED and _in_vectors(type):
@@ -165,11 +165,11 @@ class _PointMap:
             return next(nodes)
         if _in_vectors(type):
             return reshape(next(nodes), shape=(self._size, *type.shape))
-        columns = [reshape(next(nodes), shape=(self._size, 1)) for _ in range(_number(type))]
+        columns = [reshape(next(nodes), shape=(self._size, 1)) for _ in range(number_of_elements(type))]
         return reshape(concatenate(*columns, axis=1), shape=(self._size, *type.shape))
 
 
-def _number(type: Tensor) -> int:
+def number_of_elements(type: Tensor) -> int:
     """How many elements a member's tensor has; zero if that is not known."""
     return prod(type.shape) if all(isinstance(size, int) for size in type.shape) else 0  # type: ignore[arg-type]
 

@@ -154,6 +154,8 @@ def stand_in_members(mask: Node, values: Sequence[Node], flags: Sequence[bool]) 
     Everything computed from them also happens for an actual member, so nothing fails or becomes NaN that would not
     anyway. The stand-ins are detached and their results are not selected, so they do not contribute to derivatives.
     """
+    if shape_of(mask.type) == (0,):
+        return list(values)  # there are no members
     first = lookup(arg_reduce(mask, kind="argmax", axis=0))
 
     def stand_in(value: Node) -> Node:

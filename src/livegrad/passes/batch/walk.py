@@ -23,6 +23,7 @@ from livegrad.ops.control import map_, parameters_of
 from livegrad.ops.movement import broadcast
 from livegrad.ops.tape import tape_add, tape_get, tape_set
 from livegrad.passes.batch.points import run_by_point
+from livegrad.passes.batch.turns import run_in_turn
 from livegrad.passes.batch.values import SharedTapeError, batched_type, has_leaves, holds_tensors, spread
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import uses_any
@@ -55,12 +56,14 @@ class Context:
     """The context of a batch rule: the number of members, and which of them are active.
 
     Members outside of `mask` must not write to tapes; no other rule needs it. With `every_tape`, all tapes among the
-    results are batched, including those that are the same for all members.
+    results are batched, including those that are the same for all members. `is_together` says that the members of
+    these nodes must not run in turn.
     """
 
     size: Size
     mask: Node | None = None
     every_tape: bool = False
+    is_together: bool = False
 
     def batch(self, operand: Operand) -> Node:
         """The operand with a value for each member."""
@@ -117,9 +120,16 @@ def batch_values(
     ]
     if _fits_a_map(function, given):
         return _with_wanted(_as_map(function, given), wanted, context)
-    by_point = _run_by_point(function, given, context)
-    if by_point is not None:
-        return _with_wanted(by_point, wanted, context)
+    alone = _run_alone(function, given, context)
+    if alone is not None:
+        return _with_wanted(alone, wanted, context)
+    return _run_nodes(function, given, context, wanted)
+
+
+def _run_nodes(
+    function: Function, given: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
+) -> list[Operand]:
+    """The results of a function, node by node over the whole batch."""
     writers: set[Node] = set()  # of tapes that each member needs for itself, though all write the same
     while True:
         known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
@@ -181,9 +191,9 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
         single = Function(node.op.name, parameters, (make_node(node.op, parameters, node.attributes),))
         if _fits_a_map(single, given):
             return _as_map(single, given)[0]
-    by_point = _node_by_point(node, given, context)
-    if by_point is not None:
-        return by_point
+    alone = _node_alone(node, given, context)
+    if alone is not None:
+        return alone
     rule = RULES.get(node.op)
     if rule is None:
         raise UsageError(
@@ -252,21 +262,44 @@ def _as_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:
     return [Operand(node, has_leaves(type)) for node, type in zip(nodes, function.result_types, strict=True)]
 
 
-def _run_by_point(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand] | None:
+def _run_alone(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand] | None:
+    """The results of members that run by themselves, one after the other or each at a point of a map; None if they
+    have to run together."""
     if not any(argument.batched for argument in arguments):
         return None
-    results = run_by_point(function, nodes_in(arguments), flags_of(arguments), context.size)
-    return None if results is None else [Operand(*result) for result in results]
+    if context.mask is None and not context.is_together:
+        results = run_in_turn(
+            function,
+            nodes_in(arguments),
+            flags_of(arguments),
+            context.size,
+            lambda: _together(function, flags_of(arguments), context.size),
+        )
+        if results is not None:
+            return [Operand(node, True) for node in results]
+    by_point = run_by_point(function, nodes_in(arguments), flags_of(arguments), context.size)
+    return None if by_point is None else [Operand(*result) for result in by_point]
 
 
-def _node_by_point(node: Node, operands: Sequence[Operand], context: Context) -> Known | None:
-    """A loop or branch whose members run by themselves, as a map."""
+def _together(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
+    """The function of a whole batch, not in turn: a map, or node by node over tensors. All results are batched."""
+    context = Context(size, is_together=True)
+    given = zip(function.parameter_types, flags, strict=True)
+    parameters = parameters_of([batched_type(type, size) if flag else type for type, flag in given])
+    arguments = [Operand(*pair) for pair in zip(parameters, flags, strict=True)]
+    alone = _run_alone(function, arguments, context)
+    results = _run_nodes(function, arguments, context) if alone is None else alone
+    return Function(f"{function.name}.batch", parameters, tuple(map(context.batch, results)))
+
+
+def _node_alone(node: Node, operands: Sequence[Operand], context: Context) -> Known | None:
+    """A loop or branch whose members run by themselves."""
     if node.op not in LOOPS and node.op not in BRANCHES:
         return None
     parameters = parameters_of([operand.type for operand in node.operands])
     region = region_of(make_node(node.op, parameters, node.attributes))
     assert region is not None
-    results = _run_by_point(Function(node.op.name, parameters, tuple(region.members)), operands, context)
+    results = _run_alone(Function(node.op.name, parameters, tuple(region.members)), operands, context)
     if results is None:
         return None
     return Parts(node.type, tuple(results)) if region.packed else results[0]

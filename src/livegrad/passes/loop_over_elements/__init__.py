@@ -42,6 +42,11 @@ def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Funct
     return map_results(function, lambda node: _expand(node, is_chosen))
 
 
+def runs_by_elements(loop: Node) -> bool:
+    """Whether the pass, or later ones, will make a kernel of a loop that writes its tensors in place."""
+    return _is_in_place(loop) or (gains_by_elements(loop) and _expand(loop, gains_by_elements) is not None)
+
+
 def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
     if node.op not in LOOPS or not is_chosen(node):
         return take_from_made(node)

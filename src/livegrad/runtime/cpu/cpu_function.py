@@ -89,7 +89,8 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
 
     def schedule(self, sizes: dict[str, int] | None = None, target: Target = CPU) -> Plan:
         """The plan for these sizes as it would be compiled, for the CPU or for the CPU without some optimisations."""
-        return Compilation(self.lowered, target, sizes).plan
+        lowered = self.lowered if target == CPU else lower(self.function, target)
+        return Compilation(lowered, target, sizes).plan
 
     def _load_or_compile(self, sizes: dict[str, int]) -> CompiledPlan:
         plan = super()._load_or_compile(sizes)

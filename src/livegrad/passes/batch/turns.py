@@ -1,0 +1,130 @@
+"""Batches whose members run one after the other: for loops that end at different times and write arrays by index.
+
+As one program over the batch, every iteration would copy the arrays of all members until the last of them is done; as
+scalars in registers, every access by index would be a chain of selects. A loop over members is one native loop on the
+CPU, with its arrays in memory, and threads share it. Other targets run the batch as one program (`ops.members`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from livegrad.ir.dimension import Size
+from livegrad.ir.function import inline
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.propagate_lines import cached_derivation
+from livegrad.ir.types import Scalar, Tape, Tensor, Type, i64, inner_types
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
+from livegrad.ops.control import for_loop, parameters_of, while_loop
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup
+from livegrad.ops.members import members_call
+from livegrad.ops.movement import broadcast, iota
+from livegrad.ops.rules import zero
+from livegrad.passes.batch.points import number_of_elements
+from livegrad.passes.batch.values import batched_type
+from livegrad.passes.differentiate.tangents import result_nodes
+from livegrad.passes.functions import uses_any
+from livegrad.passes.inline_calls import inline_calls
+from livegrad.passes.loop_over_elements import runs_by_elements
+from livegrad.passes.regions import LOOPS
+from livegrad.passes.run_members import with_members_in_turn
+from livegrad.passes.simplify import Simplify
+
+# Elements of an array that lanes select from in registers: in a loop that ends at different times, lanes wait for the
+# slowest as well; beyond the second number, there are no registers for them.
+_MOST_SELECTED = 8
+_MOST_IN_LANES = 32
+
+
+def run_in_turn(
+    function: Function, values: Sequence[Node], flags: Sequence[bool], size: Size, together: Callable[[], Function]
+) -> list[Node] | None:
+    """The results of a function for a batch by a loop over its members; None if one kernel could not run that loop.
+
+    The values that are flagged are batched, the others are shared. `together` gives the function for all members as one
+    program, with a batch for each result.
+    """
+    if not any(flags) or not _ends_apart(function) or not all(map(_has_rows, function.result_types)):
+        return None
+    if not isinstance(size, int) or not all(
+        _has_rows(type) for type, flag in zip(function.parameter_types, flags, strict=True) if flag
+    ):
+        return None
+    in_turn = _loop_over_members(function, tuple(flags), size)
+    if in_turn is None:
+        return None
+    return result_nodes(members_call(*values, function=together(), in_turn=in_turn), len(function.results))
+
+
+@lru_cache(maxsize=1024)
+def _ends_apart(function: Function) -> bool:
+    """Whether loops may end at different times for different members, and carry an array that is written by index."""
+    functions = reachable_functions([function])
+    if any(isinstance(inner, Tape) for own in functions for type in own.result_types for inner in inner_types(type)):
+        return False
+    loops = [node for own in functions for node in nodes_of(own) if node.op in LOOPS]
+    apart = [loop for loop in loops if loop.op is while_loop or known_integer(loop.operands[0]) is None]
+    if not apart or not uses_any(functions, {assign}):
+        return False
+    return _carried_elements(apart) > _MOST_SELECTED or _carried_elements(loops) > _MOST_IN_LANES
+
+
+def _carried_elements(loops: Sequence[Node]) -> int:
+    """How many elements the largest array has that one of these loops carries."""
+    types = {type for loop in loops for type in loop.attribute("body").result_types if isinstance(type, Tensor)}
+    return max([number_of_elements(type) for type in types], default=0)
+
+
+def _has_rows(type: Type) -> bool:
+    return isinstance(type, Scalar | Tensor)
+
+
+@cached_derivation(256)
+def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -> Function | None:
+    """The function of a batch as a loop over its members, if one kernel can run it."""
+    types = [
+        batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
+    ]
+    results = [zero(batched_type(type, size)) for type in function.result_types]
+    parameters = parameters_of([i64, *(result.type for result in results), *types])
+    index, state, captured = parameters[0], parameters[1 : 1 + len(results)], parameters[1 + len(results) :]
+    given = zip(captured, function.parameter_types, flags, strict=True)
+    ends = inline(
+        with_members_in_turn(function), [_row(value, type, index) if flag else value for value, type, flag in given]
+    )
+    rows = [_with_row(batch, end, index) for batch, end in zip(state, ends, strict=True)]
+    body = Function(function.name, parameters, tuple(rows))
+    outer = parameters_of(types)
+    loop = for_loop(
+        constant(size, i64), *results, *outer, body=body, carried=len(results), reverse=False, independent=True
+    )
+    members = tuple([get(loop, index=number) for number in range(len(results))])
+    whole = Function(f"{function.name}.members", outer, members)
+    (simple,) = Simplify()(inline_calls(Module((whole,)))).functions
+    loops = [node for node in nodes_of(simple) if node.op in LOOPS]
+    return simple if loops and all(map(runs_by_elements, loops)) else None
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _indices(type: Type, index: Node) -> list[Node]:
+    """The indices of all elements of a member's value in the tensor of the batch."""
+    if not isinstance(type, Tensor):
+        return [index]
+    along = [iota(shape=type.shape, axis=axis, type=i64) for axis in range(type.rank)]
+    return [broadcast(index, shape=type.shape, axes=()), *along]
+
+
+def _row(batch: Node, type: Type, index: Node) -> Node:
+    """A member's value of a type."""
+    return lookup(batch, *_indices(type, index))
+
+
+def _with_row(batch: Node, value: Node, index: Node) -> Node:
+    return assign(batch, value, *_indices(value.type, index))

@@ -1,0 +1,45 @@
+"""The passes `run_members_in_turn` and `run_members_together`: each call for the members of a batch takes a form.
+
+In: functions that `vmap` made (`passes.batch.turns`). On the CPU, one kernel loops over the members; devices have too
+many threads for that, and run one program over the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from livegrad.ir.function import map_results
+from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.walk import ops_in, reachable_functions
+from livegrad.ops.members import call_in_turn, call_together, members_call
+from livegrad.passes.functions import rewrite_functions, uses_any
+
+
+@propagates_lines
+def run_members_in_turn(module: Module) -> Module:
+    """The module with a loop over members for each batch whose members may run in turn."""
+    return _resolve(module, call_in_turn)
+
+
+@propagates_lines
+def run_members_together(module: Module) -> Module:
+    """The module with one program over all members for each such batch."""
+    return _resolve(module, call_together)
+
+
+def with_members_in_turn(function: Function) -> Function:
+    """A function with loops over members inside."""
+    return run_members_in_turn(Module((function,))).functions[0]
+
+
+def _resolve(module: Module, call: Callable[[Node], Node]) -> Module:
+    if not uses_any(reachable_functions(module.functions), {members_call}):
+        return module
+
+    def rewrite(function: Function) -> Function:
+        if members_call not in ops_in(function):
+            return function
+        return map_results(function, lambda node: call(node) if node.op is members_call else None)
+
+    return rewrite_functions(module, rewrite)
