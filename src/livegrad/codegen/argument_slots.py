@@ -11,12 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 from livegrad.schedule.plan import Buffer, Plan
 
-# cell: a scalar argument in memory; value: the scalar itself; run: the function of the thread pool. Of CPU chains: code
+# cell: a scalar argument in memory; value: the scalar itself; run: the function of the thread pool; table: constants of
+# a library, with two numbers that say which. Of CPU chains: code
 # and block are those of a member, private is memory of the chain before the chain itself is built.
 SlotKind = Literal[
     "external", "cell", "value", "arena", "scratch", "status", "full", "interrupt", "run",
     "tapes", "tape_bytes", "partials", "counters",
-    "code", "block", "private",
+    "code", "block", "private", "table",
 ]  # fmt: skip
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from livegrad.codegen.llvm import vector_memory
 from livegrad.codegen.llvm.accesses import Accesses, Column
 from livegrad.codegen.llvm.baseline_lanes import first_lanes
-from livegrad.codegen.llvm.builder import lane_constants
+from livegrad.codegen.llvm.builder import Builder, lane_constants
 from livegrad.codegen.llvm.counted_loops import counted_loop
 from livegrad.codegen.llvm.deinterleave import load_spread
-from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.kernel_frame import AccessKind, Tail
 from livegrad.codegen.llvm.registers import Register, llvm_memory, pointer
 from livegrad.ir.types import Scalar, bool_, i64
@@ -197,7 +196,7 @@ class Tiles(Accesses):
         return self.builder.apply("sub", i64, left, self.builder.constant(1, i64))
 
 
-def transpose_block(builder: KernelBuilder, rows: list[Register]) -> list[Register]:
+def transpose_block(builder: Builder, rows: list[Register]) -> list[Register]:
     """The columns of a square, whose rows come in: halves of ever smaller squares change places."""
     side, distance = len(rows), 1
     while distance < side:

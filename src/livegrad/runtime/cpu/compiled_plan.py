@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
+from livegrad.codegen.llvm.fourier.transform_module import KERNELS as TRANSFORM_KERNELS
 from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.line_sites import Places, name_place
@@ -32,6 +33,7 @@ from livegrad.runtime.cpu.kernel_calls import CLEAN, KernelCall, joined
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, Compiling, code_of, codes_of, serialise_plan
 from livegrad.runtime.cpu.loop_body import Call, Memory
 from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker
+from livegrad.runtime.cpu.native.fourier import table
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
@@ -112,6 +114,7 @@ class CompiledPlan:
         # that are written to take memory.
         self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.serialised.scratch]
         self._patches: dict[int, list[Patch]] = {}
+        self._tables: list[np.ndarray[Any, Any]] = []  # kept alive: argument blocks hold their addresses
         every = [self._kernel_call(kernel) for kernel in self.serialised.kernels]
         kernels = iter(every)
         if self.plan is None:
@@ -152,14 +155,17 @@ class CompiledPlan:
     def _kernel_call(self, kernel: SerialisedKernel) -> KernelCall:
         native, status = code_of(kernel, self._codes), array("q", [CLEAN])
         members = list(map(self._kernel_call, kernel.members))
-        values = [slot if isinstance(slot, int) else self._address(slot, status, members) for slot in kernel.slots]
+        values = [
+            slot if isinstance(slot, int) else self._address(slot, status, members, kernel.library)
+            for slot in kernel.slots
+        ]
         block = ArgumentBlock.holding(values)
         for index, slot in enumerate(kernel.slots):
             if not isinstance(slot, int) and slot.kind == "external":
                 self._patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         return KernelCall(kernel, native, block, status, members)
 
-    def _address(self, slot: ArgumentSlot, status: array[int], members: Sequence[KernelCall]) -> int:
+    def _address(self, slot: ArgumentSlot, status: array[int], members: Sequence[KernelCall], library: str) -> int:
         """The address in an argument slot; 0 for the arrays of a run, whose addresses come with it."""
         match slot.kind:
             case "arena":
@@ -174,6 +180,9 @@ class CompiledPlan:
                 return interrupt_flag_address()
             case "run":
                 return pool_run_address()
+            case "table":
+                self._tables.append(table(library, slot.buffer, slot.offset))
+                return self._tables[-1].ctypes.data
             case "code":
                 return members[slot.buffer].record[0]
             case "block":
@@ -189,7 +198,7 @@ class CompiledPlan:
     @property
     def memory(self) -> Any:
         """What kernels have the addresses of."""
-        return self._arena, self._scratch, self._cells, self._calls, self._codes
+        return self._arena, self._scratch, self._cells, self._calls, self._codes, self._tables
 
     @property
     def result_makers(self) -> list[tuple[SerialisedArray, Callable[[], Any]]]:
@@ -211,7 +220,7 @@ class CompiledPlan:
     def step_counts(self) -> tuple[int, int]:
         """How many kernels and how many library calls one run makes."""
         every = [single for kernel in self.serialised.kernels for single in kernel.members or (kernel,)]
-        products = sum(kernel.symbol in PRODUCT_KERNELS for kernel in every)
+        products = sum(kernel.symbol in (*PRODUCT_KERNELS, *TRANSFORM_KERNELS) for kernel in every)
         kernels = sum(not kernel.library for kernel in every)
         return kernels, products + sum(count is None for count in self._counts)
 

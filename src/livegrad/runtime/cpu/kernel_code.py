@@ -17,6 +17,7 @@ from livegrad.ir.lru import LruCache
 from livegrad.ops.convolution import convolve
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product, product_operands
+from livegrad.runtime.cpu.native import fourier
 from livegrad.runtime.cpu.native.chain_kernel import LIBRARY as CHAIN
 from livegrad.runtime.cpu.native.chain_kernel import chain_library
 from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
@@ -39,6 +40,7 @@ from livegrad.runtime.cpu.tiers import (
     compile_optimized,
     load_code,
 )
+from livegrad.runtime.cpu.transform_steps import native_transforms
 from livegrad.runtime.object_cache import ObjectCache, default_cache
 from livegrad.runtime.serialised import emitter_stamp, serialise_signature
 from livegrad.schedule.loops.nest import LoopNest, RowTile, for_cpu
@@ -229,6 +231,8 @@ def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
     """What a serialised plan's kernel is a function of: a library, or its own code."""
     if kernel.library == CHAIN:
         return chain_library()
+    if kernel.library.startswith(fourier.PREFIX):
+        return fourier.library(kernel.library, kernel.symbol)
     return product_library(kernel.library, kernel.symbol) if kernel.library else codes[kernel.object_key]
 
 
@@ -274,6 +278,9 @@ class PlanSerialiser:
         """The kernels of a step; None for one that the host runs."""
         if isinstance(step, KernelStep):
             return (self._kernel(step),)
+        transforms = native_transforms(step)
+        if transforms is not None:
+            return self._transforms(step, transforms)
         found = native_convolution(step) or native_product(step)
         if found is None:
             return None
@@ -340,6 +347,32 @@ class PlanSerialiser:
         )  # fmt: skip
         return made, used + between + rounded(launches.between)
 
+    def _transforms(self, step: HostStep, transforms: list[fourier.Transform]) -> tuple[SerialisedKernel, ...]:
+        """The kernels of transforms one after the other. No group of rows writes over what another one reads: in
+        between, results go back and forth between the step's result and a copy of it."""
+        assert isinstance(step.result, Buffer)
+        ((operand, _),) = product_operands(step)
+        start, size = rounded(self.plan.arena_bytes), rounded(step.result.bytes)
+        result, copy = self._buffer_slot(step.result), ArgumentSlot("arena", 0, start)
+        source, made = self._buffer_slot(operand), []
+        for number, transform in enumerate(transforms, 1):
+            launches = fourier.arrange_transform(transform)
+            self.product_scratch = max(self.product_scratch, launches.scratch)
+            is_result = (len(transforms) - number) % 2 == 0
+            target = result if is_result else copy
+            own = start + (size if len(transforms) > 1 else 0)
+            self.workspace = max(self.workspace, own - start + rounded(launches.workspace))
+            places = {
+                "left": source, "out": target, "workspace": ArgumentSlot("arena", 0, own),
+                "scratch": ArgumentSlot("scratch", self.scratch.setdefault(None, len(self.scratch)), 0),
+            }  # fmt: skip
+            for launch in launches.steps:
+                slots = tuple([_transform_slot(word, places) for word in launch.words])
+                library = fourier.PREFIX + transform.element
+                made.append(SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel))
+            source = target
+        return tuple(made)
+
     def _argument_slots(self, nest: LoopNest) -> dict[str, int | ArgumentSlot]:
         """Every slot that a kernel may take, by name."""
         step, sizes = nest.step, nest.dimensions
@@ -369,6 +402,13 @@ class PlanSerialiser:
         if base.lifetime == "region":
             return ArgumentSlot("scratch", self.scratch.setdefault(base, len(self.scratch)))
         return buffer_slot(buffer, self.plan, offset)
+
+
+def _transform_slot(word: fourier.Word, places: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
+    if isinstance(word, tuple):
+        _, length, columns = word
+        return ArgumentSlot("table", length, columns)
+    return places[word] if isinstance(word, str) else word
 
 
 def rounded(size: int) -> int:

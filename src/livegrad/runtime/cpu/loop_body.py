@@ -19,6 +19,7 @@ from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cpu.handed_on_state import HANDED_ON_BYTES, HandedOn, Word
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
+from livegrad.runtime.cpu.native.fourier import table
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, TABLE_WORDS, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
@@ -74,6 +75,7 @@ class LoopBody:
         self.state = [first, second]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
         self._arena = plan_memory(serialised.arena_bytes)
+        self._tables: list[np.ndarray[Any, Any]] = []  # kept alive: argument blocks hold their addresses
         self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
         self.statuses = array("q", [_CLEAN] * max(1, len(serialised.kernels)))
         # The slots of addresses that are known at the start of a run, and of those that change between iterations.
@@ -168,6 +170,9 @@ class LoopBody:
                 continue
             if slot.kind == "scratch":
                 block.ints[index] = self._scratch[slot.buffer].ctypes.data
+            elif slot.kind == "table":
+                self._tables.append(table(kernel.library, slot.buffer, slot.offset))
+                block.ints[index] = self._tables[-1].ctypes.data
             elif slot.kind not in ("external", "cell"):
                 block.ints[index] = bases[slot.kind] + slot.offset
             elif slot.buffer in addresses:

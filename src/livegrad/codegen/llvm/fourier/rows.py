@@ -1,0 +1,186 @@
+"""Moves rows between memory and workspaces in which each element of a transform is a vector of as many rows.
+
+Called by `transform_module.py`. In the workspace, real number i of a row has vector i: complex numbers are pairs of
+vectors. Rows whose numbers are contiguous are transposed square by square in registers; rows that lie side by side are
+loaded as vectors; any others number by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from livegrad.codegen.llvm.fourier.butterflies import Lanes
+from livegrad.codegen.llvm.register_tiles import transpose_block
+from livegrad.codegen.llvm.registers import llvm_element, pointer
+from livegrad.codegen.llvm.values import LlvmModule, Procedure, Value, counting, integer, largest, smallest, when
+from livegrad.ir.types import Scalar, i64
+
+SIDE_BY_SIDE, CONTIGUOUS, SPREAD = 0, 1, 2  # how rows lie in memory
+# The rows are an array of addresses. `step` is the distance from element to element of a row, in bytes. An element has
+# two vectors of the workspace, for the real and the imaginary part; `first` is where real parts go.
+_LOAD_PARAMETERS = {
+    "rows": pointer, "layout": i64, "step": i64, "count": i64, "workspace": pointer, "first": i64,
+}  # fmt: skip
+
+
+def define_moves(module: LlvmModule, lanes: Lanes, kind: str) -> None:
+    """The functions that load and store rows of `complex` or `real` numbers."""
+    parts = 2 if kind == "complex" else 1
+    _define_load(module, lanes, f"load_{kind}", parts)
+    _define_store(module, lanes, f"store_{kind}", parts)
+
+
+def declarations(lanes: Lanes, kinds: Sequence[str]) -> set[str]:
+    """The same functions for modules that import them."""
+    return {
+        f"declare void @{name}({', '.join(map(llvm_element, _parameters(lanes, name).values()))})"
+        for kind in kinds
+        for name in (f"load_{kind}", f"store_{kind}")
+    }
+
+
+def _parameters(lanes: Lanes, name: str) -> dict[str, Scalar]:
+    return _LOAD_PARAMETERS | ({"scale": lanes.type} if name.startswith("store") else {})
+
+
+class _Move(Procedure):
+    """A function that moves rows of real numbers (one part) or complex ones (two)."""
+
+    def __init__(self, module: LlvmModule, lanes: Lanes, name: str, parts: int) -> None:
+        super().__init__(module, name, _parameters(lanes, name))
+        self.lanes, self.parts = lanes, parts
+        self.workspace, self.step, self.count = (self.parameters[key] for key in ("workspace", "step", "count"))
+
+    def row(self, lane: int) -> Value:
+        return (self.parameters["rows"] + 8 * lane).load(pointer)
+
+    def places(self, index: Value) -> list[Value]:
+        """Where the parts of an element are in the workspace."""
+        element, first = self.workspace + index * (2 * self.lanes.vector_bytes), self.parameters["first"]
+        return [element + offset for offset in (first, first ^ self.lanes.vector_bytes)[: self.parts]]
+
+    def results(self, index: Value) -> list[Value]:
+        """The parts of an element, as they are stored."""
+        return [self.vector(place) * self.parameters["scale"] for place in self.places(index)]
+
+    def vector(self, address: Value) -> Value:
+        return address.load(self.lanes.type, self.lanes.count, self.lanes.bytes)
+
+    def put(self, address: Value, value: Value) -> None:
+        address.store(value, self.lanes.bytes)
+
+    def write(self, bodies: Mapping[int, Callable[[], None]]) -> None:
+        """The code for each layout."""
+        layout = self.parameters["layout"]
+        for number, body in bodies.items():
+            with when(layout.equals(number)):
+                body()
+        self.finish(exported=True)
+
+    def squares(self, body: Callable[[Value, int], None]) -> None:
+        """Runs over squares of as many real numbers as there are lanes; the last one ends with the last element."""
+        size = self.lanes.count // self.parts
+        with counting(0, self.count, size) as start:
+            body(largest(smallest(start, self.count - size), 0), size)
+
+
+def _define_load(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> None:
+    move = _Move(module, lanes, name, parts)
+    builder, width = move.builder, lanes.count
+
+    def side_by_side() -> None:
+        first = move.row(0)
+        with counting(0, move.count) as index:
+            source = first + index * move.step
+            vectors = [move.vector(source + number * lanes.vector_bytes) for number in range(parts)]
+            if parts == 2:
+                low, high = (vector.register for vector in vectors)
+                vectors = [source.wrap(builder.shuffle(low, range(part, 2 * width, 2), high)) for part in range(2)]
+            for place, vector in zip(move.places(index), vectors, strict=True):
+                move.put(place, vector)
+
+    def contiguous() -> None:
+        rows = [move.row(lane) for lane in range(width)]
+
+        def square(start: Value, size: int) -> None:
+            offset = start * (parts * lanes.bytes)
+            columns = transpose_block(builder, [move.vector(row + offset).register for row in rows])
+            for number in range(size):
+                for part, place in enumerate(move.places(start + number)):
+                    move.put(place, place.wrap(columns[number * parts + part]))
+
+        move.squares(square)
+
+    def spread() -> None:
+        rows = [move.row(lane) for lane in range(width)]
+        with counting(0, move.count) as index:
+            offset = index * move.step
+            for part, place in enumerate(move.places(index)):
+                vector = builder.zero(lanes.type, width)
+                for lane, row in enumerate(rows):
+                    number = (row + offset + part * lanes.bytes).load(lanes.type)
+                    vector = builder.insert(vector, number.register, lane)
+                move.put(place, place.wrap(vector))
+
+    move.write({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
+
+
+def _define_store(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> None:
+    move = _Move(module, lanes, name, parts)
+    builder, width = move.builder, lanes.count
+
+    def side_by_side() -> None:
+        first = move.row(0)
+        with counting(0, move.count) as index:
+            target = first + index * move.step
+            vectors = move.results(index)
+            if parts == 2:
+                re, im = (vector.register for vector in vectors)
+                order = [part * width + lane for lane in range(width) for part in range(2)]
+                both = (order[:width], order[width:])
+                vectors = [target.wrap(builder.shuffle(re, half, im)) for half in both]
+            for number, vector in enumerate(vectors):
+                move.put(target + number * lanes.vector_bytes, vector)
+
+    def contiguous() -> None:
+        rows = [move.row(lane) for lane in range(width)]
+
+        def square(start: Value, size: int) -> None:
+            columns = [part.register for number in range(size) for part in move.results(start + number)]
+            offset = start * (parts * lanes.bytes)
+            for row, vector in zip(rows, transpose_block(builder, columns), strict=True):
+                move.put(row + offset, row.wrap(vector))
+
+        move.squares(square)
+
+    def spread() -> None:
+        rows = [move.row(lane) for lane in range(width)]
+        with counting(0, move.count) as index:
+            offset = index * move.step
+            for part, vector in enumerate(move.results(index)):
+                for lane, row in enumerate(rows):
+                    (row + offset + part * lanes.bytes).store(row.wrap(builder.extract(vector.register, lane)))
+
+    move.write({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
+
+
+def find_rows(batch: dict[str, Value], start: Value, rows: Value, lanes: int) -> None:
+    """Writes the addresses of so many rows from `start` on; behind the last row, its address is repeated.
+
+    Rows are counted along two dimensions of the batch: `inner` rows follow each other `row` bytes apart, and the next
+    ones begin `outer` bytes behind them.
+    """
+    inner, last = batch["inner"], batch["count"] - 1
+    start = smallest(start, last)
+    position = start % inner
+    address = batch["address"] + (start // inner) * batch["outer"] + position * batch["row"]
+    wrap = batch["outer"] - (inner - 1) * batch["row"]
+    for lane in range(lanes):
+        (rows + 8 * lane).store(address)
+        following = position + 1
+        wraps = following.equals(inner)
+        move = wraps.select(wrap, batch["row"])
+        ends = integer(start.builder, lane) + start
+        move = (ends < last).select(move, 0)
+        address = address + move
+        position = wraps.select(integer(start.builder, 0), following)

@@ -1,0 +1,280 @@
+"""Fourier transforms in native code. In: lengths, strides and batches. Out: kernel launches with their argument slots.
+
+Called by the plan compiler. All decisions are made here, from sizes and strides alone. A transform that is too long for
+the workspace of a thread, or of which there are fewer than lanes, becomes two: N = N1 · N2 elements are a matrix whose
+columns are transformed, multiplied by twiddle factors, and then its rows (Bailey's four steps).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from livegrad.codegen.llvm.fourier.butterflies import RADICES, Lanes
+from livegrad.codegen.llvm.fourier.rows import CONTIGUOUS, SIDE_BY_SIDE, SPREAD
+from livegrad.codegen.llvm.fourier.transform_module import TRANSFORM_SLOTS, module_text, moves_of, pass_name
+from livegrad.codegen.llvm.matmul.product import Place
+from livegrad.ir.types import f32, f64
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+
+PREFIX = "fourier_"  # of the libraries of the two precisions
+_LONGEST = 2048  # elements in the workspace of a group: it stays in the second-level cache
+_LONGEST_WITHOUT_STEPS = 8192  # where a transform cannot be cut
+_SHORTEST_IN_STEPS = 64
+_ITEM = 1 << 15  # elements of a group's rows that are worth a work item
+
+
+@lru_cache(maxsize=2)
+def lanes_of(element: str) -> Lanes:
+    """The vectors of this processor."""
+    host = host_target()
+    return Lanes({"float32": f32, "float64": f64}[element], host.vector_bytes, host.has_fma)
+
+
+@lru_cache(maxsize=16)
+def library(name: str, kernel: str) -> NativeFunction:
+    """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
+    modules = [_module(name, f"rows_{kind}") for kind in moves_of(kernel)]
+    imports = {symbol: address for module in modules for symbol, address in module.addresses.items()}
+    made = compile_kernel(_text(name, kernel), kernel, speed=1, imports=imports)
+    made.make_immortal()
+    return made
+
+
+@lru_cache(maxsize=32)
+def _module(name: str, module: str) -> NativeFunction:
+    kind, _, which = module.partition("_")
+    if kind == "rows":
+        exports = (f"load_{which}", f"store_{which}")
+    else:
+        exports = (pass_name(int(which), False), pass_name(int(which), True))
+    made = compile_kernel(_text(name, module), exports[0], speed=1, also_export=exports[1:])
+    made.make_immortal()
+    return made
+
+
+def _text(name: str, module: str) -> str:
+    return module_text(lanes_of(name.removeprefix(PREFIX)), module)
+
+
+# --- factors ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def radices_of(length: int) -> tuple[int, ...] | None:
+    """The radices of the passes of a transform; None if there is no code for a prime factor."""
+    twos = (length & -length).bit_length() - 1
+    rest, odd = length >> twos, []
+    for radix in (r for r in RADICES if r % 2):
+        while rest % radix == 0:
+            odd.append(radix)
+            rest //= radix
+    if rest != 1:
+        return None
+    fours = {0: 0, 1: 2, 2: 1}[twos % 3] if twos > 1 else 0
+    even = (8,) * ((twos - 2 * fours) // 3) + (4,) * fours if twos > 1 else (2,) * twos
+    return (*even, *odd)
+
+
+def _cut(length: int, lanes: int) -> tuple[int, int] | None:
+    """Two factors of a length, about the same, such that transforms of both fit the workspace."""
+    pairs = [(first, length // first) for first in range(1, int(length**0.5) + 1) if length % first == 0]
+    possible = [pair for pair in pairs if lanes <= pair[1] <= _LONGEST and pair[0] >= lanes // 2]
+    return possible[-1] if possible else None
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def table(name: str, length: int, columns: int) -> np.ndarray[Any, Any]:
+    """Numbers that a kernel reads: the passes of a transform with their twiddle factors or, with columns, the factors
+    between the two steps of a long one.
+
+    Whoever holds the address holds the array.
+    """
+    lanes = lanes_of(name.removeprefix(PREFIX))
+    return _factors_between(length, columns, lanes) if columns else _program(name, length, lanes)
+
+
+def _program(name: str, length: int, lanes: Lanes) -> np.ndarray[Any, Any]:
+    radices = radices_of(length)
+    assert radices is not None
+    records, factors, offset = [], [], 32 * len(radices)
+    size, rest = 1, length
+    for radix in radices:
+        blocks = rest // radix
+        code = _module(name, f"radix_{radix}").addresses[pass_name(radix, blocks == 1)]
+        records.append((code, blocks, size, offset))
+        turns = np.outer(np.arange(blocks), np.arange(1, radix))
+        factors.append(_as_pairs(_roots(turns, rest), lanes))
+        offset += factors[-1].nbytes
+        size, rest = size * radix, blocks
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (np.array(records, np.int64), *factors)])
+
+
+def _roots(turns: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
+    """exp(-2πi · turns / length): of angles up to an eighth of a circle, turned by quarters, which is exact."""
+    quarters = (4 * (turns % length) + length // 2) // length
+    angle = (0.5 * np.pi) * ((4 * (turns % length) - quarters * length) / length)
+    return np.exp(-1j * angle) * np.array([1, -1j, -1, 1j])[quarters % 4]
+
+
+def _as_pairs(values: np.ndarray[Any, Any], lanes: Lanes) -> np.ndarray[Any, Any]:
+    real = np.float32 if lanes.type is f32 else np.float64
+    return np.ascontiguousarray(values).reshape(-1).view(np.float64).astype(real)
+
+
+def _factors_between(length: int, columns: int, lanes: Lanes) -> np.ndarray[Any, Any]:
+    """By group of columns, element and lane: vectors of real and of imaginary parts."""
+    rows, width = length // columns, lanes.count
+    starts = [max(min(first, columns - width), 0) for first in range(0, columns, width)]
+    column = np.minimum(np.add.outer(starts, np.arange(width)), columns - 1)
+    factors = _roots(np.arange(rows)[None, :, None] * column[:, None, :], length)
+    real = np.float32 if lanes.type is f32 else np.float64
+    return np.stack([factors.real, factors.imag], axis=2).astype(real).reshape(-1).view(np.uint8)
+
+
+# --- launches ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where rows lie: distances in bytes from one group of inner rows to the next, from row to row, and from element to
+    element; and the bytes of an element."""
+
+    outer: int
+    row: int
+    step: int
+    element: int
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Transforms of the rows of a batch of two dimensions."""
+
+    element: str  # float32 or float64: of the real parts
+    kernel: str
+    length: int
+    outer: int
+    inner: int
+    source: Side
+    target: Side
+    inverse: bool
+    scale: float
+
+
+TableSlot = tuple[str, int, int]  # "table", the length, and columns
+Word = int | str | TableSlot  # a place is a string
+
+
+@dataclass(frozen=True)
+class TransformLaunch:
+    """One run of a kernel. Words are numbers, places whose addresses are known later, or tables."""
+
+    kernel: str
+    words: tuple[Word, ...]
+    total: int
+    grain: int
+
+
+@dataclass(frozen=True)
+class TransformLaunches:
+    """What a transform takes, in order, and the bytes that it uses in between."""
+
+    steps: tuple[TransformLaunch, ...]
+    workspace: int
+    scratch: int
+
+
+def is_native(transform: Transform) -> bool:
+    """Whether there is code for a transform."""
+    return radices_of(transform.length) is not None and (
+        transform.length <= _LONGEST_WITHOUT_STEPS or _in_steps(transform) is not None
+    )
+
+
+def arrange_transform(transform: Transform) -> TransformLaunches:
+    """The launches that compute a transform."""
+    steps = _in_steps(transform)
+    if steps is None:
+        launch, scratch = _launch(transform, "left", "out", 0)
+        return TransformLaunches((launch,), 0, scratch)
+    columns, rows = steps
+    first, first_scratch = _launch(columns, "left", "workspace", columns.inner)
+    second, second_scratch = _launch(rows, "workspace", "out", 0)
+    size = transform.length * transform.outer * transform.source.element
+    return TransformLaunches((first, second), size, max(first_scratch, second_scratch))
+
+
+def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
+    """The columns and the rows of a long transform; None for one that is computed at once."""
+    length, lanes = transform.length, lanes_of(transform.element).count
+    few = transform.outer * transform.inner < lanes and length >= _SHORTEST_IN_STEPS
+    if transform.kernel != "transform" or transform.inner > 1 or not (few or length > _LONGEST):
+        return None
+    factors = _cut(length, lanes)
+    if factors is None:
+        return None
+    rows, columns = factors
+    source, target, element = transform.source, transform.target, transform.source.element
+    between = Side(length * element, element, columns * element, element)
+    first = replace(
+        transform, length=rows, inner=columns, scale=1.0,
+        source=Side(source.outer, source.step, columns * source.step, element), target=between,
+    )  # fmt: skip
+    second = replace(
+        transform, length=columns, inner=rows,
+        source=Side(length * element, columns * element, element, element),
+        target=Side(target.outer, target.step, rows * target.step, element),
+    )  # fmt: skip
+    return first, second
+
+
+def _launch(transform: Transform, source: Place, target: Place, columns: int) -> tuple[TransformLaunch, int]:
+    """One kernel; with columns, their twiddle factors are behind it. Also the bytes of the workspace of a thread."""
+    lanes = lanes_of(transform.element)
+    radices = radices_of(transform.length)
+    assert radices is not None
+    width = lanes.count if transform.kernel == "transform" else 2 * lanes.count
+    count = transform.outer * transform.inner
+    block = transform.inner if transform.inner >= width else count
+    groups = -(-block // width)
+    half = (transform.length + 2) * 2 * lanes.vector_bytes
+    lengths = _lengths(transform)
+    sides: dict[str, Word] = {}
+    for name, side, length in (("source", transform.source, lengths[0]), ("target", transform.target, lengths[1])):
+        sides |= {f"{name}_outer": side.outer, f"{name}_row": side.row, f"{name}_step": side.step}
+        sides[f"{name}_layout"] = _layout(side, length, transform.inner >= width, lanes)
+    program: TableSlot = ("table", transform.length, 0)
+    between: TableSlot = ("table", transform.length * columns, columns)
+    values: dict[str, Word] = {
+        "source": source, "target": target, "program": program, "twiddles": between if columns else 0,
+        "passes": len(radices), "length": transform.length,
+        "count": count, "inner": transform.inner, "block": block, "groups": groups, **sides,
+        "first": lanes.vector_bytes if transform.inverse else 0, "has_twiddles": int(columns > 0),
+        "scale": struct.unpack("<q", struct.pack("<d", transform.scale))[0],
+        "scratch": "scratch", "scratch_bytes": 2 * half, "half": half,
+    }  # fmt: skip
+    grain = max(1, _ITEM // (transform.length * width))
+    words: tuple[Word, ...] = tuple([values[name] for name in TRANSFORM_SLOTS])
+    return TransformLaunch(transform.kernel, words, groups * (count // block), grain), 2 * half
+
+
+def _lengths(transform: Transform) -> tuple[int, int]:
+    """The elements of a row in memory, before and after."""
+    half = transform.length // 2 + 1
+    kinds = {"transform_real": (transform.length, half), "invert_real": (half, transform.length)}
+    return kinds.get(transform.kernel, (transform.length, transform.length))
+
+
+def _layout(side: Side, length: int, is_inner: bool, lanes: Lanes) -> int:
+    if is_inner and side.row == side.element:
+        return SIDE_BY_SIDE
+    square = lanes.vector_bytes // side.element  # elements that a vector holds
+    return CONTIGUOUS if side.step == side.element and length >= square else SPREAD

@@ -1,0 +1,86 @@
+"""Fourier transforms of a plan as native code. In: a step. Out: its transforms, axis by axis, if native code supports
+them.
+
+Called when a plan is serialised. NumPy computes the others: lengths with large prime factors.
+"""
+
+from __future__ import annotations
+
+import math
+
+from livegrad.ir.node import Node
+from livegrad.ir.types import Scalar, c64, c128, f32, f64
+from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.runtime.cpu.matmul_steps import product_operands
+from livegrad.runtime.cpu.native.fourier import Side, Transform, is_native
+from livegrad.schedule.plan import Buffer, HostStep
+
+_REAL_PARTS = {c64: "float32", c128: "float64", f32: "float32", f64: "float64"}
+_KERNELS = {fft: "transform", rfft: "transform_real", irfft: "invert_real"}
+
+
+def native_transforms(step: HostStep) -> list[Transform] | None:
+    """The transforms of a step, in order, the first from the operand and each from the result of the last; None for any
+    other step, and for one that has no native code."""
+    if step.op not in _KERNELS or not isinstance(step.result, Buffer) or not step.result.size:
+        return None
+    node = step.function.results[0]
+    ((buffer, order),) = product_operands(step)
+    result = step.result
+    axes = reversed(node.attribute("axes")) if step.op is fft else (node.attribute("axis"),)
+    shape, strides = tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order)
+    source, transforms = (shape, strides, buffer.element), []
+    for axis in axes:
+        found = _along(node, axis, source, result)
+        if found is None:
+            return None
+        transforms.append(found)
+        source = (result.shape, result.strides, result.element)
+    return transforms or None
+
+
+def _along(
+    node: Node, axis: int, source: tuple[tuple[int, ...], tuple[int, ...], Scalar], result: Buffer
+) -> Transform | None:
+    shape, strides, element = source
+    length = shape[axis] if node.op is not irfft else result.shape[axis]
+    batch = _batch(shape, strides, result.strides, axis)
+    if batch is None:
+        return None
+    (outer, source_outer, target_outer), (inner, source_row, target_row) = batch
+    bytes_in, bytes_out = element.dtype.itemsize, result.element.dtype.itemsize
+    inverse = node.op is irfft or (node.op is fft and node.attribute("inverse"))
+    found = Transform(
+        _REAL_PARTS[element], _KERNELS[node.op], length, outer, inner,
+        Side(source_outer * bytes_in, source_row * bytes_in, strides[axis] * bytes_in, bytes_in),
+        Side(target_outer * bytes_out, target_row * bytes_out, result.strides[axis] * bytes_out, bytes_out),
+        inverse, _scale(node.attribute("norm"), inverse, length),
+    )  # fmt: skip
+    return found if is_native(found) else None
+
+
+def _scale(norm: str, inverse: bool, length: int) -> float:
+    if norm == "ortho":
+        return 1 / math.sqrt(length)
+    return 1 / length if (norm == "backward") == inverse else 1.0
+
+
+def _batch(
+    shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], axis: int
+) -> list[tuple[int, int, int]] | None:
+    """The other dimensions as two, each with its extent and both strides, in elements; None where they are more."""
+    merged: list[tuple[int, int, int]] = []  # inner dimensions first
+    for place in reversed(range(len(shape))):
+        if place == axis or shape[place] == 1:
+            continue
+        extent, first, second = shape[place], source[place], target[place]
+        if merged and first == merged[-1][0] * merged[-1][1] and second == merged[-1][0] * merged[-1][2]:
+            merged[-1] = (merged[-1][0] * extent, *merged[-1][1:])
+        else:
+            merged.append((extent, first, second))
+    if len(merged) > 2:
+        return None
+    if len(merged) == 1 and merged[0][1] != 1:  # rows far apart are an outer dimension
+        merged.insert(0, (1, 0, 0))
+    padded = [*merged, (1, 0, 0), (1, 0, 0)][:2]
+    return [padded[1], padded[0]]
