@@ -39,7 +39,8 @@ THRESHOLDS = (
     *_of(
         "schedule.loops.cost_model", keeps_bits=True,
         NON_TEMPORAL_BYTES=(0, 64, 300), NON_TEMPORAL_COST=(100.0, 1000.0), ITEM_COST=(1.0, 30.0, 500.0),
-        LEAST_BLOCK=(1, 2, 16), MOST_BLOCK=(1, 4, 64), SHARED_COST=(0.0, 100.0), PARALLEL_LOOP_COST=(0.0, 50.0),
+        LEAST_BLOCK=(1, 2, 16), MOST_BLOCK=(1, 4, 64), CHUNK_COST=(0.0, 100.0), BRIEF_COST=(0.0, 1e12),
+        PARALLEL_LOOP_COST=(0.0, 50.0),
         FEWEST_ITERATIONS=(1, 2), PRIVATE_BYTES=(0, 64), SWEPT_CHUNK=(16, 32), PEELED_NODES=(0, 10, 2000),
     ),
     # Lanes, rows and columns: they decide in which order a row is added up.

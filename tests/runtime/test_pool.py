@@ -18,7 +18,7 @@ import pytest
 from livegrad.runtime.cpu.native import llvm_jit, pool
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, cross_compile
-from livegrad.runtime.cpu.native.pool_ir import pool_ir
+from livegrad.runtime.cpu.native.pool_ir import BRIEF, pool_ir
 
 # counts[i] += 1 for i in the chunk; owners[begin] = worker; args: counts, owners.
 COUNTING = """
@@ -153,6 +153,36 @@ def test_workers_start_once_and_sleep_between_runs() -> None:
     after = pool.stats()
     assert after.threads_started - before.threads_started == 2
     assert after.parallel_runs - before.parallel_runs == 30
+
+
+def test_brief_runs_wake_threads_only_if_they_follow_each_other() -> None:
+    function, runtime = counting(), pool.runtime()
+    window = ctypes.c_int64.from_address(runtime.code.addresses["pool_window"])
+    usual = window.value
+    counts, owners = np.zeros(64, np.int64), np.zeros(64, np.int64)
+    block = ArgumentBlock(2)
+    invoker().store_words(block.address, 0, counts, owners)
+    try:
+        for value, parallel in ((-1, 0), (1 << 62, 1), (-1, 0)):
+            window.value = value
+            pool.set_threads(3)  # nobody has started yet
+            before = pool.stats()
+            invoker().invoke_released(function.address, 64, 8 | BRIEF, block.address)
+            assert pool.stats().parallel_runs - before.parallel_runs == parallel
+    finally:
+        window.value = usual
+    assert (counts == 3).all()
+    assert (np.flatnonzero(owners < 3) == np.arange(64)).all()
+
+
+def test_threads_that_are_awake_join_brief_runs() -> None:
+    pool.set_threads(2)
+    meet = compile_kernel(MEETING, "meet")
+    block = ArgumentBlock(2)
+    for grain in (1, *[1 | BRIEF] * 20):  # the first run wakes everybody; a brief one may find the thread asleep again
+        block.ints[0], block.ints[1] = 0, 2 if grain == 1 else 1
+        invoker().invoke_released(meet.address, 2, grain, block.address)
+        assert block.ints[0] == 2
 
 
 def test_many_python_threads_may_call_at_once() -> None:

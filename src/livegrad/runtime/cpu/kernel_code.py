@@ -26,6 +26,7 @@ from livegrad.runtime.cpu.native.llvm_jit import object_key
 from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, suitable_speed
 from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
+from livegrad.runtime.cpu.native.pool_ir import BRIEF
 from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tier_up import background_compiler
@@ -319,7 +320,8 @@ class PlanSerialiser:
         values = self._argument_slots(nest)
         items, text = nest.rows, code.text
         slots = tuple([values[name] for name in text.slots])
-        return SerialisedKernel(code.key, slots, items.extent, items.grain, text.interruptible, text.sites)
+        grain = items.grain | BRIEF if items.brief else items.grain
+        return SerialisedKernel(code.key, slots, items.extent, grain, text.interruptible, text.sites)
 
     def _product(
         self, step: HostStep, element: str, launches: Launches, used: int

@@ -39,6 +39,7 @@ class Loop(NamedTuple):
     by: Runner = ""
     step: int = 0  # points in an iteration (of an item or a chunk), or threads in a block; 0 while undecided
     grain: int = 0  # items that a thread takes at once
+    brief: bool = False  # so little work that no thread is woken up for it
     tile: int = 0  # points that are transposed in registers together; 0: none
     streams: int = 1  # parts of twice the lanes that may be interleaved (`codegen/llvm/interleaving.py`)
 
@@ -54,7 +55,8 @@ class Loop(NamedTuple):
     def _iterations(self) -> str:
         match self.kind, self.axis, self.by:
             case "parallel", "domain", "item":
-                return f"items of {self.step}, {self.grain} at once" if self.step else "items"
+                brief = ", for threads that are awake" if self.brief else ""
+                return f"items of {self.step}, {self.grain} at once{brief}" if self.step else "items"
             case "parallel", "domain", runner:
                 return f"{f'blocks of {self.step} threads' if self.step else 'blocks'}, a {runner} for a row"
             case "parallel", _, "chunk":

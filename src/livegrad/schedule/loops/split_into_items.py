@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from livegrad.ir.walk import ops_below
+from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.cost_model import (
+    BRIEF_COST,
+    CHUNK_COST,
     FEWEST_ITEMS,
     ITEM_COST,
     LEAST_BLOCK,
     MOST_BLOCK,
     POINT_COST,
-    SHARED_COST,
     kernel_cost,
 )
 from livegrad.schedule.loops.nest import LoopNest, RowTile
@@ -20,11 +23,14 @@ from livegrad.schedule.loops.nest import LoopNest, RowTile
 def split_into_items(nest: LoopNest) -> LoopNest:
     """Decides how many points are an item of work, and how many items a thread takes at once; in a chain, by tiles."""
     domain, inner = nest.dimensions.domain, nest.dimensions.inner
+    brief = False
     if nest.tile is not None:
         block, total, grain = _row_items(nest, domain, nest.tile)
     else:
-        block, total, grain = _items(nest, domain, inner)
-    return nest.change(nest.rows, step=block, extent=total, grain=grain)
+        cost = _cost_of_row(nest, inner)
+        block, total, grain = _items(nest, domain, inner, cost)
+        brief = total > grain and cost * prod(domain) < BRIEF_COST and not _has_loops(nest)
+    return nest.change(nest.rows, step=block, extent=total, grain=grain, brief=brief)
 
 
 def _row_items(nest: LoopNest, domain: Sequence[int], rows: RowTile) -> tuple[int, int, int]:
@@ -37,24 +43,42 @@ def _row_items(nest: LoopNest, domain: Sequence[int], rows: RowTile) -> tuple[in
     return rows.block * row, rows.count, 1
 
 
-def _items(nest: LoopNest, domain: list[int], inner: list[int]) -> tuple[int, int, int]:
-    """The block word, the number of items, and how many are handed out at once."""
-    step, lanes = nest.step, nest.lanes
+def _has_loops(nest: LoopNest) -> bool:
+    """Whether the cost of a point is only a guess."""
+    return any(not ops_below(stage.body).isdisjoint(LOOPS) for stage in nest.step.kernel.stages)
+
+
+def _cost_of_row(nest: LoopNest, inner: list[int]) -> float:
+    """The cost of one point of the domain, with the inner points of an item."""
+    step = nest.step
     points = max(1, min(step.chunk, inner[0]) * prod(inner[1:]) if nest.is_split else prod(inner))
     point = kernel_cost([s.body for s in step.kernel.stages if s.level == "point"]) * points
     cost = kernel_cost([s.body for s in step.kernel.stages if s.level == "row"]) + point + POINT_COST
-    cost = max(cost, points * POINT_COST)
+    return max(cost, points * POINT_COST)
+
+
+def _items(nest: LoopNest, domain: list[int], inner: list[int], cost: float) -> tuple[int, int, int]:
+    """The block word, the number of items, and how many are handed out at once."""
+    lanes, rows = nest.lanes, prod(domain)
+    chunks = _chunks(cost * rows)
     if not nest.across:
-        rows = prod(domain)
-        return 1, rows, min(max(1, int(ITEM_COST / cost)), max(1, rows))
+        return 1, rows, max(1, min(int(ITEM_COST / cost), -(-rows // chunks)))
     if not domain:
         return 1, 1, 1
     wanted = max(LEAST_BLOCK, min(MOST_BLOCK, int(ITEM_COST / cost)))
     if prod(inner) > 1:
         wanted = max(lanes, min(wanted, int(ITEM_COST / cost)))
-        if cost * prod(domain) > SHARED_COST:
-            wanted = max(lanes, min(wanted, prod(domain) // FEWEST_ITEMS))
-    block = -(-wanted // lanes) * lanes
     lines, length = prod(domain[:-1]), domain[-1]
-    blocks = -(-length // block)
-    return block, lines * blocks, max(1, block // max(1, length))
+    if chunks > lines:  # lines are cut, too
+        wanted = max(lanes, min(wanted, -(-length * max(1, lines) // chunks)))
+    block = -(-wanted // lanes) * lanes
+    items = lines * -(-length // block)
+    return block, items, max(1, min(block // max(1, length), -(-items // chunks)))
+
+
+def _chunks(cost: float) -> int:
+    """How many chunks of work there are at least, of equal size: a power of two."""
+    chunks = 1
+    while chunks < FEWEST_ITEMS and cost >= 2 * chunks * CHUNK_COST:
+        chunks *= 2
+    return chunks

@@ -29,7 +29,8 @@ SPIN_SECONDS = 30e-6
 
 BUILTINS = ("invoke", "invoke_released", "invoke_sequence", "invoke_interruptible", "invoke_off_main", "array_address",
             "store_words")  # fmt: skip
-_FUNCTIONS = ("pool_run", "pool_pause", "pool_resize", "pool_reset_after_fork", "interrupt_flag", "pool_counts")
+_FUNCTIONS = ("pool_run", "pool_pause", "pool_resize", "pool_reset_after_fork", "interrupt_flag", "pool_counts",
+              "pool_window")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Runtime:
         self._reset_after_fork = ctypes.PYFUNCTYPE(None)(addresses["pool_reset_after_fork"])
         self._counts = (ctypes.c_int64 * 3).from_address(addresses["pool_counts"])
         self._spin = self._pauses_in(SPIN_SECONDS)
+        ctypes.c_int64.from_address(addresses["pool_window"]).value = int(SPIN_SECONDS * 1e9)
         self.threads = 1
         self.resize(default_threads())
 

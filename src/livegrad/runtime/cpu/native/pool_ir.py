@@ -12,6 +12,10 @@ open and has room; it leaves by subtracting 1 from `active`. When the chunks run
 waits for `active` to be 0. The fields of a job therefore never change under a thread that reads them, and a caller
 never waits for a sleeping thread.
 
+Brief runs (`BRIEF` is set in the grain) take less time than a thread takes to wake up. Threads that look for work join
+them. If all of them sleep, the caller works alone, unless its last brief run was so recently that a thread which wakes
+up now would still look for work when the next one comes: loops over small grids, and calls that follow each other.
+
 Sleeping. A thread that found no work for `@spin` pauses counts itself in `@sleepers` and checks `@state` again before
 it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so one sees the other. A
 thread that wakes sleepers keeps them off its own processor (`pool_life_ir.KEEP_APART`).
@@ -34,6 +38,8 @@ from livegrad.runtime.cpu.native.pool_life_ir import (
 MAX_THREADS = 512
 STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default
 
+BRIEF = 1 << 40  # a bit of the grain
+
 _PAUSE = {
     "x86": "call void @llvm.x86.sse2.pause()",
     "arm": "call void @llvm.aarch64.isb(i32 15)",  # `yield` is over in a cycle on most cores; `isb` takes about ten ns
@@ -44,6 +50,8 @@ _PAUSE_DECLARATION = {
     "arm": "declare void @llvm.aarch64.isb(i32)",
     "other": "",
 }
+
+_MONOTONIC = {"darwin": 6}  # the number of the clock; 1 elsewhere
 
 # Splits [0, total) into chunks of `grain` on one thread. Chunk borders never depend on the number of threads.
 _RUN_INLINE = """
@@ -81,6 +89,8 @@ _GLOBALS = """
 @wanted = internal global i64 1
 @started = internal global i64 0
 @spin = internal global i64 0
+@pool_window = global i64 0 ; nanoseconds for which a thread looks for work
+@last_brief = internal global i64 0 ; when the last brief run ended
 @initialized = internal global i32 0
 @mutex = internal global [256 x i8] zeroinitializer, align 128
 @wake = internal global [256 x i8] zeroinitializer, align 128
@@ -99,6 +109,19 @@ declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
 declare i32 @sigaction(i32, ptr, ptr)
 $pause_declaration
+
+declare i32 @clock_gettime(i32, ptr)
+
+define internal i64 @nanoseconds() nounwind {
+  %time = alloca [2 x i64]
+  call i32 @clock_gettime(i32 $monotonic, ptr %time)
+  %seconds = load i64, ptr %time
+  %second = getelementptr i64, ptr %time, i64 1
+  %rest = load i64, ptr %second
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %rest
+  ret i64 %sum
+}
 
 define void @pool_pause(i64 %count) nounwind {
 entry:
@@ -248,16 +271,39 @@ finish:
 _RUN = """
 define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) nounwind {
 entry:
-  %grain = call i64 @llvm.smax.i64(i64 %grain_given, i64 1)
+  %brief_bit = and i64 %grain_given, $brief
+  %brief = icmp ne i64 %brief_bit, 0
+  %bare = xor i64 %grain_given, %brief_bit
+  %grain = call i64 @llvm.smax.i64(i64 %bare, i64 1)
   %one_chunk = icmp sle i64 %total, %grain
   %wanted0 = load atomic i64, ptr @wanted monotonic, align 8
   %one_thread = icmp sle i64 %wanted0, 1
   %alone = or i1 %one_chunk, %one_thread
-  br i1 %alone, label %inline, label %claim
+  br i1 %alone, label %inline, label %share
 inline:
   call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
   ret void
+share:
+  br i1 %brief, label %count_awake, label %claim
+count_awake:
+  %threads = load atomic i64, ptr @started monotonic, align 8
+  %sleepers32 = load atomic i32, ptr @sleepers monotonic, align 4
+  %sleepers = zext i32 %sleepers32 to i64
+  %awake = icmp slt i64 %sleepers, %threads
+  br i1 %awake, label %claim, label %look_back
+look_back:
+  %now = call i64 @nanoseconds()
+  %last = load atomic i64, ptr @last_brief monotonic, align 8
+  %gap = sub i64 %now, %last
+  %window = load i64, ptr @pool_window
+  %recent = icmp sle i64 %gap, %window
+  br i1 %recent, label %claim, label %by_itself
+by_itself:
+  call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
+  call void @note_brief()
+  ret void
 claim:
+  %wakes = phi i1 [ true, %share ], [ false, %count_awake ], [ true, %look_back ]
   %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
   %won = extractvalue { i32, i1 } %attempt, 1
   br i1 %won, label %claimed, label %taken
@@ -283,15 +329,28 @@ ready:
   store i64 %total, ptr @job_total
   store i64 %grain, ptr @job_grain
   store atomic i64 0, ptr @next monotonic, align 8
-  call void @open_job(i64 %helpers)
+  call void @open_job(i64 %helpers, i1 %wakes)
   call void @run_chunks(i64 0)
   call void @close_job()
   store atomic i32 0, ptr @busy release, align 4
+  br i1 %brief, label %note, label %finish
+note:
+  call void @note_brief()
+  br label %finish
+finish:
   ret void
 }
 
-define internal void @open_job(i64 %helpers) nounwind {
+define internal void @note_brief() nounwind {
+  %now = call i64 @nanoseconds()
+  store atomic i64 %now, ptr @last_brief monotonic, align 8
+  ret void
+}
+
+; Only a run that %wakes threads lets sleeping ones know.
+define internal void @open_job(i64 %helpers, i1 %wakes) nounwind {
 entry:
+  call void @keep_apart()
   %old = load atomic i64, ptr @state monotonic, align 8
   %generation = lshr i64 %old, 49
   %generation1 = add i64 %generation, 1
@@ -302,10 +361,10 @@ entry:
   %ignored = atomicrmw xchg ptr @state, i64 %state seq_cst
   %sleepers32 = load atomic i32, ptr @sleepers seq_cst, align 4
   %sleepers = zext i32 %sleepers32 to i64
-  %none = icmp eq i32 %sleepers32, 0
-  br i1 %none, label %finish, label %wake
+  %some = icmp ne i32 %sleepers32, 0
+  %tell = and i1 %some, %wakes
+  br i1 %tell, label %wake, label %finish
 wake:
-  call void @keep_apart()
   call void @pass_through_mutex()
   %all = icmp sge i64 %helpers, %sleepers
   br i1 %all, label %wake_all, label %wake_one
@@ -374,6 +433,8 @@ def pool_ir(architecture: str, system: str) -> str:
         locking=LOCKING,
         stack_bytes=STACK_BYTES,
         pause=_PAUSE[architecture],
+        monotonic=_MONOTONIC.get(system, 1),
+        brief=BRIEF,
         pause_declaration=_PAUSE_DECLARATION[architecture],
         sig_setmask=int(signal.SIG_SETMASK),
         sigint=int(signal.SIGINT),

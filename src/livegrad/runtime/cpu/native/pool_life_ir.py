@@ -237,6 +237,7 @@ define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) noun
   call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
   ret void
 }
+@pool_window = global i64 0
 define void @pool_pause(i64 %count) nounwind {
   ret void
 }
