@@ -16,6 +16,26 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "diagnostics.md"
 # code, what is wrong, the program, what is called
 CASES = [
     (
+        "LG202",
+        "a vector of another precision",
+        """
+@lg.function
+def f(x: lg.vec3, scale: float) -> lg.vec3:
+    return x * scale
+""",
+        "f(lg.vec3(1.0), 2.0)",
+    ),
+    (
+        "LG108",
+        "too many arguments by position",
+        """
+@lg.function
+def f(x: float, *, scale: float = 2.0) -> float:
+    return x * scale
+""",
+        "f(1.0, 2.0)",
+    ),
+    (
         "LG102",
         "a local function that is handed on with its variables",
         """

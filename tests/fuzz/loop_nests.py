@@ -321,6 +321,13 @@ def _compiled(traced: Any, target: Any, arguments: list[Any], counts: Counter[st
     return plan.run([*arguments, *(np.asarray(wrap(node)) for node in traced.captures)])
 
 
+def _condition(function: Callable[..., float], arguments: list[Any], value: float) -> float:
+    """How much a program magnifies rounding, at least 1: loops may iterate a chaotic map."""
+    random, step = np.random.default_rng(0), 1e-12
+    moved = [function(*[a + step * random.normal(size=a.shape) for a in arguments]) for _ in range(3)]
+    return max(1.0, *(abs(one - value) / step for one in moved))
+
+
 def _compare(program: list[Term], arguments: list[Any], directions: list[Any], counts: Counter[str]) -> None:
     def plain(*values: Any) -> float:
         line, grid, weights = (np.array(value) for value in values)
@@ -337,17 +344,19 @@ def _compare(program: list[Term], arguments: list[Any], directions: list[Any], c
     expected = plain(*arguments)
     value = trace_call(lazy, types, "nest")
     alone = _compiled(value, CPU, arguments, counts, "value")
-    np.testing.assert_allclose(alone[0], expected, rtol=1e-12, atol=1e-12, err_msg="value alone")
+    tolerance = 1e-12 * _condition(plain, arguments, expected)
+    np.testing.assert_allclose(alone[0], expected, rtol=tolerance, atol=tolerance, err_msg="value alone")
     traced = trace_call(both, types, "nest")
     for own in (value, traced):
         compare_threads(own.function, [*arguments, *map(np.asarray, map(wrap, own.captures))], counts)
     others = ("lower_tapes",), ("loop_over_elements",), ("lower_tapes", "loop_over_elements", "scalarise_loops")
     targets = [CPU, *(CPU.without(*names) for names in others)]
     results = [_compiled(traced, target, arguments, counts, "gradient") for target in targets]
-    np.testing.assert_allclose(results[0][0], expected, rtol=1e-12, atol=1e-12, err_msg="value")
+    np.testing.assert_allclose(results[0][0], expected, rtol=tolerance, atol=tolerance, err_msg="value")
     for own, *others in zip(*results, strict=True):
         for other in others:
-            np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9, err_msg="without a pass")
+            limit = 1e3 * tolerance * (1.0 + np.max(np.abs(other)))
+            np.testing.assert_allclose(own, other, rtol=1e-9, atol=limit, err_msg="without a pass")
     ahead, behind = (plain(*[a + s * _STEP * d for a, d in zip(arguments, directions, strict=True)]) for s in (1, -1))
     near = plain(*[a + 0.01 * _STEP * d for a, d in zip(arguments, directions, strict=True)])
     slope = (ahead - behind) / (2 * _STEP)

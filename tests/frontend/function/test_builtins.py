@@ -132,7 +132,7 @@ def test_a_float_is_rounded_to_digits_as_python_rounds_its_exact_decimal_value(d
 def test_rounding_to_digits_keeps_integers_and_has_no_derivative():
     @lg.function
     def hundreds(x: int) -> int:
-        return round(x, -2) + round(x, 3) - round(x, ndigits=None)
+        return round(x, -2) + round(x, 3) - round(x, ndigits=None)  # noqa: RUF057 - that is the test
 
     assert [hundreds(x) for x in range(-400, 400, 25)] == [round(x, -2) for x in range(-400, 400, 25)]
 

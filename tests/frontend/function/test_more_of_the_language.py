@@ -73,7 +73,7 @@ def test_a_function_that_stands_alone_can_be_handed_on():
         ("return integrated(lambda t: t * x, 0.0, 1.0, 3)", "it uses variables of the enclosing function"),
         ("y = g(x)\n    def g(t): return t\n    return y", "`g` may be unset here"),
         ("def g(t, *rest): return t\n    return g(x)", r"compiled functions do not support `\*rest`"),
-        ("g = lambda t: t\n    return g(x, x)", "`lambda` takes 1 arguments"),
+        ("g = lambda t: t\n    return g(x, x)", "`lambda` takes 1 argument"),
         ("def g(t):\n        if t > 0.0: return t\n    return g(x)", "`g` may end without returning a value"),
     ],
 )

@@ -309,6 +309,11 @@ def _converted_node(value: Value, target: FrontType, span: Span) -> Node:
 def _cast_help(source: FrontType | None, target: FrontType) -> str | None:
     if isinstance(source, ir.Scalar) and isinstance(target, ir.Scalar):
         return f"write {describe(target)}(...) to convert it"
+    if not isinstance(source, ir.Vector | ir.Matrix) or not isinstance(target, ir.Vector | ir.Matrix):
+        return None
+    if ir.with_scalar(source, target.element) is target:
+        wide = f"a {describe(source.element)} makes a {describe(source)}"
+        return f"write {describe(target)}(...) to convert it, or compute with {describe(target.element)}: {wide}"
     return None
 
 

@@ -1,7 +1,7 @@
 """`round(x, digits)` in captured functions: what CPython gives, bit for bit, as ops.
 
-`intrinsics.py` calls it. CPython rounds the exact decimal value of a float. `round(x * 100) / 100` does not: the product
-is rounded first and may land on a tie, so that 1.115 would become 1.12, although it is less than 1.115 in decimals.
+`intrinsics.py` calls it. CPython rounds the exact decimal value of a float. `round(x * 100) / 100` does not: the
+product is rounded first and may land on a tie, so that 1.115 would become 1.12, although it is less in decimals.
 """
 
 from __future__ import annotations

@@ -148,7 +148,8 @@ def _bound(
     parameters = _parameters(function)
     takes = len(parameters) - len(function.definition.args.kwonlyargs)
     if len(positional) > takes:
-        raise context.error("LG108", f"`{function.name}` takes {takes} arguments", at, found=str(len(positional)))
+        many = f"{takes} argument{'s' * (takes != 1)}"
+        raise context.error("LG108", f"`{function.name}` takes {many}", at, found=str(len(positional)))
     arguments = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
     for name, value in keywords.items():
         if name in arguments or name not in {parameter.arg for parameter in parameters}:

@@ -447,5 +447,6 @@ def expect_int(context: Context, value: Value, at: ast.AST, role: str) -> Node:
     """A value as an i64."""
     if not isinstance(value.type, ir.Scalar) or value.type.kind not in ("bool", "signed", "unsigned"):
         found = describe(value.type) if value.type is not None else name_of(value)
-        raise context.error("LG202", f"{role} must be an int", at, found=found)
+        advice = "write int(...) to convert it" if isinstance(value.type, ir.Scalar) else None
+        raise context.error("LG202", f"{role} must be an int", at, found=found, help=advice)
     return as_scalar_type(value, ir.i64, context.span(at))

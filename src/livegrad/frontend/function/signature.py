@@ -311,7 +311,8 @@ class Signature:
         """An argument for each parameter (its default where none is given), or why they do not fit."""
         takes = [parameter for parameter in self.parameters if not parameter.keyword_only]
         if len(positional) > len(takes):
-            return f"takes {len(takes)} arguments, found {len(positional)}"
+            by_position = " by position" if len(takes) < len(self.parameters) else ""
+            return f"takes {len(takes)} argument{'s' * (len(takes) != 1)}{by_position}, found {len(positional)}"
         values = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
         for name, value in keywords.items():
             if name not in {parameter.name for parameter in self.parameters}:
