@@ -309,6 +309,41 @@ def neighbours_gradient(lib: Any, x: Any, y: Any) -> Any:
     return _loop_gradient(lib, x, lambda values, k: 0.5 * values[k] * values[(k + 1) % values.shape[0]])
 
 
+# --- merge_updates: gradients of loops that write rows over rows ---
+
+
+def _rows_gradient(lib: Any, x: Any, row: Callable[[Any, Any], Any]) -> Any:
+    """The gradient of half the sum of squares after a loop that replaces each row but the first one."""
+
+    def total(values: Any) -> Any:
+        def write(i: Any, values: Any) -> Any:
+            values[i] = row(i, values)
+            return values
+
+        return 0.5 * lib.sum(lib.fori_loop(1, x.shape[0], write, values) ** 2)
+
+    return lib.grad(total)(x)
+
+
+def damped_rows_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is np:
+        return np.concatenate([x[:1], np.where(np.arange(x.shape[1]) > 4, 0.25, 1.0).astype(x.dtype) * x[1:]])
+    columns = lib.arange(x.shape[1])
+    return _rows_gradient(lib, x, lambda i, rows: lib.where(columns > 4, 0.5 * rows[i], rows[i]))
+
+
+def smoothed_rows_gradient(lib: Any, x: Any, y: Any) -> Any:
+    if lib is np:
+        after = x.copy()
+        for i in range(1, len(x)):
+            after[i] = 0.5 * after[i] + 0.25 * after[i - 1]
+        for i in range(len(x) - 1, 0, -1):
+            after[i - 1] += 0.25 * after[i]
+            after[i] *= 0.5
+        return after
+    return _rows_gradient(lib, x, lambda i, rows: 0.5 * rows[i] + 0.25 * rows[i - 1])
+
+
 # --- push_transpose_through_matmul ---
 
 
@@ -574,6 +609,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "unroll_small_solves": (small_inverses, whitened_points),
     "split_at_concatenations": (advection, clamped_differences),
     "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),
+    "merge_updates": (damped_rows_gradient, smoothed_rows_gradient),
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
     "share_row_reductions": (rows_and_total, maxima_and_mean),
     "write_in_place": (cleared_total, cleared_rows),

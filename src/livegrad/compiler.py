@@ -34,6 +34,7 @@ from livegrad.passes.lower_bfloat16 import lower_bfloat16
 from livegrad.passes.lower_matmuls import reduce_integer_matmuls, widen_half_matmuls
 from livegrad.passes.lower_tapes import lower_tapes
 from livegrad.passes.lower_windows import lower_windows
+from livegrad.passes.merge_updates import merge_updates
 from livegrad.passes.pipeline import Pass, Trace, on_functions, run_passes
 from livegrad.passes.push_transpose_through_matmul import push_transpose_through_matmul
 from livegrad.passes.regions import LOOPS
@@ -119,6 +120,7 @@ VALUE_PASSES = (
     Pass(on_functions(widen_half_matmuls), targets=_CPU),
     Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
+    Pass(on_functions(merge_updates), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
     Pass(on_functions(interchange_point_loops), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),

@@ -11,12 +11,13 @@ from livegrad.ir.node import Node
 from livegrad.ir.op import Op
 from livegrad.ir.types import SCALARS, Array, Scalar, Tape, Tensor, Tuple, Type, Vector, bool_, f32, f64, i32, i64
 from livegrad.ops.aggregate import get, get_at, make_tuple, set_, set_at
+from livegrad.ops.assignment import assign
 from livegrad.ops.control import call, check, make_cond, make_for_loop, make_map, make_switch, make_while_loop, map_
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.placement import transfer
-from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_stack, tape_sum, tape_unstack
+from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_stack, tape_sum, tape_unstack, unwritten
 from livegrad.ops.transcendental import exp, sin, sqrt
 from livegrad.ops.vector import dot, normalize
 from tests.conformance.case import Case, make_case
@@ -268,6 +269,7 @@ def trace_cases() -> Iterator[Case]:
         row = Tensor(scalar, (3,))
         yield make_case(tape_stack, _stacks, row, note="rows", tolerance=_FEW)
         yield make_case(tape_unstack, _unstacks, Tensor(scalar, (4, 3)), note="rows", tolerance=_FEW)
+        yield make_case(unwritten, _fills, row, note="filled", tolerance=_FEW)
         yield make_case(transfer, lambda x: transfer(x * x, device="reference") + x, row, note="amid")
 
 
@@ -298,6 +300,12 @@ def _stacks(x: Node) -> Node:
     empty = tape_new(type=Tape(x.type))
     kept = make_for_loop(constant(3, i64), lambda i, y, t: (sin(y) * x, tape_set(t, i, y)), x, empty)[1]
     return tape_stack(kept, size=4)
+
+
+def _fills(x: Node) -> Node:
+    """Each element is written before any is read."""
+    memory = unwritten(type=x.type, slot=0)
+    return make_for_loop(constant(3, i64), lambda i, y: assign(y, sin(lookup(x, i)), i), memory)[0]
 
 
 def _unstacks(x: Node) -> Node:

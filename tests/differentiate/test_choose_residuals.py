@@ -57,8 +57,17 @@ def test_what_cheap_operations_give_is_computed_again_from_the_state() -> None:
     assert traced_bytes(loop(several)) == [8 * LARGE]
 
 
-def test_what_is_small_is_remembered_as_it_is() -> None:
-    assert traced_bytes(loop(several, SMALL)) == [3 * 8 * SMALL]
+def test_of_what_is_small_only_sums_and_products_are_computed_again() -> None:
+    assert traced_bytes(loop(several, SMALL)) == [8 * SMALL]
+    assert traced_bytes(loop(costly, SMALL)) == [2 * 8 * SMALL]
+
+
+def test_of_a_number_that_is_repeated_along_a_tensor_the_number_is_remembered() -> None:
+    def scaled(y: Node, x: Node) -> Node:
+        total = ops.reduce(y, kind="sum", axes=(0,))
+        return x * ops.broadcast(total * total, shape=(SMALL,), axes=())
+
+    assert traced_bytes(loop(scaled, SMALL)) == [8]
 
 
 def test_what_is_dear_is_remembered_and_the_rest_computed_from_it() -> None:

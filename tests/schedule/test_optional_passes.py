@@ -81,6 +81,14 @@ def bubble_up(row: Any) -> Any:
     return lg.while_loop(goes_on, swap, (lg.zeros((), dtype=lg.int64), row))[1]
 
 
+def masked_rows(x: Any) -> Any:
+    def row(i: Any, x: Any) -> Any:
+        x[i] = lg.where(lg.arange(x.shape[1]) > 3, x[i] * x[i - 1], x[i])
+        return x
+
+    return lg.fori_loop(1, x.shape[0], row, x)
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "fuse_siblings": two_fields,
@@ -91,6 +99,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "unguard_invariants": lambda x: lg.fori_loop(
         0, lg.astype(x[0, 1] * 5.0, lg.int64), lambda i, s: s * 0.5 + lg.sin(x), x
     ),
+    "merge_updates": lg.grad(lambda x: lg.sum(masked_rows(x) ** 2)),
     "lower_tapes": lg.grad(lambda x: recurrence(x)[15]),
     "loop_over_elements": scaled_rows,
     "scalarise_loops": lambda x: recurrence(x),

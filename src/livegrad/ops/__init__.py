@@ -101,6 +101,7 @@ from livegrad.ops.tape import (
     tape_stack,
     tape_sum,
     tape_unstack,
+    unwritten,
 )
 from livegrad.ops.transcendental import (
     acos,
@@ -332,6 +333,7 @@ __all__ = [
     "triangular_solve",
     "trunc",
     "undefined_tangent",
+    "unwritten",
     "while_loop",
     "zero",
 ]

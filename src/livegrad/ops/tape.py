@@ -68,12 +68,13 @@ def _element(tape: Type) -> Type:
     return tape.element
 
 
-def _new_type(*, type: Type) -> Type:
+def _new_type(*, type: Type, residuals: bool = False) -> Type:
     _element(type)
     return type
 
 
-tape_new = Op("tape_new", type_of=_new_type, evaluate=lambda *, type: Entries(), jvp=zero_tangent)
+# With `residuals`, reverse mode promises that it only reads entries that it has set.
+tape_new = Op("tape_new", type_of=_new_type, evaluate=lambda *, type, residuals=False: Entries(), jvp=zero_tangent)
 
 
 def _set_type(tape: Type, index: Type, value: Type) -> Type:
@@ -221,4 +222,24 @@ tape_unstack = Op(
     jvp=lambda y, dx: None if dx is None else tape_unstack(dx),
     transpose=_unstack_transpose,
     linear_in=(0,),
+)
+
+
+# --- memory for tapes -----------------------------------------------------------------------------------------------
+
+
+def _unwritten_type(*, type: Type, slot: int) -> Type:
+    if not isinstance(type, Tensor):
+        raise TypeRuleError("only tensors have memory", found=str(type))
+    return type
+
+
+# The tensor in place of a tape before its first write. Nothing reads an element that a loop has not written, so a loop
+# that writes in place starts from memory as it is. Tensors of one type differ by `slot`.
+unwritten = Op(
+    "unwritten",
+    type_of=_unwritten_type,
+    evaluate=lambda *, type, slot: zero_value(type),
+    jvp=zero_tangent,
+    expand=lambda y: zero(y.type),
 )

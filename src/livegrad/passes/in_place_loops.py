@@ -19,6 +19,7 @@ from livegrad.ops.assignment import UPDATES
 from livegrad.ops.control import map_, while_loop
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
 _READS = (lookup, lookup_or)
@@ -43,7 +44,7 @@ def writes_in_place(node: Node) -> bool:
 
 def memory_below(node: Node) -> list[Node]:
     """The values that must be in memory for such a loop."""
-    return [value for value in _below(node) if _is_storable(value)]
+    return [value for value in _below(node) if _is_storable(value) and value.op is not unwritten]
 
 
 def _between(node: Node) -> list[Node]:

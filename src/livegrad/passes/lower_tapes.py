@@ -16,14 +16,14 @@ from livegrad.ir.node import Function, Key, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, holds_tensor, i64, inner_types, shape_of
-from livegrad.ir.walk import nodes_of, ops_in
+from livegrad.ir.walk import nodes_of, ops_in, reachable_functions
 from livegrad.ops.aggregate import get, make, member
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, index_along
 from livegrad.ops.rules import zero
-from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
+from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack, unwritten
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
@@ -117,11 +117,19 @@ def _holds_tape(type: Type) -> bool:
 @propagates_lines
 def _without_tapes(function: Function, chosen: Set[Node]) -> Function:
     values: dict[Node, _Value] = {parameter: parameter for parameter in function.parameters}
-    _Body(values, chosen).run(function)
+    _Body(values, _Memory(_reads_unset_rows(function)), chosen).run(function)
     results = [values[result] for result in function.results]
     if not all(isinstance(result, Node) for result in results):
         raise _NotLowered
     return Function(function.name, function.parameters, tuple([r for r in results if isinstance(r, Node)]))
+
+
+def _reads_unset_rows(function: Function) -> bool:
+    """Whether a row of a tape may be read that no loop has set, and that is zero therefore."""
+    nodes = [node for inner in reachable_functions([function]) for node in nodes_of(inner)]
+    return any(
+        node.op is tape_stack or (node.op is tape_new and not dict(node.attributes).get("residuals")) for node in nodes
+    )
 
 
 @dataclass(frozen=True)
@@ -198,6 +206,20 @@ def _row_types(value: Node, ranges: Ranges) -> list[Tensor]:
     return list(_leaves(value.type))
 
 
+@dataclass
+class _Memory:
+    """What the tensors in place of tapes start from: zeros, if something reads rows that no loop has written."""
+
+    is_read_whole: bool
+    slots: int = 0
+
+    def start(self, type: Tensor) -> Node:
+        if self.is_read_whole:
+            return zero(type)
+        self.slots += 1
+        return unwritten(type=type, slot=self.slots)
+
+
 # --- functions over lowered tapes ------------------------------------------------------------------------------------
 
 
@@ -206,6 +228,7 @@ class _Body:
     """The nodes of one function, over values in which tapes are tensors."""
 
     values: dict[Node, _Value]
+    memory: _Memory
     chosen: Set[Node] = frozenset()  # the nodes whose tapes are lowered
     # Which tape a loop fills that it starts empty: (the loop, its carried value) -> tape. Others have their own.
     homes: dict[tuple[Node, int], _LoweredTape] = field(default_factory=dict)
@@ -285,7 +308,7 @@ class _Body:
         inputs = [[input_node(Key("leaf"), n.type) for n in nodes] for nodes in outside]
         own_prefixes = [input_node(Key("prefix"), i64) for _ in prefixes]
         assert isinstance(iterations, Node)
-        inner = _Body({}, index=index, iterations=iterations)
+        inner = _Body({}, self.memory, index=index, iterations=iterations)
         supply = iter(own_prefixes)
         inner.values[body.parameters[0]] = index
         for parameter, argument, nodes in zip(body.parameters[1:], arguments, inputs, strict=True):
@@ -313,7 +336,8 @@ class _Body:
             return home
         type = loop.operands[1 + number].type
         assert isinstance(type, Tape)
-        return _LoweredTape(type.element, tuple([zero(own) for own in _tape_types(loop, number, {})]), ())
+        types = _tape_types(loop, number, {})
+        return _LoweredTape(type.element, tuple([self.memory.start(own) for own in types]), ())
 
 
 def _nodes(value: _Value) -> list[Node]:

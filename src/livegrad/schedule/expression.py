@@ -29,6 +29,7 @@ from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.ops.movement import iota, pad
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
+from livegrad.ops.tape import unwritten
 from livegrad.schedule.indexed_writes import Choice, choice_of, written_place
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
@@ -176,6 +177,8 @@ class Expressions:
         if node.op is iota:
             along = self.position(index[node.attribute("axis")])
             return along if node.type.element is i64 else cast(along, type=node.type.element)
+        if node.op is unwritten:
+            return zero(node.type.element)
         if node.op is map_ or (node.op is get and node.operands[0].op is map_):
             return self._mapped(node, index)
         return None

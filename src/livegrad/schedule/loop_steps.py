@@ -13,6 +13,7 @@ from livegrad.ir.node import Key, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Matrix, Scalar, Tensor, Vector, components
 from livegrad.ops.aggregate import get, member
+from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import first_argument
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.kernel import Port, Sink
@@ -37,7 +38,7 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
             targets[index] = new_buffer("carried", *storage(type))
             discarded.add(targets[index])
         target = targets[index]
-        if stored.get(operands[place]) is not target:
+        if operands[place].op is not unwritten and stored.get(operands[place]) is not target:
             copies.append(build_copy(operands[place], target, stored, new_buffer))
         operands[place] = input_node(Key("carried"), type)
         memory[operands[place]] = target

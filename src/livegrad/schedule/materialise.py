@@ -30,6 +30,7 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
+from livegrad.ops.tape import unwritten
 from livegrad.passes.in_place_loops import memory_below, writes_in_place
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.indexed_writes import assigned_box, choice_of, is_uniform
@@ -43,7 +44,7 @@ _READS = (lookup, lookup_or, searchsorted)  # of a tensor that lies in memory
 _LITTLE = 4.0  # additions
 _FEW = 256  # elements: a kernel over all of them costs no more than one over some
 _SEARCHED = 64  # nodes of an expression that is searched for what it reads
-_MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota")
+_MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota", "unwritten")
 
 
 MOST_DEPTH = 2000
@@ -192,7 +193,8 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
         shared = zip(node.operands, node.attribute("lifted"), strict=True)
         return [operand for operand, lifted in shared if not lifted and isinstance(operand.type, Tensor)]
     if node.op in CONTROL:
-        return [operand for operand in node.operands if isinstance(operand.type, Tensor)]
+        tensors = [operand for operand in node.operands if isinstance(operand.type, Tensor)]
+        return [operand for operand in tensors if operand.op is not unwritten or not writes_in_place(node)]
     return ()
 
 

@@ -100,7 +100,7 @@ def spread(value: Node, size: Size) -> Node:
                 )
                 error.value = value
                 raise error
-            return tape_new(type=batched_type(type, size))
+            return tape_new(**{**dict(value.attributes), "type": batched_type(type, size)})
     parts = [spread(member(value, index), size) for index in range(len(components(type)))]
     return make(*parts, type=batched_type(type, size))
 

@@ -17,14 +17,14 @@ from livegrad.ir.types import Matrix, Tensor, Vector, components, scalar_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, make
 
-_LEAST_BYTES = (
-    1 << 16
-)  # of an iteration: below that, everything stays in the cache and more kernels cost more than they save
+# Of an iteration: below that, everything stays in the cache, and only what costs next to nothing is computed again.
+_LEAST_BYTES = 1 << 16
 _MOST_NODES = 2000
 # An operation on one element, as the bytes that take as long to remember and to read back. Measured with 10,000 float64
 # (Runge and Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte that is written to memory and read again.
 _BYTES_PER_OPERATION = 0.6
 _MOST_COST = 4.0  # what is dearer than a division is not computed twice
+_MOST_COST_IN_CACHE = 1.0  # sums, products and comparisons
 _MOVES = {"slice": 0.5, "broadcast": 0.5, "reshape": 0.5, "permute": 2.0, "flip": 2.0, "concatenate": 3.0, "pad": 3.0}
 _NEVER = float("inf")
 
@@ -35,12 +35,13 @@ def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Nod
     sizes = {node: _bytes(node) for node in from_state}
     # What has no known size is remembered in any case, and so costs nothing more.
     sizes |= {node: 0.0 for node in wanted if sizes[node] == _NEVER}
-    if sum(sizes[node] for node in wanted) < _LEAST_BYTES or len(from_state) > _MOST_NODES:
+    if not any(map(_has_dimensions, wanted)) or len(from_state) > _MOST_NODES:
         return tuple(wanted)
+    most = _MOST_COST if sum(sizes[node] for node in wanted) >= _LEAST_BYTES else _MOST_COST_IN_CACHE
     graph = _Flow()
     for node in from_state:
         graph.connect((node, "in"), (node, "out"), sizes[node])
-        graph.connect("source", (node, "in"), _NEVER if node in state else _cost(node))
+        graph.connect("source", (node, "in"), _NEVER if node in state else _cost(node, most))
         for operand in node.operands if node not in state else ():
             if operand in sizes:
                 graph.connect((operand, "out"), (node, "in"), _NEVER)
@@ -66,13 +67,17 @@ def _bytes(node: Node) -> float:
     return _NEVER if scalar is None else _elements(node) * scalar.dtype.itemsize
 
 
-def _cost(node: Node) -> float:
+def _has_dimensions(node: Node) -> bool:
+    return isinstance(node.type, Tensor) and bool(node.type.shape)
+
+
+def _cost(node: Node, most: float) -> float:
     """What computing a value again costs, if its operands are there."""
     if node.op in (make, get):
         return 0.0
     each = _MOVES.get(node.op.name)
     if each is None:
-        if not node.op.elementwise or node.op.checked or node.op.cost > _MOST_COST:
+        if not node.op.elementwise or node.op.checked or node.op.cost > most:
             return _NEVER
         each = node.op.cost
     return _elements(node) * each * _BYTES_PER_OPERATION

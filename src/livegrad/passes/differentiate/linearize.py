@@ -257,7 +257,7 @@ def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ..
         loop = for_loop(
             iterations,
             *values[:carried],
-            tape_new(type=plan.tape_type),
+            tape_new(type=plan.tape_type, residuals=True),
             *values[carried:],
             body=body,
             carried=carried + 1,
@@ -276,7 +276,7 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
     """Counts the iterations of the loop; its linear part is a loop with that count."""
     carried = node.attribute("carried")
     plan = _plan_loop(node.attribute("body"), carried, tangents)
-    extra = [filled(0, i64), *([tape_new(type=plan.tape_type)] if plan.traced else [])]
+    extra = [filled(0, i64), *([tape_new(type=plan.tape_type, residuals=True)] if plan.traced else [])]
     operands = [*primals[:carried], *extra, *primals[carried:]]
     loop = while_loop(
         *operands,
