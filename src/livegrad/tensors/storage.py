@@ -8,19 +8,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import UsageError, caller_origin, file_error, missing_folder
+from livegrad.diagnostics import UsageError, caller_origin, file_error
 from livegrad.ir.types import scalar_of_dtype
+from livegrad.runtime.atomic_files import Replacing
 from livegrad.tensors.handle import Tensor, wrap_array
 
 _LAYOUT = "layout.json"
@@ -58,9 +55,6 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
     >>> lg.load(path)
     {'weights': [Tensor([1., 1.], dtype=float32)], 'steps': 3}
     """
-    folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
-        raise missing_folder(folder)
     arrays: dict[str, Any] = {}
     try:
         layout = _describe(tree, "", arrays)
@@ -68,7 +62,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         raise UsageError(
             "this pytree is too deep to be saved", where=caller_origin(), help="it may contain itself"
         ) from None
-    with _replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with Replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
         for label, array in arrays.items():
             with archive.open(f"{label}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -101,22 +95,6 @@ def load(path: str | os.PathLike[str]) -> Any:
                 where=caller_origin(),
                 found=f"{type(error).__name__}: {error}",
             ) from None
-
-
-@contextmanager
-def _replacing(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """A file that replaces `path` once it is complete; a link remains a link."""
-    target = Path(os.path.realpath(path))
-    partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(partial, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())  # else a crash of the machine could leave an empty file under the old name
-        os.replace(partial, target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

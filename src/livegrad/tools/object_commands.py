@@ -14,7 +14,7 @@ from livegrad.compiler import compile_plan, describe_loops, lower, trace_loops
 from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import UsageError
 from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
-from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
 from livegrad.ir.node import Function

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.png import SIGNATURE, bytes_of_picture, chunk
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.slicing import Slice
-from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError, unreadable
 from livegrad.implicit.formats.threemf import save_3mf
 from livegrad.implicit.nodes.assembly import Assembly

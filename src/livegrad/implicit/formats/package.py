@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livegrad.diagnostics import TextOrigin
-from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError, unreadable
 
 _ENCRYPTED = 1  # a bit of an entry's flags

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import warn_caller
-from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.implicit.formats.atomic import write_atomically
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.tools.chart import chart_svg
 from livegrad.tools.tour import wheel
