@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from livegrad.diagnostics import LivegradError, UsageError, caller_origin, file_error
-from livegrad.ir.text import parse_function, parse_type
-from livegrad.live.blocks.append import AppendBlock
-from livegrad.live.blocks.bodies import FunctionBody, TracedBody
-from livegrad.live.blocks.graph_gradient import GradientBlock
-from livegrad.live.blocks.neighbours import neighbour_block
 from livegrad.live.engine import Engine
-from livegrad.live.graph.append_buffer import AppendBuffer
-from livegrad.live.graph.block import Block, Body, Pin, State
+from livegrad.live.graph.block import Block, State
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.problems import GraphError
-from livegrad.live.graph.regions import For, If, IfElse, Switch, While
 from livegrad.live.graph.sources import ExternalBuffer
 from livegrad.live.recording.exact_values import decode_value
-from livegrad.live.recording.function_text import FunctionReader
+from livegrad.live.recording.rebuild import BlockReader
 from livegrad.live.recording.record import FORMAT, read_outputs
-from livegrad.ops.context import context
 
 Line = dict[str, Any]
 
@@ -130,14 +122,12 @@ class _BrokenFile:
 
 
 class _Replaying:
-    """One replay, with the blocks and memory of the recording by id."""
+    """One replay."""
 
     def __init__(self, lines: list[Line], backend: str | None) -> None:
         head, *self._lines = lines
         self.engine = Engine(backend or head["backend"], reuse_memory=head["reuse_memory"])
-        self._functions = FunctionReader()
-        self._blocks: dict[int, Block] = {}
-        self._memory: dict[int, ExternalBuffer] = {}
+        self._reader = BlockReader()
         self._initial: dict[State, Any] = {}  # of states that start from another value
         self._broken: dict[int, _BrokenFile] = {}  # by block
         self._frames = 0
@@ -149,7 +139,7 @@ class _Replaying:
             if "edit" in line:
                 self._edit(line)
             elif "function" in line:
-                self._functions.note(line)
+                self._reader.functions.note(line)
             elif "memory" in line:
                 self._write_memory(line)
             elif "state" in line:
@@ -169,118 +159,54 @@ class _Replaying:
         if edit == "feature":
             self.engine.set_feature(line["feature"], decode_value(line["value"]))
         elif edit == "reset":
-            state = self._blocks[line["block"]]
+            state = self._reader.blocks[line["block"]]
             assert isinstance(state, State)
             state.initial = self._initial.pop(state, state.initial)
             self.engine.reset(state)
         elif edit == "state":
-            state = self._blocks[line["block"]]
+            state = self._reader.blocks[line["block"]]
             assert isinstance(state, State)
             self.engine.set(state, decode_value(line["value"]))
         elif edit == "keep":
-            self.engine.keep(self._pin(line["pin"]))
+            self.engine.keep(self._reader.pin(line["pin"]))
         elif edit == "expose":
-            composite = self._blocks[line["block"]]
+            composite = self._reader.blocks[line["block"]]
             assert isinstance(composite, Composite)
-            composite.expose(self._pin(line["pin"]), line["name"])
+            composite.expose(self._reader.pin(line["pin"]), line["name"])
         else:
             self._edit_graph(edit, self._graph(line["in"]), line)
 
     def _graph(self, block_id: int | None) -> Graph:
         if block_id is None:
             return self.engine.graph
-        composite = self._blocks[block_id]
+        composite = self._reader.blocks[block_id]
         assert isinstance(composite, Composite)
         return composite.graph
 
     def _edit_graph(self, edit: str, graph: Graph, line: Line) -> None:
         match edit:
             case "add":
-                graph.add(self._block(line["block"]))
+                graph.add(self._reader.block(line["block"]))
             case "remove":
-                graph.remove(self._blocks[line["block"]])
+                graph.remove(self._reader.blocks[line["block"]])
             case "edit":
-                graph.edit(self._blocks[line["block"]], self._body(line["body"]))
+                graph.edit(self._reader.blocks[line["block"]], self._reader.body(line["body"]))
             case "connect":
-                graph.connect(self._pin(line["source"]), self._pin(line["pin"]))
+                graph.connect(self._reader.pin(line["source"]), self._reader.pin(line["pin"]))
             case "disconnect":
-                graph.disconnect(self._pin(line["pin"]))
+                graph.disconnect(self._reader.pin(line["pin"]))
             case "set":
-                graph.set(self._pin(line["pin"]), decode_value(line["value"]))
+                graph.set(self._reader.pin(line["pin"]), decode_value(line["value"]))
             case "bind":
-                graph.bind(self._pin(line["pin"]), self._memory[line["memory"]])
+                graph.bind(self._reader.pin(line["pin"]), self._reader.memory[line["memory"]])
             case "feed":
-                self._feed(graph, self._pin(line["pin"]), line["source"])
-
-    def _feed(self, graph: Graph, pin: Pin, source: Line) -> None:
-        if "connect" in source:
-            graph.connect(self._pin(source["connect"]), pin)
-        elif "bind" in source:
-            graph.bind(pin, self._memory[source["bind"]])
-        else:
-            graph.set(pin, decode_value(source["set"]))
-
-    def _pin(self, text: list[Any]) -> Pin:
-        return self._blocks[text[0]][text[1]]
-
-    # --- blocks ---
-
-    def _block(self, line: Line) -> Any:
-        if line["id"] not in self._blocks:
-            self._blocks[line["id"]] = self._make(line)
-        return self._blocks[line["id"]]
-
-    def _make(self, line: Line) -> Block:
-        name, kind = line["name"], line["kind"]
-        if kind == "block":
-            return Block(self._body(line["body"]), name, line["shapes"])
-        if kind == "state":
-            return State(name, decode_value(line["initial"]))
-        if kind == "composite":
-            return self._composite(name, line)
-        if kind == "gradient":
-            return GradientBlock(name, self._pin(line["of"]), {key: self._pin(pin) for key, pin in line["by"].items()})
-        if kind == "append buffer":
-            return AppendBuffer(name, capacity=line["capacity"], writers=line["writers"])
-        if kind == "append":
-            return AppendBlock(self._functions.get(line["function"]), line["capacity"], name)
-        if kind == "neighbours":
-            return neighbour_block(capacity=line["capacity"], name=name)
-        bodies = [self._block(body) for body in line["bodies"].values()]
-        regions: dict[str, Callable[..., Block]] = {"if": If, "if_else": IfElse, "switch": Switch}
-        if kind in regions:
-            return regions[kind](name, *bodies)
-        return (For if kind == "for" else While)(name, bodies[0], line["carried"])
-
-    def _composite(self, name: str, line: Line) -> Composite:
-        composite = Composite(name)
-        for block in line["blocks"]:
-            composite.graph.add(self._block(block))
-        for block_id, pin, source in line["sources"]:
-            self._feed(composite.graph, self._blocks[block_id][pin], source)
-        for exposed_name, pins in line["inputs"].items():
-            for pin in pins:
-                composite.expose(self._pin(pin), exposed_name)
-        for exposed_name, pin in line["outputs"].items():
-            composite.expose(self._pin(pin), exposed_name)
-        return composite
-
-    def _body(self, line: Line) -> Body:
-        inputs = {name: None if text is None else parse_type(text) for name, text in line["inputs"].items()}
-        outputs = tuple(line["outputs"])
-        if "ir" in line:
-            keys = {
-                name.removeprefix("$"): context(name.removeprefix("$")).attribute("key") for name in line["features"]
-            }
-            function = parse_function(line["ir"], keys=keys)
-            return FunctionBody(function, tuple(inputs), outputs, line["name"])
-        return TracedBody(self._functions.get(line["python"]), inputs, outputs, line["name"])
+                self._reader.feed(graph, self._reader.pin(line["pin"]), line["source"])
 
     def _write_memory(self, line: Line) -> None:
         array = decode_value({key: line[key] for key in ("dtype", "shape", "data")})
-        memory = self._memory.get(line["memory"])
+        memory = self._reader.memory.get(line["memory"])
         if memory is None:
-            self._memory[line["memory"]] = ExternalBuffer(array, line["version"])
+            self._reader.memory[line["memory"]] = ExternalBuffer(array, line["version"])
         else:
             memory.array[...] = array
             memory.version = line["version"]
@@ -289,7 +215,7 @@ class _Replaying:
 
     def _start_state(self, line: Line) -> None:
         """Starts a state from the value that it had when the recording began."""
-        state = self._blocks[line["state"]]
+        state = self._reader.blocks[line["state"]]
         assert isinstance(state, State)
         self._initial[state] = state.initial
         state.initial = decode_value(line["value"])
@@ -299,7 +225,7 @@ class _Replaying:
         for broken in self._broken.values():
             broken.error = None
         for block_id, text in line.get("watched", ()):
-            broken = self._broken.setdefault(block_id, _BrokenFile(self._blocks[block_id]))
+            broken = self._broken.setdefault(block_id, _BrokenFile(self._reader.blocks[block_id]))
             broken.error = GraphError(text)
             self.engine.follow(broken)
         self.engine.step()
@@ -318,10 +244,10 @@ class _Replaying:
         for what, before in recorded.items():
             if what in line and before != replayed[what]:
                 self._differences.append(Difference(frame_index, what, str(before), str(replayed[what])))
-        ids = {id(block): block_id for block_id, block in self._blocks.items()}
+        ids = {id(block): block_id for block_id, block in self._reader.blocks.items()}
         now = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
         for block, name, before in line.get("outputs", ()):
-            pin, value = now.get((block, name), (f"{self._blocks[block].name}.{name}", None))
+            pin, value = now.get((block, name), (f"{self._reader.blocks[block].name}.{name}", None))
             if value != before:
                 self._differences.append(
                     Difference(frame_index, str(pin), _describe_output(before), _describe_output(value))
