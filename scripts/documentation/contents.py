@@ -190,6 +190,7 @@ PAGES = (
             Section("Blocks", (BLOCK, "livegrad.live.graph.block", "livegrad.live.graph.composite")),
             Section("Regions", ("livegrad.live.graph.regions",)),
             Section("External memory", ("livegrad.live.graph.sources",)),
+            Section("Documents", ("livegrad.live.documents",)),
             Section("Recording and replaying", ("livegrad.live.recording",)),
         ),
     ),

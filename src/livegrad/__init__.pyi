@@ -387,6 +387,9 @@ from livegrad.live.graph.regions import (
     Switch,
     While,
 )
+from livegrad.live.documents import (
+    load_document,
+)
 from livegrad.ops.context import (
     context,
 )
@@ -748,6 +751,7 @@ __all__ = [
     "For",
     "If",
     "IfElse",
+    "load_document",
     "State",
     "Switch",
     "While",

@@ -30,6 +30,7 @@ _LIVE = {
     "livegrad.live.blocks": """
         append_block AppendBlock block captured_block cuda_block edit fold_neighbours GradientBlock load_cuda_block
         neighbour_block NeighbourBlock neighbours watch watch_cuda""",
+    "livegrad.live.documents": "Document DocumentError load_document",
     "livegrad.live.engine": "Engine",
     "livegrad.live.frame": "EngineError Frame",
     "livegrad.live.graph.append_buffer": "AppendBuffer",
@@ -135,7 +136,7 @@ _EVERYDAY = {
 }
 # Names of the groups that programs use every day.
 _IN_EVERYDAY = {
-    "live": "block Block Composite Engine For If IfElse State Switch While",
+    "live": "block Block Composite Engine For If IfElse load_document State Switch While",
     "contexts": "context Context ContextGraph",
     "implicit": """
         Assembly load_3mf load_stl load_vm mesh Part parts render save_3mf save_animation save_mesh save_png save_stl

@@ -47,7 +47,7 @@ def run_one(seed: int, *, backend: str = "cpu", reuse_memory: bool = False, edit
 
 def _run(seed: int, backend: str, reuse_memory: bool, edits: int, path: Path | None) -> Mapping[str, int]:
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(_engine(backend, reuse_memory, seed))
+        engine = stack.enter_context(random_engine(backend, reuse_memory, seed))
         if path is not None:
             stack.enter_context(lg.live.record(engine, path))
         session = Session(engine, seed)
@@ -68,7 +68,7 @@ def _run(seed: int, backend: str, reuse_memory: bool, edits: int, path: Path | N
 
 
 @contextlib.contextmanager
-def _engine(backend: str, reuse_memory: bool, seed: int) -> Iterator[lg.Engine]:
+def random_engine(backend: str, reuse_memory: bool, seed: int) -> Iterator[lg.Engine]:
     with contextlib.ExitStack() as stack:
         if backend == "simulated":
             from tests.runtime.cuda.simulate import simulated

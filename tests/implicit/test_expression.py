@@ -78,6 +78,12 @@ def test_what_is_no_expression_is_refused(text: str, message: str) -> None:
         add_expression(Assembly(), "f", text, {"x": "scalar"})
 
 
+def test_a_sum_of_many_terms_is_read_whatever_the_limit_of_recursion() -> None:
+    terms = 2000
+    part = add_expression(Assembly(), "sum", " + ".join(["x"] * terms), {"x": "scalar"})
+    assert len(part.graph("sum").nodes) == terms - 1
+
+
 def test_errors_point_into_the_text() -> None:
     with pytest.raises(AssemblyError) as caught:
         add_expression(Assembly(), "shape", "a = x\n  \na + b", {"x": "scalar"})

@@ -20,6 +20,11 @@ from livegrad.live.blocks import (
     watch,
     watch_cuda,
 )
+from livegrad.live.documents import (
+    Document,
+    DocumentError,
+    load_document,
+)
 from livegrad.live.engine import (
     Engine,
 )
@@ -76,6 +81,9 @@ __all__ = [
     "neighbours",
     "watch",
     "watch_cuda",
+    "Document",
+    "DocumentError",
+    "load_document",
     "Engine",
     "EngineError",
     "Frame",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from importlib import import_module
+from os import PathLike
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Literal
@@ -345,6 +346,36 @@ class Engine(GradientSource):
     def reuse_memory(self) -> bool:
         """Whether buffers may share bytes."""
         return self._applier.reuse_memory
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Saves the graph as a readable text file, which `lg.load_document` opens: blocks with their source code,
+        connections, values, initial states and positions.
+
+        The file is TOML, in the order of the graph, so that two versions of it can be compared line by line. An
+        existing file is replaced atomically. Memory that inputs are bound to is not saved.
+
+        >>> import tempfile, livegrad as lg
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> engine = lg.Engine()
+        >>> double = engine.add(lg.block(lambda x=4.0: x * 2.0, name="double"))
+        >>> engine.set(double["x"], 5.0)
+        >>> engine.save(folder.name + "/scene.lg")
+        >>> print(open(folder.name + "/scene.lg").read().split("[functions")[0].strip())
+        livegrad = 1
+        kind = "engine"
+        backend = "cpu"
+        reuse_memory = false
+        <BLANKLINE>
+        [blocks.double]
+        function = "double"
+        outputs = ["result"]
+        <BLANKLINE>
+        [blocks.double.inputs]
+        x = 5.0
+        >>> folder.cleanup()
+        """
+        # Imported on demand: it describes all kinds of blocks, whose modules import this one.
+        import_module("livegrad.live.documents.save").save_engine(self, path)
 
     def explain(self) -> str:
         """Explains what happened to every step in the last frame, at which level, and why."""

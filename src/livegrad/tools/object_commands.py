@@ -14,7 +14,6 @@ from livegrad.compiler import compile_plan, describe_loops, lower, trace_loops
 from livegrad.contexts.context_program import Program
 from livegrad.diagnostics import UsageError
 from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
-from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
 from livegrad.ir.node import Function
@@ -24,6 +23,7 @@ from livegrad.live.graph.block_graph import Edge
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.passes.bind_sizes import has_symbols
 from livegrad.passes.pipeline import PipelineTrace, Stage
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native.host_target import host_target

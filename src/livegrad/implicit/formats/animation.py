@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.png import SIGNATURE, bytes_of_picture, chunk
+from livegrad.runtime.atomic_files import write_atomically
 
 _MOST_FRAMES = 1 << 16
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.slicing import Slice
-from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError, unreadable
 from livegrad.implicit.formats.threemf import save_3mf
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.resources import TriangleMesh
+from livegrad.runtime.atomic_files import write_atomically
 
 _TRIANGLE = np.dtype([("normal", "<f4", 3), ("corners", "<f4", (3, 3)), ("attribute", "<u2")])
 

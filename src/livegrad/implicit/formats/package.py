@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livegrad.diagnostics import TextOrigin
-from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError, unreadable
+from livegrad.runtime.atomic_files import write_atomically
 
 _ENCRYPTED = 1  # a bit of an entry's flags
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import warn_caller
-from livegrad.runtime.atomic_files import write_atomically
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
+from livegrad.runtime.atomic_files import write_atomically
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by colour type: grey, RGB, palette, grey with alpha, RGB with alpha

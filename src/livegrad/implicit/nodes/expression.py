@@ -16,8 +16,10 @@ from livegrad.implicit.nodes.builder import FunctionBuilder, Wire
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_types import NODE_TYPES
 from livegrad.implicit.nodes.ports import PortType
+from livegrad.ir.recursion import deep_recursion
 
 _LONGEST_TEXT = 1 << 20
+_DEEPEST = 3000  # levels of the syntax tree, each of which takes three calls or four
 _NUMBERS = {"pi": math.pi, "e": math.e, "tau": math.tau}
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "Addition",
@@ -59,12 +61,27 @@ def add_expression(
         line = getattr(error, "lineno", None) or 1
         why = getattr(error, "msg", None) or str(error)
         raise AssemblyError(f"`{name}` is not an expression: {why}", where=TextOrigin(name, line)) from None
+    _require_depth(statements, name)
     build = FunctionBuilder(assembly, name, id=id)
     reader = _Reader(build, dict(build.inputs(inputs)), name)
-    try:
-        return build.finish(**{output: reader.run(statements)})
-    except RecursionError:
-        raise AssemblyError(f"the expression of `{name}` is nested too deeply") from None
+    with deep_recursion():
+        value = reader.run(statements)
+    return build.finish(**{output: value})
+
+
+def _require_depth(statements: list[ast.stmt], name: str) -> None:
+    """Raises if the syntax tree is so deep that reading it could exhaust the stack. Long sums are deep, too."""
+    level: list[ast.AST] = list(statements)
+    for _ in range(_DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise AssemblyError(
+        f"the expression of `{name}` is nested too deeply",
+        where=TextOrigin(name, 1),
+        expected=f"at most {_DEEPEST} levels",
+        help="name parts of it: a = ...; b = ...",
+    )
 
 
 class _Reader:

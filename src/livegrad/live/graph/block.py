@@ -137,6 +137,7 @@ class Block(GradientSource):
     home: Graph | None = None  # the graph that contains it
     is_read: bool = False  # whether a user has read one of its results
     watch: Watch | None = None  # follows files while the block is in an engine
+    position: tuple[float, float] | None = None  # in drawings; nothing depends on it
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         require_body(body)

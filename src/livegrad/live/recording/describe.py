@@ -6,7 +6,7 @@ memory is described once, and then referred to by id.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,21 @@ Line = dict[str, Any]
 class Describer:
     """Describes the blocks of one recording."""
 
-    def __init__(self, write: Callable[[Line], None]) -> None:
-        self._functions = FunctionWriter(write)
+    def __init__(self, write: Callable[[Line], None], functions: FunctionWriter | None = None) -> None:
+        self._functions = functions or FunctionWriter(write)
         self._write = write
-        self._blocks: dict[Block, int] = {}
+        self._blocks: dict[Block, Hashable] = {}
         self._uncommitted: list[Block] = []  # described for an edit that is not written yet
         self._next = 0
         self._memory: dict[ExternalBuffer, int] = {}
         self._contents: dict[ExternalBuffer, tuple[bytes, int | None]] = {}  # as the file has them
 
-    def id_of(self, block: Block) -> int:
+    def new_id(self, block: Block) -> Hashable:
+        """An id that no other block has."""
+        self._next += 1
+        return self._next - 1
+
+    def id_of(self, block: Block) -> Hashable:
         """The id of a described block."""
         block_id = self._blocks.get(block)
         if block_id is None:
@@ -52,7 +57,7 @@ class Describer:
         """A pin as the id of its block and its name."""
         return [self.id_of(pin.block), pin.name]
 
-    def graph(self, graph: Graph, top: Graph) -> int | None:
+    def graph(self, graph: Graph, top: Graph) -> Hashable | None:
         """The id of the composite of a graph; None for the graph of the engine."""
         if graph is top:
             return None
@@ -82,8 +87,7 @@ class Describer:
         if block_id is not None:
             return {"id": block_id}
         described = self._describe(block)
-        self._blocks[block] = self._next
-        self._next += 1
+        self._blocks[block] = self.new_id(block)
         self._uncommitted.append(block)
         return {"id": self._blocks[block], "name": block.name, **described}
 
@@ -95,7 +99,7 @@ class Describer:
                 bodies = {label: self.block(body) for label, body in block.bodies.items()}
                 return {"kind": block.kind, "bodies": bodies, "carried": block.carried}
             case Composite():
-                return {"kind": "composite", **self._inside(block)}
+                return self._composite(block)
             case GradientBlock():
                 by = {name: self.pin(pin) for name, pin in block.by.items()}
                 return {"kind": "gradient", "of": self.pin(block.of), "by": by}
@@ -108,13 +112,18 @@ class Describer:
                 return {"kind": "neighbours", "capacity": block.limits["most"]}
         return {"kind": "block", "body": self.body(block.body), "shapes": block.shapes}
 
-    def _inside(self, block: Composite) -> Line:
-        inner = block.graph
-        blocks = [self.block(inner_block) for inner_block in inner.blocks.values()]
-        sources = [[*self.pin(pin), self.source(source)] for pin, source in inner.sources.items()]
+    def inside(self, graph: Graph) -> Line:
+        """Describes the blocks of a graph and the sources of their inputs."""
+        blocks = [self.block(block) for block in graph.blocks.values()]
         return {
             "blocks": blocks,
-            "sources": sources,
+            "sources": [[*self.pin(pin), self.source(source)] for pin, source in graph.sources.items()],
+        }
+
+    def _composite(self, block: Composite) -> Line:
+        return {
+            "kind": "composite",
+            **self.inside(block.graph),
             "inputs": {name: [self.pin(pin) for pin in pins] for name, pins in block.inner_inputs.items()},
             "outputs": {name: self.pin(pin) for name, pin in block.inner_outputs.items()},
         }

@@ -10,7 +10,8 @@ import ast
 import copy
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Hashable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -31,19 +32,23 @@ class FunctionWriter:
 
     def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
         self._write = write
-        self._numbers: dict[int, int] = {}
-        self._held: list[Any] = []  # kept alive, so that object ids are not reused
+        self.ids: dict[int, Hashable] = {}  # by the identity of the object
+        self._held: list[Any] = []  # kept alive, so that identities are not reused
 
-    def id_of(self, target: Any) -> int:
+    def new_id(self, target: Any) -> Hashable:
+        """An id that no other function has."""
+        return len(self.ids)
+
+    def id_of(self, target: Any) -> Hashable:
         """The id of a function, which is written to the file with the functions that it calls."""
-        function_id = self._numbers.get(id(target))
+        function_id = self.ids.get(id(target))
         if function_id is None:
-            function_id = self._numbers[id(target)] = len(self._numbers)
+            function_id = self.ids[id(target)] = self.new_id(target)
             self._held.append(target)
             try:
                 self._write({"function": function_id, **self._describe(target)})
             except BaseException:
-                del self._numbers[id(target)]
+                del self.ids[id(target)]
                 raise
         return function_id
 
@@ -86,7 +91,36 @@ class FunctionWriter:
 
 
 def _text_of(source: Source) -> str:
-    """The definition without decorators and defaults, which are recorded separately."""
+    """The definition without its decorators, which are recorded separately.
+
+    It is the user's own text, with comments, unless a default is computed: those are recorded separately, too.
+    """
+    arguments = source.definition.args
+    defaults = [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]
+    if isinstance(source.definition, ast.FunctionDef) and all(map(_is_literal, defaults)):
+        first, last = source.definition.lineno, source.definition.end_lineno
+        text = textwrap.dedent("".join(source.lines[first - 1 : last]).rstrip()) + "\n"
+        if _defines(text, source.definition):
+            return text
+    return _without_defaults(source)
+
+
+def _is_literal(default: ast.expr) -> bool:
+    return isinstance(default.operand if isinstance(default, ast.UnaryOp) else default, ast.Constant)
+
+
+def _defines(text: str, definition: ast.FunctionDef) -> bool:
+    """Whether text is this definition: without its indentation, a string of several lines may be another."""
+    try:
+        (parsed,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    plain = copy.copy(definition)
+    plain.decorator_list = []
+    return ast.dump(parsed) == ast.dump(plain)
+
+
+def _without_defaults(source: Source) -> str:
     definition = copy.deepcopy(source.definition)
     arguments = definition.args
     arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
@@ -135,20 +169,20 @@ class FunctionReader:
     """Recreates the functions of a file on first use."""
 
     def __init__(self) -> None:
-        self._described: dict[int, dict[str, Any]] = {}
-        self._functions: dict[int, Any] = {}
+        self._described: dict[Hashable, dict[str, Any]] = {}
+        self._functions: dict[Hashable, Any] = {}
 
     def note(self, line: dict[str, Any]) -> None:
         """Stores the line of a function."""
         self._described[line["function"]] = line
 
-    def get(self, function_id: int) -> Any:
+    def get(self, function_id: Hashable) -> Any:
         """The function with an id."""
         if function_id not in self._functions:
             self._make(function_id, self._described[function_id])
         return self._functions[function_id]
 
-    def _make(self, function_id: int, line: dict[str, Any]) -> None:
+    def _make(self, function_id: Hashable, line: dict[str, Any]) -> None:
         if "import" in line:
             self._functions[function_id] = _import(line["import"])
             return

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import livegrad as lg
-from livegrad.runtime.atomic_files import write_atomically
 from livegrad.live.graph.drawing import draw_blocks
+from livegrad.runtime.atomic_files import write_atomically
 from livegrad.tools.chart import chart_svg
 from livegrad.tools.tour import wheel
 from livegrad.tools.tour.fit import FIRST, sample_points

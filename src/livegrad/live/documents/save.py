@@ -1,0 +1,115 @@
+"""Saves a live engine as a text file that people can read, compare and edit."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Hashable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from livegrad.live.documents.readable_values import to_readable
+from livegrad.live.documents.tables import Table, escape, function_table, graph_tables
+from livegrad.live.documents.toml_text import toml_text
+from livegrad.live.graph.block import Block, Pin
+from livegrad.live.graph.block_graph import Graph, Source
+from livegrad.live.graph.regions import Region
+from livegrad.live.graph.sources import Binding
+from livegrad.live.recording.describe import Describer, Line
+from livegrad.live.recording.exact_values import NotRecordable, encode_value
+from livegrad.live.recording.function_text import FunctionWriter
+from livegrad.runtime.atomic_files import write_atomically
+
+if TYPE_CHECKING:
+    from livegrad.live.engine import Engine
+
+FORMAT = 1
+_NOT_IN_NAMES = re.compile(r"\W+")
+
+
+def save_engine(engine: Engine, path: str | os.PathLike[str]) -> None:
+    """Writes an engine's graph to a file; `Engine.save` is the public form."""
+    with engine.graph.editing():
+        text = toml_text(engine_tables(engine))
+    write_atomically(path, text.encode())
+
+
+def engine_tables(engine: Engine) -> Table:
+    """The document of an engine as tables."""
+    functions: list[Line] = []
+    described = _PathDescriber(functions.append).inside(engine.graph)
+    features = {str(feature): to_readable(encode_value(value)) for feature, value in engine.features.items()}
+    return {
+        "livegrad": FORMAT,
+        "kind": "engine",
+        "backend": engine.executor.name,
+        "reuse_memory": engine.reuse_memory,
+        **({"features": features} if features else {}),
+        "blocks": graph_tables(described),
+        "functions": {str(line["function"]): function_table(line) for line in functions},
+    }
+
+
+class _NamedFunctions(FunctionWriter):
+    """Identifies functions by their names, and lambdas by the block that computes them."""
+
+    block_name = ""
+
+    def new_id(self, target: Any) -> Hashable:
+        name = getattr(target, "__name__", "<lambda>")
+        name = _NOT_IN_NAMES.sub("_", self.block_name if name == "<lambda>" else name) or "function"
+        taken = set(self.ids.values())
+        return next(found for number in count(1) if (found := name if number == 1 else f"{name}_{number}") not in taken)
+
+
+class _PathDescriber(Describer):
+    """Identifies blocks by their paths, and leaves memory of other programs out."""
+
+    def __init__(self, write: Callable[[Line], None]) -> None:
+        self._named_functions = _NamedFunctions(write)
+        super().__init__(write, self._named_functions)
+        self._path: list[str] = []
+        self._taken: set[str] = set()
+
+    def block(self, block: Block) -> Line:
+        if isinstance(block, Region) and len({frozenset(body.outputs) for body in block.bodies.values()}) > 1:
+            raise NotRecordable(
+                f"the bodies of `{block.name}` expose different outputs", help="expose the same outputs in each of them"
+            )
+        self._path.append(escape(block.name))
+        self._named_functions.block_name = block.name
+        try:
+            line = {**super().block(block), "name": block.name}
+        finally:
+            self._path.pop()
+        return line if block.position is None else {**line, "at": list(block.position)}
+
+    def inside(self, graph: Graph) -> Line:
+        """Sources are in the order of pins, whatever the order in which they were connected."""
+        line = super().inside(graph)
+        order = {
+            pin: number for number, pin in enumerate(pin for b in graph.blocks.values() for pin in b.inputs.values())
+        }
+        known = sorted((pin for pin in graph.sources if pin in order), key=order.__getitem__)
+        return {**line, "sources": [[*self.pin(pin), self.source(graph.sources[pin])] for pin in known]}
+
+    def new_id(self, block: Block) -> Hashable:
+        path = "/".join(self._path)
+        while path in self._taken:  # the bodies of a region may have equal names
+            path += "'"
+        self._taken.add(path)
+        return path
+
+    def pin(self, pin: Pin) -> list[Any]:
+        if pin.name not in pin.block.inputs and pin.name not in pin.block.outputs:
+            raise NotRecordable(
+                f"`{pin}` no longer exists, but it is still exposed or connected",
+                help=f"give `{pin.block.name}` a pin `{pin.name}` again, or rebuild what refers to it",
+            )
+        return super().pin(pin)
+
+    def source(self, source: Source) -> Line:
+        if isinstance(source, Binding):
+            array = source.external.array
+            return {"bound": {"dtype": array.dtype.name, "shape": list(array.shape)}}
+        return super().source(source)
