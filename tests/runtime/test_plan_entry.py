@@ -156,7 +156,7 @@ def test_jit_gives_the_same_with_and_without_entries(monkeypatch: pytest.MonkeyP
                 assert outcome(seed) == quick
 
 
-def test_a_quick_call_runs_three_python_functions() -> None:
+def test_a_quick_call_runs_one_python_function() -> None:
     function, x = lg.jit(lambda a, b: a * b + 1.0), lg.ones(4)
     names: list[str] = []
 
