@@ -564,3 +564,42 @@ def test_an_index_out_of_range_is_reported_where_a_mask_hides_it(left_out: tuple
     run(program, (np.zeros(15), np.zeros((4, 12))), CPU.without(*left_out))
     with pytest.raises(KernelCheckError, match="index out of range"):
         run(program, (np.zeros(14), np.zeros((4, 12))), CPU.without(*left_out))
+
+
+# --- calls of short loops --------------------------------------------------------------------------------------------
+
+
+def kernels_of(program: Callable[..., Any], *arrays: Any) -> list[Any]:
+    plan = CpuFunction(function_of(program, arrays)).schedule(target=CPU)
+    nests = [lower_loops(for_cpu(step, CPU, 64)) for step in plan.steps if isinstance(step, KernelStep)]
+    return [emit_kernel(nest) for nest in nests if "for_loop" in str(nest)]
+
+
+def running_sum(lib: Any, x: Any) -> Any:
+    def add(i: Any, x: Any) -> Any:
+        x[i] += x[i - 1]
+        return x
+
+    return repeat(lib, 1, x.shape[0], add, x)
+
+
+def test_a_loop_of_little_work_does_not_look_for_interrupts() -> None:
+    (short,) = kernels_of(running_sum, np.zeros(1000))
+    (long,) = kernels_of(running_sum, np.zeros(1_000_000))
+    assert (short.interruptible, long.interruptible) == (False, True)
+    assert "atomic" not in short.text
+
+
+def test_each_of_many_points_with_a_loop_of_its_own_looks_for_interrupts() -> None:
+    def powers(lib: Any, x: Any) -> Any:
+        return lib.vmap(lambda v: repeat(lib, 0, 8_000, lambda i, y: y * v + 1.0 / (v + y), v))(x)
+
+    (kernel,) = kernels_of(powers, np.zeros(1000))
+    assert kernel.interruptible
+
+
+def test_a_kernel_of_one_item_has_no_loop_around_it() -> None:
+    (kernel,) = kernels_of(running_sum, np.zeros(1000))
+    lines = cross_assemble(kernel.text, "x86_64-unknown-linux-gnu", "haswell", speed=LOOP_SPEED).splitlines()
+    assert sum("vaddsd" in line for line in lines) < 12  # one loop, unrolled
+    assert kernel.text.count("icmp") == 1

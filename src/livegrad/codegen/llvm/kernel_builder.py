@@ -35,6 +35,7 @@ class KernelBuilder(Builder):
     vector_bytes: int = 0  # of a register; 0: the baseline tier
     uses_tapes: bool = False
     polls: bool = False
+    runs_once: bool = False  # whether the kernel has one item: its loops are not repeated for each of many
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
     subroutines: dict[Hashable, object] = field(default_factory=dict)  # functions beside the kernel, by what they are
     pool_run: Register | None = None  # the function that runs a loop on threads; None: loops are serial

@@ -125,7 +125,11 @@ class _Emitter(Stages):
             self._item(number, [number] if len(sizes) == 1 else indices)
             return self._following(indices, sizes) if indices else []
 
-        counted_loop(self.builder, begin, end, 1, start, item)
+        if self.extents:
+            counted_loop(self.builder, begin, end, 1, start, item)
+        else:  # one item: LLVM would unroll a loop around it, and optimise its own loops several times
+            builder.runs_once = True
+            item(begin, [])
         if builder.uses_tapes:
             builder.line("call void @lg_arena_free(ptr %arena)")
         if self.nest.non_temporal:
