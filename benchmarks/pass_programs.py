@@ -574,6 +574,31 @@ def decaying_heads(lib: Any, x: Any, y: Any) -> Any:
     return repeat(lib, x.shape[0] - 1, advance, x + 0.0)
 
 
+# --- unroll_and_jam: rows to which a loop adds one multiple of a row after the other ---
+
+
+def _added_rows(lib: Any, x: Any, combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """The first rows, at most 64, each combined with all of them, one after the other."""
+    rows = min(x.shape[0], 64)
+
+    def row(i: Any, state: Any) -> Any:
+        def add(k: Any, state: Any) -> Any:
+            state[i] = combine(state[i], x[k, i], x[k])
+            return state
+
+        return repeat(lib, rows, add, state)
+
+    return repeat(lib, rows, row, x[:rows] + 0.0)
+
+
+def weighted_rows(lib: Any, x: Any, y: Any) -> Any:
+    return _added_rows(lib, x, lambda row, weight, other: row + weight * other)
+
+
+def largest_products(lib: Any, x: Any, y: Any) -> Any:
+    return _added_rows(lib, x, lambda row, weight, other: lib.maximum(row, weight * other))
+
+
 # --- unroll_small_solves: factorisations of many small matrices ---
 
 
@@ -618,6 +643,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "peel_remainders": (smoothed_rows, edges),
     "interleave_lanes": (rational_functions, saturated_polynomials),
     "eliminate_bounds_checks": (relaxed, path_costs),
+    "unroll_and_jam": (weighted_rows, largest_products),
     "split_index_sets": (upper_triangle, decaying_heads),
     "parallelise_loops": (row_recurrences, row_fractions),
     "version_loops": (shifted_maxima, echoes),

@@ -67,6 +67,7 @@ from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, f
 from livegrad.schedule.loops.parallel_loops import parallelise_loops
 from livegrad.schedule.loops.split_index_sets import split_index_sets
 from livegrad.schedule.loops.split_into_items import split_into_items
+from livegrad.schedule.loops.unroll_and_jam import unroll_and_jam
 from livegrad.schedule.loops.vectorise import (
     choose_lanes,
     interleave_lanes,
@@ -179,6 +180,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(split_into_items, by_tile=True),
         LoopPass(expand_without_code),
         LoopPass(eliminate_bounds_checks, optional=True),
+        LoopPass(unroll_and_jam, optional=True),
         LoopPass(split_index_sets, optional=True),
         LoopPass(parallelise_loops, optional=True),
         LoopPass(version_loops, optional=True),

@@ -62,6 +62,31 @@ def test_reductions_of_any_length_are_right_and_have_the_same_bits_in_both_tiers
     np.testing.assert_array_equal(good[1], a.max(axis=1))
 
 
+def filtered(x: Any, w: Any, y: Any) -> Any:
+    """Each element of y is a row of x times w from its end on."""
+
+    def row(i: Any, y: Any) -> Any:
+        y[i] = lg.sum(x[i] * lg.flip(w))
+        return y
+
+    return lg.fori_loop(0, x.shape[0], row, y)
+
+
+def text_of(program: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
+    function = trace_call(program, [Tensor(lg.f64, shape) for shape in shapes], "program").function
+    steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
+    (text,) = [emit_kernel(lower_loops(for_cpu(s, CPU, 64))).text for s in steps if s.kernel.name == "for_loop"]
+    return text
+
+
+@pytest.mark.parametrize("length", [16, 37, 100])
+def test_lanes_that_count_down_load_neighbours_and_reverse_them(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = np.random.default_rng(length).normal(size=(9, length)), np.linspace(-1.0, 2.0, length)
+    for (found,) in in_both_tiers(filtered, [x, w, np.zeros(9)], monkeypatch):
+        np.testing.assert_allclose(found, x @ w[::-1], rtol=1e-12)
+    assert "gather" not in text_of(filtered, (9, length), (length,), (9,))
+
+
 def two_totals(count: Any, x: Any, y: Any) -> Any:
     """A loop in lanes with two totals, which start from numbers of their own."""
 
@@ -85,8 +110,6 @@ def test_totals_of_one_loop_are_combined_with_their_own_start(count: int) -> Non
 
 
 def test_terms_that_do_not_fill_the_lanes_have_half_as_many_lanes_and_no_loop_of_their_own() -> None:
-    function = trace_call(prefixes, [Tensor(lg.f64, (90, 90)), *[Tensor(lg.f64, (90,))] * 2], "reduce_rows").function
-    steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
-    (text,) = [emit_kernel(lower_loops(for_cpu(s, CPU, 64))).text for s in steps if s.kernel.name == "for_loop"]
+    text = text_of(prefixes, (90, 90), (90,), (90,))
     for lanes in (32, 16, 8, 4, 2):
         assert f"load <{lanes} x double>" in text

@@ -116,6 +116,21 @@ def test_a_long_sum_runs_in_lanes() -> None:
     assert {dict(loop.attributes).get("lanes", 1) for loop in loops} == {1, 16}
 
 
+def test_products_that_fill_a_row_are_part_of_the_native_loop() -> None:
+    """They take most of the time, in lanes: more than to start a kernel for each row."""
+
+    def correlations(data: Any) -> Any:
+        def row(i: Any, result: Any) -> Any:
+            result[i] = data[:, i] @ data
+            return result
+
+        n = data.shape[1]
+        return lg.fori_loop(0, n, row, lg.zeros((n, n), dtype=data.dtype))
+
+    steps = compile_plan(trace_call(correlations, [Tensor(f64, (400, 100))], "correlations").function, CPU).steps
+    assert all(isinstance(step, KernelStep) for step in steps)
+
+
 def test_a_product_of_large_matrices_keeps_its_kernel() -> None:
     def powers(a: Any, out: Any) -> Any:
         def step(k: Any, out: Any) -> Any:

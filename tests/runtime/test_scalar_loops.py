@@ -26,7 +26,10 @@ from livegrad.schedule.plan import KernelStep
 from livegrad.schedule.target import Target
 from livegrad.tensors.tracing import trace_call
 
-OPTIMISATIONS = ("eliminate_bounds_checks", "split_index_sets", "version_loops", "optimise_scalar_loops")
+OPTIMISATIONS = (
+    *("eliminate_bounds_checks", "unroll_and_jam", "split_index_sets"),
+    *("version_loops", "optimise_scalar_loops"),
+)
 N, M = 37, 41
 Arrays = tuple[Any, ...]
 

@@ -13,6 +13,7 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Node
 from livegrad.ir.types import SCALARS, Scalar, bf16, bool_, f32, i64, scalar_of, u32
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
+from livegrad.ops.elementwise import add, sub
 
 
 def emit_elementwise(builder: KernelBuilder, node: Node, operands: list[Register]) -> Register:
@@ -47,7 +48,9 @@ def _instruction(builder: KernelBuilder, node: Node, operands: list[Register], r
     result = builder.make(text, _result_scalar(node), first.lanes)
     if builder.has_masks and node.op in _OPPOSITES and first.type.kind == "float" and not result.uniform:
         builder.comparisons[result.text] = _OPPOSITES[node.op], operands[0], operands[1]
-    return _counting_up(builder, result, *original) if node.op.name == "add" and first.type is i64 else result
+    if first.type is i64 and not result.uniform and node.op in (add, sub):
+        return _counting(builder, result, node.op is sub, *original)
+    return result
 
 
 # What holds for two numbers where a comparison does not; a NaN compares with nothing.
@@ -69,12 +72,20 @@ def _choice(builder: KernelBuilder, condition: Register, then: Register, otherwi
     return builder.select(builder.apply(f"fcmp {opposite}", bool_, left, right), otherwise, then)
 
 
-def _counting_up(builder: KernelBuilder, total: Register, left: Register, right: Register) -> Register:
-    """A sum of places that lanes count up by one, and of a number: lanes still do."""
-    lane_indices, number = (left, right) if right.uniform else (right, left)
-    if lane_indices.first is None or not number.uniform:
-        return total
-    return replace(total, first=builder.apply("add", i64, lane_indices.first, number))
+def _counting(builder: KernelBuilder, result: Register, subtracts: bool, left: Register, right: Register) -> Register:
+    """A sum or difference of a number and of indices that lanes count up or down by one: lanes still do."""
+    indices, number = (left, right) if right.uniform else (right, left)
+    ends = (indices.first, indices.last)
+    if not number.uniform or ends == (None, None):
+        return result
+    if not subtracts or right.uniform:
+        instruction = "sub" if subtracts else "add"
+        first, last = (None if end is None else builder.apply(instruction, i64, end, number) for end in ends)
+        return replace(result, first=first, last=last)
+    if indices.first is None:
+        return result
+    beyond = builder.apply("sub", i64, number, indices.first)  # which is the index of lane 0
+    return replace(result, last=builder.apply("sub", i64, beyond, builder.constant(result.lanes - 1, i64)))
 
 
 def _copy(builder: KernelBuilder, node: Node, operands: list[Register], name: str) -> Register:

@@ -5,6 +5,7 @@ An index out of range is reported and accesses no memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from livegrad.codegen.llvm.counted_loops import OpenLoop, counted_loop
@@ -53,6 +54,9 @@ def emit_lookup(builder: KernelBuilder, node: Node, tensor: TensorReference, ind
     """The elements at indices."""
     if not indices:
         return load_uniform(builder, tensor.pointer, tensor.element)
+    if _counts_down(builder, node, indices):
+        upward = [*indices[:-1], replace(indices[-1], first=indices[-1].last, last=None)]
+        return builder.shuffle(emit_lookup(builder, node, tensor, upward), range(builder.lanes - 1, -1, -1))
     place = _place_of(builder, tensor, indices, node)
     if place.offset.uniform and (place.inside is None or place.inside.uniform):
         return _load_if(builder, tensor, place)
@@ -64,6 +68,13 @@ def emit_lookup(builder: KernelBuilder, node: Node, tensor: TensorReference, ind
     return gather(
         builder, tensor.pointer, tensor.element, builder.widen(place.offset, builder.lanes), _active(builder, place)
     )
+
+
+def _counts_down(builder: KernelBuilder, node: Node, indices: list[Register]) -> bool:
+    """Whether lanes read neighbours from the last one on, all of which are there."""
+    *others, last = indices
+    proven = len(dict(node.attributes).get("in_range", ())) == len(indices)
+    return proven and builder.mask is None and last.last is not None and all(index.uniform for index in others)
 
 
 def emit_lookup_or(

@@ -60,7 +60,8 @@ def literal_text(value: Any, type: Scalar) -> str:
 class Register:
     """A scalar value in LLVM IR: the same for all lanes (`lanes` is 1), or one for each.
 
-    The index of a point has its dimension and, where it increases by one from lane to lane, the index of lane 0.
+    The index of a point has its dimension and, where it increases by one from lane to lane, the index of lane 0; where
+    it decreases by one, that of the last lane.
     """
 
     text: str
@@ -69,6 +70,7 @@ class Register:
     literal: bool = False
     dimension: int | None = None
     first: Register | None = None
+    last: Register | None = None
 
     @property
     def uniform(self) -> bool:

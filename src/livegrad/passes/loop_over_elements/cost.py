@@ -21,6 +21,8 @@ from livegrad.passes.regions import LOOPS
 
 _LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
 _OPERATION = 0.5  # nanoseconds for what is worth an addition
+_VECTORISED = 0.3  # of that time, where LLVM vectorises loops: sums and products, not parts that are written in turn
+_FEW_WRITTEN = 16  # operations for each element that is written: then sums and products take most of the time
 _TILED = 0.1  # of the time of a matrix product, with lanes and tiles in registers
 _NARROW = 0.25  # LLVM fits lanes to narrow elements
 _COPY = 0.5  # nanoseconds for an element
@@ -67,13 +69,14 @@ def _by_tensor(body: Function) -> float:
 
 def _computing(body: Function, narrow: float = 1.0) -> float:
     """Nanoseconds for the elements of all tensors that a body computes, one after the other."""
-    total, counted = 0.0, set[Node]()
+    total, written, counted = 0.0, 0, set[Node]()
     for node in nodes_of(body):
         moved = node.op in (iota, broadcast) or (node.op.elementwise and node.operands)
         if moved and all(operand in counted or not is_array(operand.type) for operand in node.operands):
             counted.add(node)  # an index, or a mask: it costs nearly nothing
         elif node.op in UPDATES:
             total += 2.0 * number_of_elements(node.operands[1])
+            written += number_of_elements(node.operands[1])
         elif node.op is matmul:
             total += (1.0 if is_product_by_element(node) else _TILED) * count_products(node)
         elif is_array(node.type) and node.operands and not node.functions:
@@ -81,7 +84,7 @@ def _computing(body: Function, narrow: float = 1.0) -> float:
             total += share * node.op.cost * number_of_elements(node)
         elif node.op in (reduce, arg_reduce):
             total += number_of_elements(node.operands[0])
-    return total * _OPERATION
+    return total * _OPERATION * (_VECTORISED if written * _FEW_WRITTEN <= total else 1.0)
 
 
 def iterations_of(node: Node) -> float:

@@ -151,7 +151,9 @@ def _access(node: Node, indices: Forms) -> Node:
     """A read or write by index that says which axes need no check."""
     tensor = node.operands[0].type
     assert isinstance(tensor, Tensor)
-    proven = tuple([axis for axis, index in enumerate(indices) if _is_inside(index, tensor.shape[axis])])
+    before = dict(node.attributes).get("in_range", ())  # proven for other bounds of the loop, which still hold
+    inside = [_is_inside(index, tensor.shape[axis]) for axis, index in enumerate(indices)]
+    proven = tuple([axis for axis, holds in enumerate(inside) if holds or axis in before])
     if node.op is lookup_or:
         places = node.operands[2:]
         return lookup(node.operands[0], *places, in_range=proven) if len(proven) == len(indices) else node

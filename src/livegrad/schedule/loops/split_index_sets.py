@@ -33,6 +33,7 @@ _MOST_NODES = 600  # of a body: each part is a copy of it
 _MOST_SPLITS = 2  # of one loop, one after the other
 _LEAST_SAVED = 0.25  # the share of a body's cost that one of the parts must leave out
 _GUESSED_ITERATIONS = 32
+_LONG_REDUCTION = 64  # terms, with which it does not matter that lanes are combined once for each part
 _ACCESS = 3.0  # what a read or write costs, in additions
 _MOST_OFFSET, _MOST_STEP = 1 << 31, 1 << 15  # no index plus such an offset, times such a step, overflows
 
@@ -151,7 +152,8 @@ def _split(loop: Node, splits: int) -> list[Node] | None:
     if gain <= _LEAST_SAVED * before:
         return None
     group, (early, _), (late, _) = groups[place]
-    if _lanes_of(loop) > 1 and not (_is_trivial(early) or _is_trivial(late)):
+    few = (known_integer(loop.operands[0]) or 0) < _LONG_REDUCTION
+    if _lanes_of(loop) > 1 and few and not (_is_trivial(early) or _is_trivial(late)):
         return None  # two reductions in lanes would be combined twice
     return _run_parts(loop, group, early, late, splits - 1)
 

@@ -1,0 +1,214 @@
+"""The loop pass `unroll_and_jam`: a loop that adds to the same elements in each iteration adds several times at once.
+
+In: `for k: for j: c[i, j] += a[i, k] * b[k, j]`, in a kernel without lanes. Each element is read, changed by several
+iterations of the outer loop in their order, and written: the same bits with a few of the reads and writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from livegrad.ir.function import map_results
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.types import Scalar, Tensor, i64
+from livegrad.ir.walk import nodes_of, reachable_functions, substitute, toposort
+from livegrad.ops.aggregate import get, make_tuple
+from livegrad.ops.assignment import assign, indices_of
+from livegrad.ops.control import for_loop, parameters_of
+from livegrad.ops.elementwise import add, floor_div, maximum, mul, sub
+from livegrad.ops.failing import known_integer
+from livegrad.ops.indexing import lookup
+from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.functions import rewrite_functions, uses_any
+from livegrad.schedule.loops.cost_model import JAMMED_ITERATIONS, JAMMED_NODES
+from livegrad.schedule.loops.nest import LoopNest
+
+
+def unroll_and_jam(nest: LoopNest) -> LoopNest:
+    """Unrolls loops of a kernel without lanes around the loops that they repeat over the same elements."""
+    bases = [buffer.base for buffer in nest.step.wholes]
+    if nest.lanes > 1 or len(set(bases)) < len(bases):  # a tensor could be read under another name
+        return nest
+    stages = nest.kernel.stages
+    return nest.with_stages(tuple([replace(stage, body=_with_jammed_loops(stage.body)) for stage in stages]))
+
+
+@lru_cache(maxsize=1024)
+def _with_jammed_loops(function: Function) -> Function:
+    if not uses_any(reachable_functions([function]), (for_loop,)):
+        return function
+    return rewrite_functions(Module((function,)), lambda inner: map_results(inner, _rewrite_loop)).functions[0]
+
+
+def _rewrite_loop(node: Node) -> Node | None:
+    if node.op is not for_loop:
+        return take_from_made(node)
+    count = known_integer(node.operands[0])
+    factor = next((times for least, times in JAMMED_ITERATIONS if count is None or count >= least), 1)
+    return make_tuple(_run_jammed(node, factor)) if factor > 1 and _is_accumulation(node) else None
+
+
+# --- what may be jammed ----------------------------------------------------------------------------------------------
+
+
+class _Loop(NamedTuple):
+    """A loop that carries one tensor: how often it runs, the tensor, what else it takes, and its body."""
+
+    iterations: Node
+    tensor: Node
+    captured: tuple[Node, ...]
+    body: Function
+
+
+def _loop_of(node: Node) -> _Loop | None:
+    """A plain loop that carries a tensor and may not fail by itself."""
+    if node.op is not for_loop or node.attribute("carried") != 1 or not isinstance(node.operands[1].type, Tensor):
+        return None
+    if len(node.attributes) > 3 or node.attribute("reverse") or node.operands[1] in node.operands[2:]:
+        return None
+    return _Loop(node.operands[0], node.operands[1], node.operands[2:], node.attribute("body"))
+
+
+def _is_accumulation(node: Node) -> bool:
+    """Whether iterations of a loop run the same loops inside, which change each element by itself."""
+    outer = _loop_of(node)
+    if outer is None:
+        return False
+    moving, inside = {outer.body.parameters[0]}, outer.body
+    indices: list[Node] = []  # of the loops inside, as the innermost body has them
+    loop = _only_loop(inside)
+    if loop is None:
+        return False
+    while loop is not None:
+        depending = _depending(inside, moving)
+        if loop.iterations in depending:
+            return False
+        body = loop.body
+        given = dict(zip(loop.captured, body.parameters[2:], strict=True))
+        moving = {parameter for operand, parameter in given.items() if operand in depending}
+        if any(index not in given for index in indices):
+            return False
+        indices = [*[given[index] for index in indices], body.parameters[0]]
+        inside, loop = body, _only_loop(body)
+    return _changes_by_element(inside, moving, indices)
+
+
+def _depending(function: Function, moving: set[Node]) -> set[Node]:
+    """The nodes of a function that are others in other iterations."""
+    depending = set(moving)
+    for node in nodes_of(function):
+        if not depending.isdisjoint(node.operands):
+            depending.add(node)
+    return depending
+
+
+def _only_loop(body: Function) -> _Loop | None:
+    """The loop that is all that a body does with the tensor that it carries; None if there is none."""
+    (result,), tensor = body.results, body.parameters[1]
+    if result.op is not get or not result.operands[0].functions:
+        return None
+    node = result.operands[0]
+    loop = _loop_of(node)
+    if loop is None or loop.tensor is not tensor:
+        return None
+    others = [own for own in nodes_of(body) if own not in (node, result)]
+    pure = not any(own.may_fail or own.functions or tensor in own.operands for own in others)
+    return loop if pure else None
+
+
+def _changes_by_element(body: Function, moving: set[Node], indices: Sequence[Node]) -> bool:
+    """Whether a body changes one element of its tensor, which has these indices among its own and no moving ones."""
+    (write,), tensor, nodes = body.results, body.parameters[1], nodes_of(body)
+    if write.op is not assign or len(nodes) > JAMMED_NODES:
+        return False
+    places = indices_of(write)
+    reads = [node for node in nodes if tensor in node.operands and node is not write]
+    if not reads or any(node.op is not lookup or indices_of(node) != places for node in reads):
+        return False
+    if any(node.may_fail or node.functions for node in nodes) or write.operands[0] is not tensor:
+        return False
+    if not _depending(body, moving).isdisjoint(places) or any(index not in places for index in indices):
+        return False
+    return isinstance(write.operands[1].type, Scalar)
+
+
+# --- the jammed loops ------------------------------------------------------------------------------------------------
+
+
+def _run_jammed(node: Node, factor: int) -> Node:
+    """The tensor after all iterations: several at once, then the remaining ones."""
+    loop = _loop_of(node)
+    assert loop is not None
+    count = known_integer(loop.iterations)
+    if count is None:
+        every = maximum(loop.iterations, constant(0, i64))
+        groups = floor_div(every, constant(factor, i64))
+        done = mul(groups, constant(factor, i64))
+        rest = sub(every, done)
+    else:
+        groups, done, rest = (constant(n, i64) for n in (count // factor, count // factor * factor, count % factor))
+    after = get(make_node(for_loop, (groups, *node.operands[1:]), _attributes(_several(loop, factor))), index=0)
+    if known_integer(rest) == 0:
+        return after
+    operands = (rest, after, *loop.captured, done)
+    return get(make_node(for_loop, operands, _attributes(_from_iteration(loop.body))), index=0)
+
+
+def _attributes(body: Function) -> tuple[tuple[str, Function | int | bool], ...]:
+    return (("body", body), ("carried", 1), ("reverse", False))
+
+
+def _from_iteration(body: Function) -> Function:
+    """The body for iterations from a further argument on."""
+    parameters = parameters_of([*body.parameter_types, i64])
+    given = dict(zip(body.parameters, (add(parameters[0], parameters[-1]), *parameters[1:-1]), strict=True))
+    return Function(body.name, parameters, substitute(body.results, given, body.places))
+
+
+def _several(loop: _Loop, factor: int) -> Function:
+    """The body of an outer loop that takes several iterations at once."""
+    parameters = parameters_of(loop.body.parameter_types)
+    first = mul(parameters[0], constant(factor, i64))
+    copies = [
+        dict(zip(loop.body.parameters, (_plus(first, number), *parameters[1:]), strict=True))
+        for number in range(factor)
+    ]
+    return Function(loop.body.name, parameters, (_jammed(loop.body, parameters[1], copies),))
+
+
+def _plus(node: Node, number: int) -> Node:
+    return add(node, constant(number, i64)) if number else node
+
+
+def _jammed(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Node:
+    """The tensor after a body ran once for each copy of its parameters: element by element."""
+    inner = _only_loop(body)
+    if inner is None:
+        return _changed_in_turn(body, tensor, copies)
+    captured = [substitute(inner.captured, given, body.places) for given in copies]
+    distinct = list(dict.fromkeys([operand for operands in captured for operand in operands]))
+    parameters = parameters_of([i64, tensor.type, *[operand.type for operand in distinct]])
+    inside = dict(zip(distinct, parameters[2:], strict=True))
+    within = [
+        dict(zip(inner.body.parameters, (*parameters[:2], *[inside[own] for own in operands]), strict=True))
+        for operands in captured
+    ]
+    function = Function(inner.body.name, parameters, (_jammed(inner.body, parameters[1], within),))
+    (count,) = substitute([inner.iterations], copies[0], body.places)
+    return get(make_node(for_loop, (count, tensor, *distinct), _attributes(function)), index=0)
+
+
+def _changed_in_turn(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Node:
+    """The tensor with one element changed by each copy in turn."""
+    write, element = body.results[0], None
+    reads = [node for node in toposort([write]) if node.op is lookup and node.operands[0] is body.parameters[1]]
+    for given in copies:
+        known = given if element is None else {**given, **dict.fromkeys(reads, element)}
+        (element,) = substitute([write.operands[1]], known, body.places)
+    assert element is not None
+    places = substitute(indices_of(write), copies[0], body.places)
+    return make_node(assign, (tensor, element, *places), write.attributes)
