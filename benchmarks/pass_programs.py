@@ -149,6 +149,22 @@ def visit_counts(lib: Any, x: Any, y: Any) -> Any:
     return lib.vmap(walk)(rows)
 
 
+# --- select_by_insertion ---
+
+
+def nearest_numbers(lib: Any, x: Any, y: Any) -> Any:
+    """The mean distance from each of 100 numbers to the four nearest of a row."""
+    distances = lib.abs(lib.reshape(x[:1, :100], (100, 1, 1)) - x[None, :8])
+    nearest = np.sort(distances, axis=-1)[..., :4] if lib is np else lib.top_k(distances, 4, largest=False)[0]
+    return lib.mean(nearest, axis=-1)
+
+
+def sparse_rows(lib: Any, x: Any, y: Any) -> Any:
+    """Rows of which all but the ten largest numbers are zero."""
+    tenth = np.sort(x, axis=1)[:, -10:-9] if lib is np else lib.top_k(x, 10)[0][:, 9:]
+    return lib.where(x >= tenth, x, 0.0)
+
+
 # --- interchange_point_loops ---
 
 
@@ -629,6 +645,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
     "run_members_in_turn": (row_medians, visit_counts),
+    "select_by_insertion": (nearest_numbers, sparse_rows),
     "interchange_point_loops": (rotations, palette_colours),
     "unroll_small_matmuls": (covariances, projections),
     "unroll_small_solves": (small_inverses, whitened_points),

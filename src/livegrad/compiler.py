@@ -41,6 +41,7 @@ from livegrad.passes.regions import LOOPS
 from livegrad.passes.run_members import run_members_in_turn, run_members_together
 from livegrad.passes.scalarise_loops import scalarise_loops
 from livegrad.passes.scalarise_maps import scalarise_maps
+from livegrad.passes.select_by_insertion import select_by_insertion
 from livegrad.passes.share_row_reductions import share_row_reductions
 from livegrad.passes.simplify import Simplify
 from livegrad.passes.split_at_concatenations import split_at_concatenations
@@ -129,6 +130,7 @@ VALUE_PASSES = (
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
+    Pass(on_functions(select_by_insertion), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
     Pass(on_functions(scalarise_maps)),

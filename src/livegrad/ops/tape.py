@@ -234,8 +234,9 @@ def _unwritten_type(*, type: Type, slot: int) -> Type:
     return type
 
 
-# The tensor in place of a tape before its first write. Nothing reads an element that a loop has not written, so a loop
-# that writes in place starts from memory as it is. Tensors of one type differ by `slot`.
+# The tensor in place of a tape, or of another tensor that a loop fills, before its first write. Nothing depends on an
+# element that a loop has not written, so a loop that writes in place starts from memory as it is. Tensors of one type
+# differ by `slot`.
 unwritten = Op(
     "unwritten",
     type_of=_unwritten_type,

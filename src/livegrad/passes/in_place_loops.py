@@ -19,6 +19,7 @@ from livegrad.ops.assignment import UPDATES
 from livegrad.ops.control import map_, while_loop
 from livegrad.ops.host import host_call
 from livegrad.ops.indexing import lookup, lookup_or
+from livegrad.ops.movement import broadcast
 from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
@@ -43,8 +44,15 @@ def writes_in_place(node: Node) -> bool:
 
 
 def memory_below(node: Node) -> list[Node]:
-    """The values that must be in memory for such a loop."""
-    return [value for value in _below(node) if _is_storable(value) and value.op is not unwritten]
+    """The values that must be in memory for such a loop. A carried tensor that starts as one constant, or unwritten, is
+    only in memory where it is carried."""
+    first = first_argument(node)
+    captured = {*node.operands[:first], *node.operands[first + node.attribute("carried") :]}
+    return [value for value in _below(node) if _is_storable(value) and (value in captured or not _is_filled(value))]
+
+
+def _is_filled(value: Node) -> bool:
+    return value.op is unwritten or (value.op is broadcast and value.operands[0].op is constant_op)
 
 
 def _between(node: Node) -> list[Node]:

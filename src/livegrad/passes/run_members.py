@@ -28,11 +28,6 @@ def run_members_together(module: Module) -> Module:
     return _resolve(module, call_together)
 
 
-def with_members_in_turn(function: Function) -> Function:
-    """A function with loops over members inside."""
-    return run_members_in_turn(Module((function,))).functions[0]
-
-
 def _resolve(module: Module, call: Callable[[Node], Node]) -> Module:
     if not uses_any(reachable_functions(module.functions), {members_call}):
         return module

@@ -30,7 +30,6 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
-from livegrad.ops.tape import unwritten
 from livegrad.passes.in_place_loops import memory_below, writes_in_place
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.indexed_writes import assigned_box, choice_of, is_uniform
@@ -175,7 +174,7 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     """The operands that must lie in memory for a node to be computed."""
     if kind == "loop":
         return memory_below(node.operands[0])
-    if kind == "host" and writes_in_place(node):
+    if kind in (None, "host") and writes_in_place(node):
         return memory_below(node)
     if kind in ("host", "view"):
         return [seen_operand(node, operand) for operand in node.operands]
@@ -193,8 +192,7 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
         shared = zip(node.operands, node.attribute("lifted"), strict=True)
         return [operand for operand, lifted in shared if not lifted and isinstance(operand.type, Tensor)]
     if node.op in CONTROL:
-        tensors = [operand for operand in node.operands if isinstance(operand.type, Tensor)]
-        return [operand for operand in tensors if operand.op is not unwritten or not writes_in_place(node)]
+        return [operand for operand in node.operands if isinstance(operand.type, Tensor)]
     return ()
 
 

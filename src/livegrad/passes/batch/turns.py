@@ -24,15 +24,16 @@ from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.members import members_call
 from livegrad.ops.movement import broadcast, iota
-from livegrad.ops.rules import zero
+from livegrad.ops.tape import unwritten
 from livegrad.passes.batch.points import number_of_elements
 from livegrad.passes.batch.values import batched_type
 from livegrad.passes.differentiate.tangents import result_nodes
-from livegrad.passes.functions import uses_any
+from livegrad.passes.expand import expand_ops
+from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.inline_calls import inline_calls
 from livegrad.passes.loop_over_elements import runs_by_elements
 from livegrad.passes.regions import LOOPS
-from livegrad.passes.run_members import with_members_in_turn
+from livegrad.passes.run_members import run_members_in_turn
 from livegrad.passes.simplify import Simplify
 
 # Elements of an array that lanes select from in registers: in a loop that ends at different times, lanes wait for the
@@ -90,12 +91,12 @@ def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -
     types = [
         batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
     ]
-    results = [zero(batched_type(type, size)) for type in function.result_types]
+    results = [unwritten(type=batched_type(type, size), slot=slot) for slot, type in enumerate(function.result_types)]
     parameters = parameters_of([i64, *(result.type for result in results), *types])
     index, state, captured = parameters[0], parameters[1 : 1 + len(results)], parameters[1 + len(results) :]
     given = zip(captured, function.parameter_types, flags, strict=True)
     ends = inline(
-        with_members_in_turn(function), [_row(value, type, index) if flag else value for value, type, flag in given]
+        _with_inner_loops(function), [_row(value, type, index) if flag else value for value, type, flag in given]
     )
     rows = [_with_row(batch, end, index) for batch, end in zip(state, ends, strict=True)]
     body = Function(function.name, parameters, tuple(rows))
@@ -108,6 +109,12 @@ def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -
     (simple,) = Simplify()(inline_calls(Module((whole,)))).functions
     loops = [node for node in nodes_of(simple) if node.op in LOOPS]
     return simple if loops and all(map(runs_by_elements, loops)) else None
+
+
+def _with_inner_loops(function: Function) -> Function:
+    """The function with loops over the members of batches inside, which start from tensors that there are."""
+    module = run_members_in_turn(Module((function,)))
+    return rewrite_functions(module, lambda own: expand_ops(own, lambda node: node.op is unwritten)).functions[0]
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""The `select_by_insertion` pass: the first few elements of rows are found by a native loop that inserts them.
+
+For the CPU. NumPy would sort or partition each row, and return to Python. The loop compares each element with the last
+of those that it keeps; few are inserted, unless the row is nearly in the opposite order, and then a few shifts each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+
+from livegrad.ir.function import map_results, trace_open
+from livegrad.ir.leaves import constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.propagate_lines import propagates_lines
+from livegrad.ir.types import Scalar, Tensor, i64, shape_of
+from livegrad.ir.walk import ops_in
+from livegrad.ops.aggregate import get
+from livegrad.ops.assignment import assign
+from livegrad.ops.comparison import bit_not, equal, greater, greater_equal, less, less_equal
+from livegrad.ops.control import for_loop, make_cond, make_for_loop, make_while_loop
+from livegrad.ops.elementwise import maximum, minimum, select
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import inverse_permutation, permute, reshape
+from livegrad.ops.sorting import top_positions
+from livegrad.ops.tape import unwritten
+
+_MOST = 16  # elements of a row: an insertion shifts half of them, in the worst case each time
+_SAMPLE = 256  # elements of a long row
+_FEWEST_STRIDES = 4  # between those, for a sample to pay
+_ELEMENTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
+
+
+def select_by_insertion(function: Function) -> Function:
+    """The function with loops in place of searches for the few largest or smallest elements."""
+    return _with_loops(function) if top_positions in ops_in(function) else function
+
+
+@propagates_lines
+def _with_loops(function: Function) -> Function:
+    return map_results(function, lambda node: _positions(node) if _is_chosen(node) else None)
+
+
+def _is_chosen(node: Node) -> bool:
+    if node.op is not top_positions or not 0 < node.attribute("count") <= _MOST:
+        return False
+    type = node.operands[0].type
+    return isinstance(type, Tensor) and type.element.name in _ELEMENTS and 0 not in type.shape
+
+
+def _positions(node: Node) -> Node:
+    """The positions that a node gives, with the searched axis last while the loop runs."""
+    axis, rank = node.attribute("axis"), len(shape_of(node.type))
+    order = [*(own for own in range(rank) if own != axis), axis]
+    source = node.operands[0] if axis == rank - 1 else permute(node.operands[0], axes=tuple(order))
+    shape: tuple[int, ...] = shape_of(source.type)  # type: ignore[assignment]
+    count, extent = node.attribute("count"), shape[-1]
+    found = _search_rows(reshape(source, shape=(prod(shape[:-1]), extent)), count, node.attribute("largest"))
+    found = reshape(found, shape=(*shape[:-1], count))
+    return found if axis == rank - 1 else permute(found, axes=inverse_permutation(tuple(order)))
+
+
+def _search_rows(rows: Node, count: int, largest: bool) -> Node:
+    """The positions of the first elements of each row."""
+    assert isinstance(rows.type, Tensor)
+    number, extent = shape_of(rows.type)
+    kept = unwritten(type=Tensor(rows.type.element, (number, count)), slot=0)
+    positions = unwritten(type=Tensor(i64, (number, count)), slot=1)
+
+    def search(row: Node, *state: Node) -> Sequence[Node]:
+        return _Row(rows, row, count, largest).search(extent, state)  # type: ignore[arg-type]
+
+    body, captures = trace_open(search, [i64, kept.type, positions.type])
+    loop = for_loop(
+        constant(number, i64),  # type: ignore[arg-type]
+        *(kept, positions, *captures),
+        body=body,
+        carried=2,
+        reverse=False,
+        independent=True,
+    )
+    return get(loop, index=1)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The search of one row for its first elements. Indices are in range by construction.
+
+    Its state: the elements that are kept, in order; their positions; how many there are; and a bound, after which no
+    element enters.
+    """
+
+    rows: Node
+    row: Node
+    count: int
+    largest: bool
+
+    def search(self, extent: int, state: Sequence[Node]) -> Sequence[Node]:
+        """Visits all elements of a row. A sample bounds those of a long one first: if the row is in the opposite order,
+        each of its elements would enter otherwise, with a shift of all that are kept."""
+        last_in_order = constant(self._last_in_order(), self._element)
+        stride = extent // _SAMPLE
+        if stride >= _FEWEST_STRIDES:
+            sample = self._visit_all(_SAMPLE, stride, [*state, constant(0, i64), last_in_order])
+            state, last_in_order = sample[:2], sample[3]
+        return self._visit_all(extent, 1, [*state, constant(0, i64), last_in_order])[:2]
+
+    @property
+    def _element(self) -> Scalar:
+        return self.rows.type.element  # type: ignore[attr-defined]
+
+    def _last_in_order(self) -> float | int:
+        """A number that nothing comes after. NaN does, in ascending order: it is not less than any bound."""
+        if self._element.kind == "float":
+            return -inf if self.largest else inf
+        limits = np.iinfo(self._element.name.replace("i", "int").replace("u", "uint"))
+        return int(limits.min if self.largest else limits.max)
+
+    def _visit_all(self, number: int, stride: int, state: Sequence[Node]) -> Sequence[Node]:
+        return make_for_loop(constant(number, i64), lambda place, *own: self._visit(place * stride, own), *state)
+
+    def _visit(self, place: Node, state: Sequence[Node]) -> list[Node]:
+        value = self._read(self.rows, place)
+        compare = less if self.largest else greater
+
+        def look(*state: Node) -> list[Node]:
+            """Among elements that are equal, the first ones enter."""
+            has_room = less(state[2], self.count)
+            wins = has_room | self._comes_before(value, self._read(state[0], constant(self.count - 1, i64)))
+            return _branch(wins, lambda *own: self._insert(value, place, own), state)
+
+        return _branch(bit_not(compare(value, state[3])), look, state)
+
+    def _insert(self, value: Node, place: Node, state: Sequence[Node]) -> list[Node]:
+        kept, positions, number, bound = state
+        free, kept, positions = make_while_loop(
+            lambda k, kept, positions: greater(k, 0) & self._comes_before(value, self._read(kept, _before(k))),
+            lambda _, k, kept, positions: (
+                k - 1,
+                self._write(kept, self._read(kept, _before(k)), k),
+                self._write(positions, self._read(positions, _before(k)), k),
+            ),
+            *(minimum(number, constant(self.count - 1, i64)), kept, positions),
+        )
+        kept, positions = self._write(kept, value, free), self._write(positions, place, free)
+        number = minimum(number + 1, constant(self.count, i64))
+        last = self._read(kept, constant(self.count - 1, i64))
+        return [kept, positions, number, select(equal(number, self.count), last, bound)]
+
+    def _read(self, tensor: Node, place: Node) -> Node:
+        return lookup(tensor, self.row, place, in_range=(0, 1))
+
+    def _write(self, tensor: Node, value: Node, place: Node) -> Node:
+        return assign(tensor, value, self.row, place, in_range=(0, 1))
+
+    def _comes_before(self, first: Node, second: Node) -> Node:
+        """Whether an element comes before one that was visited before it. NaN counts as the largest number."""
+        if self._element.kind != "float":
+            return greater(first, second) if self.largest else less(first, second)
+        if self.largest:
+            return equal(second, second) & bit_not(less_equal(first, second))
+        return equal(first, first) & bit_not(greater_equal(first, second))
+
+
+def _branch(predicate: Node, then: Callable[..., Sequence[Node]], state: Sequence[Node]) -> list[Node]:
+    """The state after a branch that may leave it as it is."""
+    value = make_cond(predicate, then, lambda *own: own, *state)
+    return [get(value, index=index) for index in range(len(state))]
+
+
+def _before(place: Node) -> Node:
+    """The place before another, or the first one, whose element does not matter there."""
+    return maximum(place - 1, constant(0, i64))
