@@ -26,10 +26,18 @@ from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, 
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
 from livegrad.ops.indexing import lookup, scatter_add
+from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import cos, exp, hypot, sin
+from livegrad.passes.complex_matmuls import (
+    copies_left,
+    is_multiplied_by_parts,
+    multiply_pairs,
+    multiply_parts,
+    multiply_rows,
+)
 from livegrad.passes.regions import region_of
 
 _MOVES = ("broadcast", "permute", "slice", "flip", "concatenate", "pad")
@@ -114,6 +122,9 @@ class _Splitting:
             if node.op in _BY_INDEX and node.operands[0] in self._parts:
                 self._parts[node] = self._by_index(node)
                 return
+            if node.op is matmul and _is_complex(node):
+                self._visit_matmul(node)
+                return
             rule = _rule(node)
             if node.op is reshape and _is_complex(node) and rule is None:
                 pairs = self._pairs(node.operands[0])
@@ -154,6 +165,20 @@ class _Splitting:
         else:
             self.give(node, results[0])
 
+    def _visit_matmul(self, node: Node) -> None:
+        if 0 in (*sizes(node.operands[0]), *sizes(node)):
+            self._values[node] = make_node(node.op, tuple(map(self.whole, node.operands)), node.attributes)
+            return
+        left, right = node.operands
+        if is_multiplied_by_parts(node):
+            self._parts[node] = Parts(*multiply_parts(self.parts(left), self.parts(right)))
+        elif copies_left(node):
+            self._parts[node] = Parts(*multiply_rows(self.parts(left), self._pairs(right)))
+        else:
+            parts = self.parts(right)
+            rotated = _pairs_of(Parts(-parts.im, parts.re))
+            self._values[node] = from_parts(multiply_pairs(self._pairs(left), self._pairs(right), rotated))
+
     def _by_index(self, node: Node) -> Parts:
         """A read or write by index of a tensor whose parts are tensors of their own."""
         tensor, *others = node.operands
@@ -173,9 +198,7 @@ class _Splitting:
             if node.op is constant_op:
                 self._values[node] = node
             elif shape_of(node.type):
-                type = scalar_of(parts.re.type)
-                assert type is not None
-                self._values[node] = from_parts(make_map(_pair(type), *parts))
+                self._values[node] = from_parts(_pairs_of(parts))
             else:
                 self._values[node] = make_complex(*parts)
         return self._values[node]
@@ -194,6 +217,13 @@ class _Splitting:
         """A tensor as it lies in memory."""
         value = self.whole(node)
         return value.operands[0] if value.op is from_parts else complex_parts(value)
+
+
+def _pairs_of(parts: Parts) -> Node:
+    """A complex tensor as it lies in memory."""
+    type = scalar_of(parts.re.type)
+    assert type is not None
+    return make_map(_pair(type), *parts)
 
 
 def _is_complex(node: Node) -> bool:

@@ -41,20 +41,28 @@ def _with_maps(function: Function) -> Function:
 def _written_out(node: Node) -> Node | None:
     if node.op is not matmul or not isinstance(node.type, Tensor) or node.type.element not in (f32, f64):
         return None
-    (*batch, rows, inner), (*others, _, columns) = (_shape(operand) for operand in node.operands)
+    first, second = (_shape(operand) for operand in node.operands)
+    if not is_unrolled(first, second):
+        return None
+    if len(second) > 2:
+        return _of_matrices(node, first[-2], first[-1], second[-1])
+    return _of_rows(node, second[0], second[1])
+
+
+def is_unrolled(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether a product of matrices of these shapes becomes a map: many matrices, each with its own or all rows with
+    the same one."""
+    (*batch, rows, inner), (*others, _, columns) = first, second
     if not 0 < max(inner, columns) <= _MOST_ROWS:
-        return None
-    if batch and batch == others and 0 < rows <= _MOST_ROWS and prod(batch) >= _FEWEST_MATRICES:
-        return _of_matrices(node, rows, inner, columns)
-    if not others and prod((*batch, rows)) >= _FEWEST_ROWS:
-        return _of_rows(node, inner, columns)
-    return None
+        return False
+    if batch and batch == others:
+        few = 0 < rows <= _MOST_ROWS and rows * inner * columns <= _MOST_PRODUCTS
+        return few and prod(batch) >= _FEWEST_MATRICES
+    return not others and prod((*batch, rows)) >= _FEWEST_ROWS
 
 
-def _of_matrices(node: Node, rows: int, inner: int, columns: int) -> Node | None:
+def _of_matrices(node: Node, rows: int, inner: int, columns: int) -> Node:
     """Each matrix with its own."""
-    if rows * inner * columns > _MOST_PRODUCTS:
-        return None
     assert isinstance(node.type, Tensor)
     element = node.type.element
     product = trace(matrix_multiply, Matrix(element, rows, inner), Matrix(element, inner, columns))

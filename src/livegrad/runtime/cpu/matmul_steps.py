@@ -1,7 +1,7 @@
 """Matrix products and convolutions of a plan as native code. In: a step. Out: its sizes and strides, if native code
 supports it.
 
-Called when a plan is serialised. NumPy computes the others (complex numbers).
+Called when a plan is serialised. NumPy computes the others.
 """
 
 from __future__ import annotations
