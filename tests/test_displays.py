@@ -31,6 +31,11 @@ def test_tensors_show_shape_type_device_and_state():
     assert "freed" in x._repr_html_()
 
 
+def test_empty_tensors_show_their_shape_as_in_numpy():
+    assert repr(lg.zeros((0, 3))) == "Tensor([], shape=(0, 3), dtype=float32)"
+    assert repr(lg.zeros(0)) == "Tensor([], dtype=float32)"
+
+
 def test_functions_and_graphs_draw_themselves():
     f = lg.ir.trace(lambda x, y: lg.ops.sin(x) * y + x, lg.f32, lg.f32)
     assert boxes(f._repr_svg_()) == 5  # two parameters, sin, mul, add

@@ -203,7 +203,9 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         if not all(isinstance(size, int) for size in self.shape) or is_traced(self.node):
             return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.long_name})"
         text = np.array2string(readable(self._value()), separator=", ", prefix="Tensor(")
-        return f"Tensor({text}, dtype={self.dtype.long_name})"
+        # Empty brackets do not tell shapes apart, as in NumPy.
+        shape = f" shape={self.shape}," if 0 in self.shape and self.shape != (0,) else ""
+        return f"Tensor({text},{shape} dtype={self.dtype.long_name})"
 
     def _repr_html_(self) -> str:
         """What notebooks show: shape, type, device and state above the values.

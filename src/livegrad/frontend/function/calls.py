@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from livegrad.frontend.function.aliases import alias_copy, alias_members
@@ -27,6 +27,7 @@ from livegrad.frontend.function.compile_values import (
     node_of,
     static,
 )
+from livegrad.frontend.function.complex_numbers import METHODS
 from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
 from livegrad.frontend.function.iteration import listed
@@ -101,6 +102,10 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         return construct(context, record, positional, keywords, at)
     if isinstance(callee, RecordType):
         return construct(context, callee, positional, keywords, at)
+    if isinstance(callee, BuiltinFunctionType) and callee.__module__ == "math":
+        folded = _folded(callee, [value.static for value in positional]) if not keywords else MISSING
+        if folded is not MISSING:
+            return static(folded)
     if isinstance(callee, FunctionType) and _is_own(callee):
         raise context.error(
             "LG109",
@@ -260,9 +265,20 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
             return static(resolved)
     if name == "copy" and isinstance(value.type, ArrayType | TensorType | ir.Vector | ir.Matrix | RecordType):
         return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
+    if name in METHODS and isinstance(value.type, ir.Scalar):
+        return static(BoundMethod(value, name, _intrinsic_method(METHODS[name])))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
         raise context.error("LG102", "a list cannot grow in a compiled function", at, help="write [0.0] * n first")
     return None
+
+
+def _intrinsic_method(name: str) -> Callable[[Context, Value, list[Value], Keywords, ast.AST], Value]:
+    def run(context: Context, target: Value, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
+        if keywords:
+            raise context.error("LG108", "this method takes no keywords", at, found=", ".join(keywords))
+        return INTRINSICS[name](context, [target, *positional], at)
+
+    return run
 
 
 def _copied(value: Value) -> Value:

@@ -27,6 +27,7 @@ from livegrad.frontend.function.compile_values import (
     static,
     tuple_value,
 )
+from livegrad.frontend.function.complex_numbers import PARTS
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
 from livegrad.frontend.function.iteration import listed
@@ -235,6 +236,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
             return call_value(context, value.type.properties[name], [value], {}, node)
     if isinstance(value.type, TensorType) and name in _ARRAY_ATTRIBUTES:
         return from_python(_ARRAY_ATTRIBUTES[name](value.type), context.span(node))
+    if isinstance(value.type, ir.Scalar) and name in PARTS:
+        return INTRINSICS[PARTS[name]](context, [value], node)
     component = read_swizzle(context, value, name, node)
     if component is not None:
         return component

@@ -36,7 +36,7 @@ def _number(function: Callable[..., Any]) -> Callable[..., Any]:
 _SAME_NAME = [
     "sqrt", "cbrt", "exp", "exp2", "expm1", "log2", "log10", "log1p", "log", "sin", "cos", "tan", "sinh", "cosh",
     "tanh", "floor", "ceil", "trunc", "abs", "hypot", "copysign", "fmod", "mod", "where", "minimum", "maximum",
-    "sum", "prod", "sign", "square", "any", "all",
+    "sum", "prod", "sign", "square", "any", "all", "real", "imag", "conj",
 ]  # fmt: skip
 _OTHER_NAME = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
