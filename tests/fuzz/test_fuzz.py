@@ -2,12 +2,13 @@
 
 import itertools
 import signal
+import subprocess
 import sys
 import threading
 
 import pytest
 
-from tests.fuzz.fuzzers import Fuzzer, find_fuzzers
+from tests.fuzz.fuzzers import ROOT, Fuzzer, find_fuzzers
 from tests.fuzz.pool import Outcome, Pool
 
 
@@ -46,3 +47,14 @@ def test_ctrl_c_ends_a_long_run_and_what_was_counted_is_kept() -> None:
         signal.signal(signal.SIGINT, before)
     assert 2 <= outcome.seeds <= 10
     assert not outcome.failures
+
+
+def test_memory_that_nothing_has_written_is_poisoned() -> None:
+    code = (
+        "from tests.fuzz.poisoned_memory import poison_memory; poison_memory()\n"
+        "from livegrad.ir.types import f32\n"
+        "from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker\n"
+        "assert all((plan_memory(size) == 255).all() for size in (16, 1 << 19))\n"
+        "assert all((result_maker(f32, (n,), 4 * n)() != 0.0).all() for n in (3, 1 << 18))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,7 +1,7 @@
 """`python -m tests.fuzz.worker NAME OPTIONS LIMIT`: reads seeds from standard input, answers each with a line of JSON.
 
 Started by `pool.py`. What a case prints goes to standard error, so that answers stay apart. A case that runs
-longer than the limit ends the process, with the stacks of all threads.
+longer than the limit ends the process, with the stacks of all threads. Memory that nothing has written holds NaNs.
 """
 
 import faulthandler
@@ -12,12 +12,15 @@ import sys
 import time
 import traceback
 
+from tests.fuzz.poisoned_memory import poison_memory
+
 
 def main() -> None:
     name, options, limit = sys.argv[1], json.loads(sys.argv[2]), float(sys.argv[3])
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     faulthandler.enable()
+    poison_memory()
     run_one = importlib.import_module(f"tests.fuzz.{name}").run_one
     for line in sys.stdin:
         faulthandler.dump_traceback_later(limit, exit=True)
