@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
-from types import FrameType, FunctionType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any, ForwardRef
 
 import numpy as np
@@ -83,13 +83,23 @@ class Specialization:
 
     def is_current(self) -> bool:
         """Whether everything that it was made from is as it was."""
-        source, dependencies = self.owner.source, self.dependencies
-        return (
-            self.edition == self.owner.edition
-            and all(unchanged(source.lookup(name), value) for name, value in dependencies.names.items())
-            and all(unchanged(getattr(owner, name, None), value) for owner, name, value in dependencies.attributes)
-            and all(current() for current in dependencies.callees)
-        )
+        owner, dependencies = self.owner, self.dependencies
+        if self.edition != owner.edition:
+            return False
+        lookup = owner.source.lookup
+        # Every call comes here: functions and numbers around it are mostly the same objects.
+        for name, value in dependencies.names.items():
+            now = lookup(name)
+            if (now is not value or value.__class__ not in _IMMUTABLE) and not unchanged(now, value):
+                return False
+        for holder, name, value in dependencies.attributes:
+            now = getattr(holder, name, None)
+            if (now is not value or value.__class__ not in _IMMUTABLE) and not unchanged(now, value):
+                return False
+        return not dependencies.callees or all(current() for current in dependencies.callees)
+
+
+_IMMUTABLE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type, float, int, bool, str, complex, NoneType})
 
 
 def is_mutable_value(value: Any) -> bool:
@@ -133,6 +143,7 @@ class CapturedFunction:
         self.overloads: list[CapturedFunction] = [self]
         self._frames = frames_around(function)  # until the annotations are read
         self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
+        self.quick_calls: tuple[Any, ...] = ()  # those that were found last
         self.dispatched = False  # it stands in an interface: its body is that of the value's own type
         self.edition = 0  # how often what it was made from has been changed by decorators
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs

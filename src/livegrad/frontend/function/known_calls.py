@@ -15,6 +15,7 @@ from livegrad.frontend.function.function_types import FrontType, RecordType, fro
 from livegrad.frontend.function.signature import Default
 from livegrad.frontend.function.vectors import VectorValue
 from livegrad.ir import types as ir
+from livegrad.runtime.cpu.cpu_function import CpuFunction
 
 _PLAIN = {kind: kind for kind in (float, int, bool, complex, type(None), np.float64, np.float32, np.int64, np.int32)}
 
@@ -57,11 +58,12 @@ class KnownCall:
     arguments.
     """
 
-    run: Callable[..., Any]
+    run: CpuFunction
     sources: Sequence[int | Default]
     types: Sequence[FrontType]
     result: FrontType
     is_current: Callable[[], bool]
+    has_quick_call: bool = False  # or was found to have none
 
     def __call__(self, values: Sequence[Any]) -> Any:
         converted = []
@@ -74,6 +76,34 @@ class KnownCall:
             else:
                 converted.append(to_argument(type, value))
         return from_result(self.result, self.run(*converted))
+
+
+class QuickCall:
+    """A known call that takes its arguments as they are: `run` is a built-in, which declines all others.
+
+    It looks at the arguments itself: nothing has to be asked of them in Python.
+    """
+
+    __slots__ = ("call", "is_current", "overloads", "plan", "run")
+
+    def __init__(self, call: KnownCall, overloads: int, plan: Any, run: Callable[..., Any]) -> None:
+        self.call, self.is_current, self.run = call, call.is_current, run
+        self.overloads = overloads  # that there were when this one was chosen
+        self.plan = plan  # kept alive: the built-in has the addresses of its code
+
+    def give(self, results: Any) -> Any:
+        """What the call returns."""
+        return from_result(self.call.result, tuple(results) if results.__class__ is list else results)
+
+
+def make_quick_call(call: KnownCall, overloads: int, values: Sequence[Any]) -> QuickCall | None:
+    """A quick call for arguments like these; None if one of them is converted, or is no array and no number."""
+    if list(call.sources) != list(range(len(values))):
+        return None
+    if any(to_argument(type, value) is not value for type, value in zip(call.types, values, strict=True)):
+        return None
+    found = call.run.native_entry(values)
+    return None if found is None else QuickCall(call, overloads, *found)
 
 
 def key_of(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -40,7 +40,7 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     to_argument,
 )
-from livegrad.frontend.function.known_calls import key_of
+from livegrad.frontend.function.known_calls import key_of, make_quick_call
 from livegrad.frontend.function.overloads import choose
 from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import Default
@@ -54,6 +54,8 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast_to
 from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
 from livegrad.tensors.weak_types import is_weak, typed
+
+_MOST_QUICK_CALLS = 4  # of a function
 
 
 def holds_tensor(value: Any) -> bool:
@@ -72,10 +74,26 @@ def holds_tensor(value: Any) -> bool:
 
 def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """Calls a captured function: at once for Python values, lazily where a tensor is among them."""
-    key = key_of(len(function.overloads), positional, keywords)
+    overloads = len(function.overloads)
+    if not keywords:
+        calls = function.quick_calls
+        for quick in calls:
+            if quick.overloads == overloads and quick.is_current():
+                results = quick.run(*positional)
+                if results is not None:
+                    if quick is not calls[0]:  # the next call is mostly like this one
+                        function.quick_calls = (quick, *[other for other in calls if other is not quick])
+                    return quick.give(results)
+    key = key_of(overloads, positional, keywords)
     prepared = None if key is None else function.known_calls.get(key)
     if prepared is not None and prepared.is_current():
-        return prepared((*positional, *keywords.values()) if keywords else positional)
+        result = prepared((*positional, *keywords.values()) if keywords else positional)
+        if not prepared.has_quick_call and not keywords:
+            prepared.has_quick_call = True
+            quick = make_quick_call(prepared, overloads, positional)
+            if quick is not None:
+                function.quick_calls = (quick, *function.quick_calls[: _MOST_QUICK_CALLS - 1])
+        return result
     result = run_lazily(function, positional, keywords)
     return run_now(function, positional, keywords, key) if result is MISSING else result
 

@@ -17,8 +17,8 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from types import CodeType, FrameType, FunctionType
+from functools import cached_property, lru_cache
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
 from livegrad.frontend.function.function_errors import FunctionError, Span
@@ -79,19 +79,23 @@ class Source:
 
     def lookup(self, name: str) -> Any:
         """What a name means outside the function: closure, module, builtins; `MISSING` if nothing."""
-        cells = self.closure
-        if name in cells:
-            return cells[name]
-        if name in self.function.__globals__:
-            return self.function.__globals__[name]
-        return getattr(builtins, name, MISSING)
+        cell = self._cells.get(name)
+        if cell is not None:
+            try:
+                return cell.cell_contents
+            except ValueError:  # not assigned yet: as good as missing until it is
+                pass
+        found = self.function.__globals__.get(name, MISSING)
+        return getattr(builtins, name, MISSING) if found is MISSING else found
+
+    @cached_property
+    def _cells(self) -> Mapping[str, CellType]:
+        return dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))
 
     @property
     def closure(self) -> Mapping[str, Any]:
-        names = self.function.__code__.co_freevars
-        cells = self.function.__closure__ or ()
         contents = {}
-        for name, cell in zip(names, cells, strict=True):
+        for name, cell in self._cells.items():
             try:
                 contents[name] = cell.cell_contents
             except ValueError:  # not assigned yet: as good as missing until it is

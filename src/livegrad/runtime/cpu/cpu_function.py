@@ -16,6 +16,8 @@ from livegrad.runtime.compiled_function import MOST_FUNCTIONS, CompiledFunction,
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.native.plan_call import ARRAYS, NUMBERS
+from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.serialised_plan import SerialisedPlan, decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import default_cache
@@ -23,6 +25,8 @@ from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.resize import resize_plan
 from livegrad.schedule.target import Target
 from livegrad.state import Owned
+
+_SOURCES: dict[type, int] = {np.ndarray: ARRAYS, float: NUMBERS, int: NUMBERS}
 
 
 class CpuFunction(CompiledFunction[CompiledPlan]):
@@ -42,6 +46,19 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
 
     def __repr__(self) -> str:
         return f"<compiled for the CPU: {self.function!r}>"
+
+    def native_entry(self, arguments: Sequence[Any]) -> tuple[CompiledPlan, PlanEntry] | None:
+        """The plan for arguments like these, and a built-in that runs it; None where there is none.
+
+        The built-in gives the only result, or a list. It declines arguments of other kinds, types or shapes.
+        """
+        shapes = self._dense_shapes(arguments)
+        plan = None if shapes is None else self._plans.by_shapes.get(shapes)
+        if plan is None or not self._has_flat_results:
+            return None
+        sources = [_SOURCES.get(type(argument)) for argument in arguments]
+        entry = None if None in sources else make_plan_entry(plan, sources)  # type: ignore[arg-type]
+        return None if entry is None else (plan, entry)
 
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
         """The shapes of the arguments with symbolic sizes if no argument needs conversion, else None.
