@@ -13,6 +13,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Tensor, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ops.indexing import lookup
 from livegrad.passes.loop_over_elements import loop_over_elements
 from livegrad.passes.loop_over_elements.dependence import may_read_behind
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
@@ -129,6 +130,28 @@ def test_products_that_fill_a_row_are_part_of_the_native_loop() -> None:
 
     steps = compile_plan(trace_call(correlations, [Tensor(f64, (400, 100))], "correlations").function, CPU).steps
     assert all(isinstance(step, KernelStep) for step in steps)
+
+
+def test_a_product_that_is_read_again_behind_elementwise_ops_is_computed_once() -> None:
+    def lanczos(a: Any, rows: Any, q: Any) -> Any:
+        def step(k: Any, state: Any) -> Any:
+            rows, q = state
+            rows[k] = q
+            w = a @ q - 0.5 * q
+            w = w - lg.sum(w * q) * q
+            w = w - lg.matrix_transpose(rows) @ (rows @ w)
+            return rows, w / lg.sqrt(lg.sum(w * w))
+
+        return lg.fori_loop(0, rows.shape[0], step, (rows, q))
+
+    types = [Tensor(f64, shape) for shape in ((40, 40), (6, 40), (40,))]
+    function = loop_over_elements(lower(trace_call(lanczos, types, "lanczos").function, CPU))
+    every = [node for inner in reachable_functions([function]) for node in nodes_of(inner)]
+    assert [node.op.name for node in every if node.op.name == "matmul"] == []
+    reads = [node for node in every if node.op is lookup and node.operands[0].type == Tensor(f64, (40, 40))]
+    sums = [node for node in every if node.op.name == "for_loop" and types[0] in [o.type for o in node.operands]]
+    assert len(reads) == 1
+    assert len([loop for loop in sums if dict(loop.attributes).get("lanes", 1) > 1]) == 1
 
 
 def test_a_product_of_large_matrices_keeps_its_kernel() -> None:

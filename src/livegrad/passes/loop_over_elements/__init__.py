@@ -23,6 +23,7 @@ from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, with_unused_parameters
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
+from livegrad.passes.loop_over_elements.known_zeros import mask_known_zeros
 from livegrad.passes.loop_over_elements.layout import permute_inside, transposed_operands
 from livegrad.passes.loop_over_elements.products import expand_products
 from livegrad.passes.loop_over_elements.small_tensors import is_small_body, unroll_body
@@ -85,7 +86,7 @@ def _results(loop: Node, number: int) -> list[Node]:
 def _by_element(node: Node) -> Node:
     """The loop over elements, with scratch tensors behind its carried values."""
     first, carried = first_argument(node), node.attribute("carried")
-    body = expand_products(node.attribute("body"))
+    body = mask_known_zeros(node, expand_products(node.attribute("body")))
     destinations = [1 + i if is_array(type) else None for i, type in enumerate(body.result_types)]
     expanded = expand_function(body, destinations, at=1 + carried, constant_from=1 + carried)
     scratch = [zero(type) for type in expanded.scratch]

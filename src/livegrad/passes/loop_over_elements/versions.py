@@ -17,13 +17,14 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import UPDATES
 from livegrad.ops.indexing import lookup
-from livegrad.ops.movement import broadcast, sizes
+from livegrad.ops.movement import broadcast, sizes, slice_
 from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.passes.loop_over_elements.elements import NotExpanded, reduces_rows
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
 _MOST_NODES = 1500
 _COSTLY = 8.0  # an op that is worth so many additions is not computed twice
+_FEW_USES = 1.25  # of each element, on average: it may be computed again for some of them
 
 
 def is_array(type: Type) -> bool:
@@ -101,23 +102,22 @@ class Versions:
 
     def _always_stored(self) -> Iterator[Node]:
         """Computed tensors that something needs in memory, or that cost too much to be computed again."""
-        users: dict[Node, list[Node]] = {}
-        for node in self.nodes:
-            for operand in node.operands:
-                users.setdefault(operand, []).append(node)
-        for node in self.nodes:
-            if not is_array(node.type) or self._has_version(node):
-                continue
-            readers = users.get(node, [])
-            needed = any(user.functions or (user.op in UPDATES and user.operands[0] is node) for user in readers)
-            if needed or reduces_rows(node):
-                yield node
-            elif node.op in (reduce, arg_reduce) or (node.op.elementwise and node.op.cost >= _COSTLY):
-                again = any(
-                    user.op is broadcast or (user.op is lookup and user.operands[0] is node) for user in readers
-                )
-                if len(readers) > 1 or again:
-                    yield node
+        stored, uses = set[Node](), dict.fromkeys(self.nodes, 0.0)  # how often an element would be computed, on average
+        for result in self.function.results:
+            uses[result] += 1.0
+        needed = {o for node in self.nodes for o in node.operands if node.functions} | {
+            node.operands[0] for node in self.nodes if node.op in UPDATES
+        }
+        for node in reversed(self.nodes):
+            in_memory = not is_array(node.type) or self._has_version(node)
+            if not in_memory:
+                costly = node.op in (reduce, arg_reduce) or (node.op.elementwise and node.op.cost >= _COSTLY)
+                in_memory = node in needed or reduces_rows(node) or (costly and uses[node] > _FEW_USES)
+                if in_memory:
+                    stored.add(node)
+            for operand in dict.fromkeys(node.operands):
+                uses[operand] += (1.0 if in_memory else uses[node]) * _share_read(node, operand)
+        yield from [node for node in self.nodes if node in stored]
 
     def writes(self, node: Node) -> list[tuple[int, Node]]:
         """The operands that a node overwrites, and their places."""
@@ -282,6 +282,13 @@ class Versions:
         if position >= len(self.function.parameters):
             return None
         return self.last_version(self.function.parameters[position], writers)
+
+
+def _share_read(reader: Node, operand: Node) -> float:
+    """How many elements of an operand a reader needs, as a share of all: one that it needs twice counts twice."""
+    if reader.op in (broadcast, slice_) or (reader.op is lookup and reader.operands[0] is operand):
+        return number_of_elements(reader) / max(1, number_of_elements(operand))
+    return 1.0
 
 
 def _reachable(start: int, edges: dict[int, set[int]]) -> set[int]:

@@ -1,0 +1,143 @@
+"""Sums over parts of a tensor that no iteration has written yet, and that still are zero, end where those begin.
+
+In: the body of a loop that fills a tensor of zeros column by column, such as a factorisation. In iteration
+j, columns from j on are zero, and so are products of them. A mask says so, at which `split_index_sets` ends the loop.
+"""
+
+from __future__ import annotations
+
+from livegrad.ir.function import map_results
+from livegrad.ir.leaves import constant, constant_op, is_constant
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Tensor, i64
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.assignment import assign, indices_of
+from livegrad.ops.comparison import less
+from livegrad.ops.control import for_loop
+from livegrad.ops.elementwise import add, mul, select
+from livegrad.ops.indexing import lookup
+from livegrad.ops.movement import broadcast, iota, permute, reshape, sizes
+from livegrad.ops.reduction import reduce
+from livegrad.passes.regions import first_argument
+
+Zeros = dict[int, Node]  # by axis, the index from which on a tensor is zero
+
+
+def mask_known_zeros(loop: Node, body: Function) -> Function:
+    """The body of a loop with masks on the terms of sums that are zero."""
+    if loop.op is not for_loop or loop.attribute("reverse"):
+        return body
+    zeros = {body.parameters[1 + place]: known for place, known in _filled_in_turn(loop, body).items()}
+    if not zeros:
+        return body
+    for node in nodes_of(body):
+        known = _zeros_of(node, zeros)
+        if known:
+            zeros[node] = known
+
+    def mask(node: Node) -> Node | None:
+        if node.op is not reduce or node.attribute("kind") != "sum" or node.operands[0] not in zeros:
+            return None
+        terms, axes = node.operands[0], node.attribute("axes")
+        known = [axis for axis in axes if axis in zeros[terms]]
+        if len(axes) != 1 or not known or terms in body.parameters:
+            return None
+        (axis,), shape = known, sizes(terms)
+        before = less(iota(axis=axis, shape=shape, type=i64), _spread(zeros[terms][axis], shape))
+        nothing = _spread(constant(0.0, terms.type.element), shape)  # type: ignore[union-attr]
+        return reduce(select(before, terms, nothing), kind="sum", axes=axes)
+
+    return map_results(body, mask)
+
+
+def _spread(scalar: Node, shape: tuple[int, ...]) -> Node:
+    return broadcast(scalar, axes=(), shape=shape)
+
+
+# --- tensors that a loop fills ---------------------------------------------------------------------------------------
+
+
+def _filled_in_turn(loop: Node, body: Function) -> dict[int, Zeros]:
+    """The carried tensors of which each iteration writes the next part, by their place: where they are zero before."""
+    filled: dict[int, Zeros] = {}
+    first = first_argument(loop)
+    for place, result in enumerate(body.results):
+        parameter, start = body.parameters[1 + place], loop.operands[first + place]
+        if _is_zero(start) and result.op is assign and result.operands[0] is parameter:
+            along = {axis: _as_count(index, body.parameters[0]) for axis, index in enumerate(indices_of(result))}
+            filled[place] = {axis: index for axis, index in along.items() if index is not None}
+    return {place: known for place, known in filled.items() if known}
+
+
+def _is_zero(tensor: Node) -> bool:
+    """Whether all elements are 0.0 by construction, and not -0.0."""
+    if not isinstance(tensor.type, Tensor) or tensor.type.element.kind != "float":
+        return False
+    while tensor.op in (broadcast, reshape):
+        (tensor,) = tensor.operands
+    return is_constant(tensor, 0.0)
+
+
+def _as_count(index: Node, count: Node) -> Node | None:
+    """The index of a write, if it is the loop's own plus a constant: it grows by one from iteration to iteration."""
+    while index is not count:
+        if index.op in (broadcast, reshape) and len(index.operands) == 1:
+            (index,) = index.operands
+        elif index.op is select and _is_negative(index.operands[0], count):
+            index = index.operands[2]  # a loop's index is not counted from the end
+        elif index.op is add and index.operands[1].op is constant_op and index.operands[0] is count:
+            return index if index.operands[1].attribute("value") >= 0 else None
+        else:
+            return None
+    return index
+
+
+def _is_negative(condition: Node, count: Node) -> bool:
+    """Whether a condition compares the index of a loop with zero, so that it never holds."""
+    if condition.op is not less:
+        return False
+    compared, zero = condition.operands
+    while zero.op in (broadcast, reshape):
+        (zero,) = zero.operands
+    return is_constant(zero, 0) and _as_count(compared, count) is not None
+
+
+# --- what is zero with them ------------------------------------------------------------------------------------------
+
+
+def _zeros_of(node: Node, zeros: dict[Node, Zeros]) -> Zeros:
+    """Where a tensor is zero because its operands are: products and sums of zeros, and zeros in another order."""
+    if node in zeros:
+        return zeros[node]
+    if not node.operands or not isinstance(node.type, Tensor):
+        return {}
+    own = zeros.get(node.operands[0], {})
+    if node.op in (mul, add):
+        other = zeros.get(node.operands[1], {})
+        return {axis: index for axis, index in own.items() if other.get(axis) is index}
+    if node.op is broadcast:
+        axes, before = node.attribute("axes"), node.operands[0]
+        kept = {axis: axes[axis] for axis in own if sizes(node)[axes[axis]] == sizes(before)[axis]}
+        return {kept[axis]: index for axis, index in own.items() if axis in kept}
+    if node.op is permute:
+        return {node.attribute("axes").index(axis): index for axis, index in own.items()}
+    if node.op is reshape:
+        return _reshaped(node, own)
+    if node.op is lookup:
+        moved = {axis: _axis_along(index) for axis, index in enumerate(indices_of(node))}
+        return {moved[axis]: own[axis] for axis in own if moved[axis] is not None}  # type: ignore[misc]
+    return {}
+
+
+def _axis_along(index: Node) -> int | None:
+    """The axis along which an index counts up from zero."""
+    return index.attribute("axis") if index.op is iota else None
+
+
+def _reshaped(node: Node, own: Zeros) -> Zeros:
+    """Of a reshape that only adds or removes axes of one element."""
+    before, after = ([a for a, size in enumerate(sizes(n)) if size != 1] for n in (node.operands[0], node))
+    if [sizes(node.operands[0])[a] for a in before] != [sizes(node)[a] for a in after]:
+        return {}
+    moved = dict(zip(before, after, strict=True))
+    return {moved[axis]: index for axis, index in own.items() if axis in moved}
