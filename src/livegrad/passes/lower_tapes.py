@@ -27,6 +27,7 @@ from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_uns
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
+from livegrad.passes.join_tape_loops import join_tape_loops
 from livegrad.passes.loop_over_elements import expand_loops
 from livegrad.passes.loop_over_elements.cost import gains_by_elements, is_cheaper_by_elements
 from livegrad.passes.scalarise_loops import scalarise_loops
@@ -48,7 +49,7 @@ def lower_tapes(function: Function) -> Function:
     if lowered is None and len(starts) > 1:
         chosen = [start for start in starts[:_MOST_TAPES] if _lowered(function, {start}) is not None]
         lowered = _lowered(function, set(chosen)) if chosen else None
-    return function if lowered is None else lowered
+    return join_tape_loops(function if lowered is None else lowered)
 
 
 def _starts_tape(node: Node) -> bool:

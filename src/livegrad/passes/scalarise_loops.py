@@ -13,7 +13,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, inner_types
+from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, components, inner_types
 from livegrad.ir.walk import exchanged_functions, nodes_of, ops_in
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import assign
@@ -21,6 +21,7 @@ from livegrad.ops.control import call, check, cond, for_loop, parameters_of, pro
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast, reshape
+from livegrad.ops.tape import tape_get, tape_new, tape_set
 from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of, take_from_made
 from livegrad.passes.regions import region_of
 
@@ -78,6 +79,18 @@ def _is_number(type: Type) -> bool:
     return isinstance(type, Tensor) and not type.shape
 
 
+def _scalar_type(type: Type) -> Type:
+    """The type with scalars in place of tensors of rank 0, on tapes too."""
+    match type:
+        case Tensor(element=element, shape=()):
+            return element
+        case Tape(element=element):
+            return Tape(_scalar_type(element))
+        case Tuple(elements=elements):
+            return Tuple(tuple(map(_scalar_type, elements)))
+    return type
+
+
 def _as_tensor(value: Node, type: Type) -> Node:
     return broadcast(value, axes=(), shape=()) if _is_number(type) else value
 
@@ -94,6 +107,8 @@ class _Scalarising:
         if region is None:
             return None
         arguments = [lookup(a) if _is_number(a.type) else a for a in region.arguments]
+        if any(_scalar_type(argument.type) is not argument.type for argument in arguments):
+            return None  # a tape from elsewhere, with tensors on it
         scalar = self._over_scalars(node, [*region.leading, *arguments])
         if scalar is None or scalar is node:
             return None
@@ -120,7 +135,7 @@ class _Scalarising:
         return self._functions[function]
 
     def _scalarise(self, function: Function) -> Function | None:
-        types = [type.element if _is_number(type) else type for type in function.parameter_types]  # type: ignore[union-attr]
+        types = [_scalar_type(type) for type in function.parameter_types]
         if any(isinstance(t, Tensor) for type in types if not isinstance(type, Tensor) for t in inner_types(type)):
             return None
         parameters = parameters_of(types)
@@ -149,8 +164,12 @@ class _Scalarising:
             return make_tuple(*operands)
         if node.op is get:
             return make_node(get, tuple(operands), node.attributes)
+        if node.op is tape_new:
+            return tape_new(**{**dict(node.attributes), "type": _scalar_type(node.type)})
         if any(isinstance(operand.type, Tensor) for operand in operands):
             return None
+        if node.op in (tape_get, tape_set):
+            return make_node(node.op, tuple(operands), node.attributes)
         if isinstance(node.type, Tensor) and (node.type.shape or not node.op.elementwise):
             return None
         if node.op in (constant_op, check) or node.op.elementwise:

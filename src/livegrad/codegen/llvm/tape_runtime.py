@@ -2,6 +2,8 @@
 
 # A tape is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
 # each group of lanes and freed when the kernel returns. An empty header reads as zeros.
+# Short chunks grow fourfold, so that the last one is most of the memory: glibc returns the top of its heap to the
+# system if that is more than twice the largest block freed, and then each run would wait for fresh pages.
 # The arena itself is {chunk, bytes taken, status word's address, what to write there when too much is taken}: the run
 # then ends with an error, because loops of a kernel with tapes also leave when its status is no longer clean.
 MOST_BYTES = 1 << 32
@@ -28,9 +30,11 @@ look:
   br i1 %fits, label %take, label %grow
 grow:
   %last = phi i64 [ 32768, %entry ], [ %size, %look ]
-  %twice = shl i64 %last, 1
-  %small = icmp ult i64 %twice, %bytes
-  %wanted = select i1 %small, i64 %bytes, i64 %twice
+  %is.short = icmp ult i64 %last, 4194304
+  %factor = select i1 %is.short, i64 2, i64 1
+  %more.than.last = shl i64 %last, %factor
+  %small = icmp ult i64 %more.than.last, %bytes
+  %wanted = select i1 %small, i64 %bytes, i64 %more.than.last
   %taken.at = getelementptr i64, ptr %arena, i64 1
   %taken = load i64, ptr %taken.at
   %more = add i64 %taken, %wanted
@@ -110,7 +114,7 @@ define internal i64 @lg_tape_new(ptr %arena) noinline nounwind {
   ret i64 %word
 }
 
-define internal i64 @lg_tape_ensure(ptr %arena, i64 %word) noinline nounwind {
+define internal i64 @lg_tape_ensure(ptr %arena, i64 %word) alwaysinline nounwind {
 entry:
   %none = icmp eq i64 %word, 0
   br i1 %none, label %make, label %keep
@@ -155,20 +159,35 @@ read:
   ret i64 %capacity
 }
 
-define internal ptr @lg_tape_slot(ptr %arena, i64 %word, i64 %index, i64 %bytes) noinline nounwind {
+define internal ptr @lg_tape_slot(ptr %arena, i64 %word, i64 %index, i64 %bytes) alwaysinline nounwind {
 entry:
   %none = icmp eq i64 %word, 0
   br i1 %none, label %nothing, label %look
 nothing:
   %zeros = call ptr @lg_arena_take(ptr %arena, i64 %bytes)
-  ret ptr %zeros
+  br label %found
 look:
   %header = inttoptr i64 %word to ptr
   %capacity.at = getelementptr i64, ptr %header, i64 1
   %capacity = load i64, ptr %capacity.at
   %fits = icmp slt i64 %index, %capacity
-  br i1 %fits, label %found, label %grow
+  br i1 %fits, label %known, label %grow
 grow:
+  call void @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %bytes)
+  br label %known
+known:
+  %data = load ptr, ptr %header
+  %offset = mul i64 %index, %bytes
+  %slot = getelementptr i8, ptr %data, i64 %offset
+  br label %found
+found:
+  %result = phi ptr [ %zeros, %nothing ], [ %slot, %known ]
+  ret ptr %result
+}
+
+define internal void @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %bytes) noinline cold nounwind {
+  %capacity.at = getelementptr i64, ptr %header, i64 1
+  %capacity = load i64, ptr %capacity.at
   %twice = shl i64 %capacity, 1
   %least = add i64 %index, 8
   %small = icmp slt i64 %twice, %least
@@ -180,11 +199,6 @@ grow:
   call void @llvm.memcpy.p0.p0.i64(ptr %fresh, ptr %old, i64 %held, i1 false)
   store ptr %fresh, ptr %header
   store i64 %slots, ptr %capacity.at
-  br label %found
-found:
-  %data = load ptr, ptr %header
-  %offset = mul i64 %index, %bytes
-  %slot = getelementptr i8, ptr %data, i64 %offset
-  ret ptr %slot
+  ret void
 }
 """.replace("LIMIT", str(MOST_BYTES))

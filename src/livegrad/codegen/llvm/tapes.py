@@ -82,7 +82,8 @@ def _leaf_bytes(leaf: Scalar | Tape, lanes: int) -> int:
 def slot_bytes(type: Type, lanes: int) -> int:
     """The bytes that a tape stores per iteration."""
     total = sum(_leaf_bytes(leaf, lanes) for leaf in _leaves(type))
-    return max(-(-total // _SLOT_ALIGNMENT) * _SLOT_ALIGNMENT, _SLOT_ALIGNMENT)
+    alignment = _SLOT_ALIGNMENT if lanes > 1 else 8  # a vector never crosses a cache line
+    return max(-(-total // alignment) * alignment, alignment)
 
 
 def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Register:
