@@ -68,9 +68,10 @@ class Check:
         compiled = self.names[name]
         result = function.result.read(compiled(*self.built(self.names, types, values)))
         expected = self.plain_value(function, name, values)
-        _close(_flat(result), _flat(expected), 1e-9, f"{name}: value")
         sizes = [type.size(value) if flag else 0 for type, value, flag in zip(types, values, active, strict=True)]
         along = [[self.random.uniform(-1, 1) for _ in range(size)] for size in sizes]
+        tolerance = 1e-9 + 1e-15 * self.condition(function, name, values, along, expected)
+        _close(_flat(result), _flat(expected), tolerance, f"{name}: value")
         moved = self.central(function, name, values, along)
         forward = self.forward(function, name, values, along, expected)
         if moved is not None:
@@ -102,6 +103,14 @@ class Check:
             value if quiet else type.move(value, iter([step * d for d in own]))
             for (_, type, quiet), value, own in parts
         ]
+
+    def condition(
+        self, function: Function, name: str, values: Sequence[Any], along: Along, expected: Any, step: float = 1e-12
+    ) -> float:
+        """How much the program magnifies rounding: it may take the sine of a large number."""
+        near = self.plain_value(function, name, self.moved(function, values, along, step))
+        apart = [abs(a - b) for a, b in zip(_flat(near), _flat(expected), strict=False)]
+        return max([d / step for d in apart if math.isfinite(d)], default=0.0)
 
     def central(self, function: Function, name: str, values: Sequence[Any], along: Along) -> list[float] | None:
         def difference(step: float) -> list[float]:
