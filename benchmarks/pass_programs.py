@@ -154,15 +154,16 @@ def visit_counts(lib: Any, x: Any, y: Any) -> Any:
 
 def nearest_numbers(lib: Any, x: Any, y: Any) -> Any:
     """The mean distance from each of 100 numbers to the four nearest of a row."""
-    distances = lib.abs(lib.reshape(x[:1, :100], (100, 1, 1)) - x[None, :8])
+    distances = lib.astype(1000.0 * lib.abs(lib.reshape(x[:1, :100], (100, 1, 1)) - x[None, :8]), lib.int16)
     nearest = np.sort(distances, axis=-1)[..., :4] if lib is np else lib.top_k(distances, 4, largest=False)[0]
     return lib.mean(nearest, axis=-1)
 
 
 def sparse_rows(lib: Any, x: Any, y: Any) -> Any:
     """Rows of which all but the ten largest numbers are zero."""
+    x = lib.astype(1000.0 * x, lib.int16)
     tenth = np.sort(x, axis=1)[:, -10:-9] if lib is np else lib.top_k(x, 10)[0][:, 9:]
-    return lib.where(x >= tenth, x, 0.0)
+    return lib.where(x >= tenth, x, 0)
 
 
 # --- interchange_point_loops ---

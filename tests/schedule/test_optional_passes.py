@@ -111,7 +111,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
         0, 5, lambda i, s: lg.sum(s, axis=0) * 0.1 + lg.sin(s), lg.reshape(x, (2, -1))
     ),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
-    "select_by_insertion": lambda x: lg.top_k(x, 3)[0],
+    "select_by_insertion": lambda x: lg.top_k(lg.astype(100.0 * x, lg.int16), 3)[0],
     "split_at_concatenations": lambda x: (
         lg.roll(x, 1, axis=0) + lg.roll(x, -1, axis=0) + lg.roll(x, 1, axis=1) - 3.0 * x
     ),

@@ -181,3 +181,22 @@ def test_membership_takes_numbers_and_finds_no_nan() -> None:
     assert bool(lg.isin(2, lg.asarray([1, 2])))
     many = lg.asarray([np.nan] * 50)
     assert lg.isin(lg.asarray([np.nan, 1.0]), many).tolist() == [False, False]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint32", "float32", "float64", "bool"])
+@pytest.mark.parametrize("distinct", [1, 3, 40, 4000])
+def test_unique_elements_are_those_of_numpy_however_often_they_come(dtype: str, distinct: int) -> None:
+    rng = np.random.default_rng(distinct)
+    x = rng.integers(-distinct, distinct, (40, 50)).astype(dtype)
+    if dtype.startswith("float"):
+        x[x == 1] = -0.0  # equal to 0
+    expected = np.unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+    for ours, theirs in zip(lg.unique_all(lg.asarray(x)), expected, strict=True):
+        assert ours.numpy().tobytes() == theirs.astype(ours.numpy().dtype).tobytes()
+
+
+def test_each_nan_is_unique_among_elements_that_repeat() -> None:
+    x = np.tile(np.float32([2, np.nan, 1, 2]), 30)
+    found = lg.unique_all(lg.asarray(x))
+    assert found.counts.numpy().tolist() == [30, 60, *[1] * 30]
+    assert found.indices.numpy()[:2].tolist() == [2, 0]

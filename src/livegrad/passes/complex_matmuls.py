@@ -2,8 +2,8 @@
 
 Rows of complex numbers are rows of pairs in memory. With a block [[re, im], [-im, re]] for each element of the right
 operand, the product of real matrices has the pairs of the complex product; only the right operand is copied. Where it
-is large and the left one is not, the real and the imaginary parts of the left operand are rows of a real matrix: each is
-multiplied by the pairs of the right operand, and the products are added, those of imaginary parts rotated.
+is large and the left one is not, the real and the imaginary parts of the left operand are rows of a real matrix: each
+is multiplied by the pairs of the right operand, and the products are added, those of imaginary parts rotated.
 """
 
 from __future__ import annotations

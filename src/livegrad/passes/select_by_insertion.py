@@ -32,6 +32,8 @@ _MOST = 16  # elements of a row: an insertion shifts half of them, in the worst 
 _SAMPLE = 256  # elements of a long row
 _FEWEST_STRIDES = 4  # between those, for a sample to pay
 _ELEMENTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
+# Rows of these have kernels of their own where they are contiguous or short (`runtime/cpu/native/ordering.py`).
+_WITH_KERNELS, _SHORT = ("i32", "i64", "f32", "f64"), 128
 
 
 def select_by_insertion(function: Function) -> Function:
@@ -47,8 +49,11 @@ def _with_loops(function: Function) -> Function:
 def _is_chosen(node: Node) -> bool:
     if node.op is not top_positions or not 0 < node.attribute("count") <= _MOST:
         return False
-    type = node.operands[0].type
-    return isinstance(type, Tensor) and type.element.name in _ELEMENTS and 0 not in type.shape
+    type, axis = node.operands[0].type, node.attribute("axis")
+    if not isinstance(type, Tensor) or type.element.name not in _ELEMENTS or 0 in type.shape:
+        return False
+    is_contiguous, is_short = axis == type.rank - 1, type.shape[axis] <= _SHORT  # type: ignore[operator]
+    return type.element.name not in _WITH_KERNELS or not (is_contiguous or is_short)
 
 
 def _positions(node: Node) -> Node:
@@ -58,8 +63,11 @@ def _positions(node: Node) -> Node:
     source = node.operands[0] if axis == rank - 1 else permute(node.operands[0], axes=tuple(order))
     shape: tuple[int, ...] = shape_of(source.type)  # type: ignore[assignment]
     count, extent = node.attribute("count"), shape[-1]
-    found = _search_rows(reshape(source, shape=(prod(shape[:-1]), extent)), count, node.attribute("largest"))
-    found = reshape(found, shape=(*shape[:-1], count))
+    if node.operands[0].type.element.name in _WITH_KERNELS:  # type: ignore[attr-defined]
+        found = top_positions(source, axis=rank - 1, count=count, largest=node.attribute("largest"))
+    else:
+        found = _search_rows(reshape(source, shape=(prod(shape[:-1]), extent)), count, node.attribute("largest"))
+        found = reshape(found, shape=(*shape[:-1], count))
     return found if axis == rank - 1 else permute(found, axes=inverse_permutation(tuple(order)))
 
 

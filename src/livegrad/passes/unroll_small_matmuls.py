@@ -44,9 +44,8 @@ def _written_out(node: Node) -> Node | None:
     first, second = (_shape(operand) for operand in node.operands)
     if not is_unrolled(first, second):
         return None
-    if len(second) > 2:
-        return _of_matrices(node, first[-2], first[-1], second[-1])
-    return _of_rows(node, second[0], second[1])
+    rows, inner, columns = first[-2], first[-1], second[-1]
+    return _of_matrices(node, rows, inner, columns) if len(second) > 2 else _of_rows(node, inner, columns)
 
 
 def is_unrolled(first: tuple[int, ...], second: tuple[int, ...]) -> bool:

@@ -26,6 +26,7 @@ from livegrad.tensors.operands import element_of, of_one_type
 
 # Up to so many elements, comparing with each of them is cheaper than sorting them.
 _FEW = 32
+_REPEATED = 16  # how often elements come on average where looking up the unique ones pays
 
 
 class UniqueAll(NamedTuple):
@@ -103,13 +104,34 @@ def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
     tensor = wrap(node_of(x, user))
     count_shape_from_data()
     value = tensor.numpy()
-    _, indices, inverse, counts = np.unique(
-        value, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
-    )
-    parts = indices, inverse.reshape(value.shape), counts
+    parts = _search_unique(tensor, value) or _sort_unique(value)
     flat = reshape(tensor.node, shape=(size_product(tensor.shape),))
     first, back, often = (np.ascontiguousarray(part, np.int64).reshape(part.shape) for part in parts)
     return flat, (first, back, often)
+
+
+def _sort_unique(value: Array) -> tuple[Array, Array, Array]:
+    _, indices, inverse, counts = np.unique(
+        value, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    )
+    return indices, inverse.reshape(value.shape), counts
+
+
+def _search_unique(tensor: Tensor, value: Array) -> tuple[Array, Array, Array] | None:
+    """The same where few elements differ: each is looked up among them, which takes less than to sort positions.
+
+    None where many elements differ, or are NaN: each of those is unique.
+    """
+    if value.dtype.kind not in "iuf" or value.size < _REPEATED:
+        return None
+    ordered = np.sort(value, axis=None)
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    if len(starts) * _REPEATED > value.size or np.isnan(ordered[-1]):
+        return None
+    inverse = wrap(searchsorted(wrap_array(ordered[starts]).node, tensor.node, side="left")).numpy()
+    indices = np.empty(len(starts), np.int64)
+    indices[inverse.reshape(-1)[::-1]] = np.arange(value.size - 1, -1, -1)  # of repeated positions the last one stays
+    return indices, inverse, np.diff(starts, append=value.size)
 
 
 def _elements(flat: Node, indices: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
 from livegrad.codegen.llvm.fourier.transform_module import KERNELS as TRANSFORM_KERNELS
+from livegrad.codegen.llvm.ordering_module import KERNELS as ORDERING_KERNELS
 from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
 from livegrad.ir.line_sites import Places, name_place
@@ -51,6 +52,7 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan, Slot
 from livegrad.state import call_after_fork
 
 Patch = tuple[ArgumentBlock, int, int]  # block, index, byte offset
+_LIBRARY_KERNELS = frozenset({*PRODUCT_KERNELS, *TRANSFORM_KERNELS, *ORDERING_KERNELS})
 _NO_VALUES: Any = MappingProxyType({})
 
 
@@ -220,7 +222,7 @@ class CompiledPlan:
     def step_counts(self) -> tuple[int, int]:
         """How many kernels and how many library calls one run makes."""
         every = [single for kernel in self.serialised.kernels for single in kernel.members or (kernel,)]
-        products = sum(kernel.symbol in (*PRODUCT_KERNELS, *TRANSFORM_KERNELS) for kernel in every)
+        products = sum(kernel.symbol in _LIBRARY_KERNELS for kernel in every)
         kernels = sum(not kernel.library for kernel in every)
         return kernels, products + sum(count is None for count in self._counts)
 

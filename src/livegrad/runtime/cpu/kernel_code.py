@@ -17,7 +17,7 @@ from livegrad.ir.lru import LruCache
 from livegrad.ops.convolution import convolve
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product, product_operands
-from livegrad.runtime.cpu.native import fourier
+from livegrad.runtime.cpu.native import fourier, ordering
 from livegrad.runtime.cpu.native.chain_kernel import LIBRARY as CHAIN
 from livegrad.runtime.cpu.native.chain_kernel import chain_library
 from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
@@ -27,6 +27,7 @@ from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, suitable_speed
 from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
 from livegrad.runtime.cpu.native.pool_ir import BRIEF
+from livegrad.runtime.cpu.ordering_steps import native_ordering
 from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tier_up import background_compiler
@@ -232,8 +233,9 @@ def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
     """What a serialised plan's kernel is a function of: a library, or its own code."""
     if kernel.library == CHAIN:
         return chain_library()
-    if kernel.library.startswith(fourier.PREFIX):
-        return fourier.library(kernel.library, kernel.symbol)
+    for other in (fourier, ordering):
+        if kernel.library.startswith(other.PREFIX):
+            return other.library(kernel.library, kernel.symbol)
     return product_library(kernel.library, kernel.symbol) if kernel.library else codes[kernel.object_key]
 
 
@@ -282,6 +284,9 @@ class PlanSerialiser:
         transforms = native_transforms(step)
         if transforms is not None:
             return self._transforms(step, transforms)
+        wanted = native_ordering(step)
+        if wanted is not None:
+            return self._ordering(step, wanted)
         found = native_convolution(step) or native_product(step)
         if found is None:
             return None
@@ -374,6 +379,19 @@ class PlanSerialiser:
                 made.append(SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel))
             source = target
         return tuple(made)
+
+    def _ordering(self, step: HostStep, wanted: ordering.Ordering) -> tuple[SerialisedKernel, ...]:
+        launch, scratch = ordering.arrange_ordering(wanted)
+        self.product_scratch = max(self.product_scratch, scratch)
+        assert isinstance(step.result, Buffer)
+        ((operand, _),) = product_operands(step)
+        places = {
+            "left": self._buffer_slot(operand), "out": self._buffer_slot(step.result),
+            "scratch": ArgumentSlot("scratch", self.scratch.setdefault(None, len(self.scratch)), 0),
+        }  # fmt: skip
+        slots = tuple([places[word] if isinstance(word, str) else word for word in launch.words])
+        library = ordering.PREFIX + wanted.element
+        return (SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel),)
 
     def _argument_slots(self, nest: LoopNest) -> dict[str, int | ArgumentSlot]:
         """Every slot that a kernel may take, by name."""

@@ -44,7 +44,7 @@ def _along(
 ) -> Transform | None:
     shape, strides, element = source
     length = shape[axis] if node.op is not irfft else result.shape[axis]
-    batch = _batch(shape, strides, result.strides, axis)
+    batch = batch_of_rows(shape, strides, result.strides, axis)
     if batch is None:
         return None
     (outer, source_outer, target_outer), (inner, source_row, target_row) = batch
@@ -65,10 +65,11 @@ def _scale(norm: str, inverse: bool, length: int) -> float:
     return 1 / length if (norm == "backward") == inverse else 1.0
 
 
-def _batch(
+def batch_of_rows(
     shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], axis: int
 ) -> list[tuple[int, int, int]] | None:
-    """The other dimensions as two, each with its extent and both strides, in elements; None where they are more."""
+    """The dimensions beside an axis as two, each with its extent and both strides, in elements; None where they are
+    more."""
     merged: list[tuple[int, int, int]] = []  # inner dimensions first
     for place in reversed(range(len(shape))):
         if place == axis or shape[place] == 1:

@@ -1,0 +1,82 @@
+"""Sorting of short rows, and the first few of long ones, in native code. In: sizes and strides. Out: a kernel launch.
+
+Called by the plan compiler. NumPy sorts long rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from livegrad.codegen.llvm.matmul.product import Launch, Place
+from livegrad.codegen.llvm.ordering_module import GUARD, ORDERING_SLOTS, Keys, module_text
+from livegrad.ir.types import Scalar, f32, f64, i32, i64
+from livegrad.runtime.cpu.native.host_target import host_target
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+
+PREFIX = "ordering_"  # of the libraries, by element
+ELEMENTS: dict[Scalar, str] = {f32: "float32", f64: "float64", i32: "int32", i64: "int64"}
+_LONGEST_RANKED = 128  # numbers of a row: each is compared with all of them
+_LONGEST_RANKED_VALUES = 32  # NumPy has vector instructions to sort values, but not to sort positions in order
+_LONGEST_LIST = 32  # positions: a number that comes first moves all of them
+_ITEM = 1 << 14  # numbers that are worth a work item
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """What is wanted of the rows of a batch of two dimensions. Strides in bytes: of the outer dimension, from row to
+    row, and from number to number."""
+
+    element: str
+    kernel: str
+    length: int
+    count: int
+    outer: int
+    inner: int
+    source: tuple[int, int, int]
+    target: tuple[int, int, int]
+    descending: bool
+
+
+@lru_cache(maxsize=16)
+def keys_of(element: str) -> Keys:
+    return Keys({name: scalar for scalar, name in ELEMENTS.items()}[element], host_target().vector_bytes)
+
+
+@lru_cache(maxsize=16)
+def library(name: str, kernel: str) -> NativeFunction:
+    """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
+    made = compile_kernel(module_text(keys_of(name.removeprefix(PREFIX)), kernel), kernel, speed=1)
+    made.make_immortal()
+    return made
+
+
+def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bool) -> str | None:
+    """The kernel that orders rows of such a length; None if NumPy is faster."""
+    if wants_values:
+        return "rank_values" if 0 < length <= _LONGEST_RANKED_VALUES else None
+    if 0 < length <= _LONGEST_RANKED:
+        return "rank_positions"
+    is_few = 0 < count <= _LONGEST_LIST and 4 * count < length
+    return "top_positions" if is_few and is_contiguous else None
+
+
+def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
+    """The launch, and the bytes of scratch memory of each thread."""
+    keys = keys_of(ordering.element)
+    rounded = -(-ordering.length // keys.lanes) * keys.vector_bytes
+    if ordering.kernel == "top_positions":
+        scratch = GUARD + 16 * ordering.count + keys.vector_bytes
+    else:
+        scratch = 2 * rounded + 8 * ordering.length
+    scratch = -(-scratch // 64) * 64
+    sides: dict[str, int | Place] = {}
+    for name, (outer, row, step) in (("source", ordering.source), ("target", ordering.target)):
+        sides |= {f"{name}_outer": outer, f"{name}_row": row, f"{name}_step": step}
+    values: dict[str, int | Place] = {
+        "source": "left", "target": "out", "length": ordering.length, "count": ordering.count, "inner": ordering.inner,
+        **sides, "flip": 0 if ordering.descending else -1, "scratch": "scratch", "scratch_bytes": scratch,
+    }  # fmt: skip
+    work = ordering.length * (max(1, ordering.length // keys.lanes) if ordering.kernel != "top_positions" else 1)
+    words: tuple[int | Place, ...] = tuple([values[name] for name in ORDERING_SLOTS])
+    return Launch(ordering.kernel, words, ordering.outer * ordering.inner, max(1, _ITEM // work)), scratch

@@ -1,0 +1,70 @@
+"""Short rows are sorted, and the first few of long ones found, by kernels: the order of NumPy's stable sort."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.ir.function import trace
+from livegrad.ir.types import Tensor, f32, i64
+from livegrad.ops.sorting import argsort, sort, top_positions
+from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.native.pool import set_threads, threads
+
+RNG = np.random.default_rng(7)
+SHAPES = [(1,), (2,), (15,), (16,), (17,), (100,), (128,), (5, 33), (40, 7, 9), (2, 129), (4, 700)]
+
+
+def draw(shape: tuple[int, ...], dtype: str) -> Any:
+    """Numbers that repeat, with the greatest and the least; floats with zeros, NaN and infinities of both signs."""
+    if dtype.startswith("float"):
+        special = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0, 2.0])
+        return np.where(RNG.random(shape) < 0.4, RNG.choice(special, shape), RNG.standard_normal(shape)).astype(dtype)
+    limits = np.iinfo(dtype)
+    special = RNG.choice([limits.min, limits.max], shape)
+    return np.where(RNG.random(shape) < 0.2, special, RNG.integers(-9, 9, shape)).astype(dtype)
+
+
+def stable_order(x: Any, axis: int, descending: bool) -> Any:
+    if not descending:
+        return np.argsort(x, axis=axis, stable=True)
+    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, stable=True), axis)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_along_any_axis_are_ordered_as_by_a_stable_sort(shape: Any, dtype: str, descending: bool) -> None:
+    x = draw(shape, dtype)
+    for axis in range(len(shape)):
+        order = stable_order(x, axis, descending)
+        found = lg.argsort(lg.asarray(x), axis=axis, descending=descending).numpy()
+        np.testing.assert_array_equal(found, order)
+        values = lg.sort(lg.asarray(x), axis=axis, descending=descending).numpy()
+        np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis))
+        for count in {1, 2, 5, 30} & set(range(shape[axis] + 1)):
+            _, positions = lg.top_k(lg.asarray(x), count, axis=axis, largest=descending)
+            np.testing.assert_array_equal(positions.numpy(), order.take(range(count), axis))
+
+
+def test_orderings_have_no_step_of_the_host() -> None:
+    short, long = Tensor(f32, (50, 30)), Tensor(i64, (50, 900))
+    order = {"axis": 1, "descending": True, "stable": True}
+    for function, x in (
+        (trace(lambda x: sort(x, **order), short), draw((50, 30), "float32")),
+        (trace(lambda x: argsort(x, **order), short), draw((50, 30), "float32")),
+        (trace(lambda x: top_positions(x, axis=1, count=20, largest=True), long), draw((50, 900), "int64")),
+    ):
+        compiled = compile_function(function)
+        compiled(x)
+        assert compiled.plan().only_kernels
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    x, before, results = lg.asarray(draw((3000, 40), "float32")), threads(), []
+    for count in (1, 2, 3):
+        set_threads(count)
+        results.append(lg.jit(lg.argsort)(x).numpy().tobytes())
+    set_threads(before)
+    assert len(set(results)) == 1
