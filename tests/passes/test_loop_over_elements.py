@@ -90,6 +90,38 @@ def test_a_tensor_that_a_nest_goes_through_by_column_is_stored_transposed() -> N
     np.testing.assert_allclose(evaluate(function, x, y), expected, rtol=1e-12)
 
 
+def test_scratch_tensors_that_begin_alike_are_transposed_one_by_one() -> None:
+    def program(lib: Any, repeated: Any, u: Any) -> Any:
+        def half_step(_: Any, u: Any) -> Any:
+            def column(j: Any, state: Any) -> Any:
+                p, q = state
+                p[:, j + 1] = 1.0 / (2.5 - p[:, j] - 0.1 * p[:, j - 1] - 0.1 * p[:, j - 2])
+                q[:, j + 1] = (u[:, j] + q[:, j] + 0.1 * q[:, j - 1] + 0.1 * q[:, j - 2]) * p[:, j]
+                return p, q
+
+            def row(i: Any, r: Any) -> Any:
+                r[i + 1] = 0.5 * r[i] + u[i]
+                return r
+
+            p, q = repeated(2, 15, column, (lib.zeros_like(u), lib.zeros_like(u)))
+            return p * q + repeated(0, 15, row, lib.zeros_like(u))
+
+        return repeated(0, 6, half_step, u)
+
+    def repeated_in_python(first: int, end: int, body: Any, state: Any) -> Any:
+        for index in range(first, end):
+            state = body(index, state)
+        return state
+
+    traced = trace_call(lambda u: program(lg, lg.fori_loop, u), [Tensor(f64, (24, 16))], "program").function
+    function = loop_over_elements(lower(traced, CPU))
+    (loop,) = [node for node in nodes_of(function) if node.op.name == "for_loop"]
+    # p: most of what reads and writes it goes down a column.
+    assert list(loop.attribute("body").parameter_types).count(Tensor(f64, (16, 24))) == 1
+    u = np.random.default_rng(1).normal(size=(24, 16))
+    np.testing.assert_allclose(evaluate(function, u), program(np, repeated_in_python, u), rtol=1e-12)
+
+
 # --- matrix products inside loops ------------------------------------------------------------------------------------
 
 

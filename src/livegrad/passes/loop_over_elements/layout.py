@@ -31,32 +31,27 @@ class _NotTransposed(Exception):
 
 def transposed_operands(loop: Node) -> dict[int, Axes]:
     """The operands of a loop that are better stored with another dimension last, as axes for `permute`."""
-    votes: Counter[tuple[Node, int]] = Counter()
+    votes: Counter[tuple[int, int]] = Counter()
     first = first_argument(loop)
     body: Function = loop.attribute("body")
-    roles = {
-        body.parameters[1 + position - first]: operand_
-        for position, operand_ in enumerate(loop.operands)
-        if position >= first
-    }
-    _count(body, roles, iterations_of(loop), votes)
+    # By position: scratch tensors that begin alike are one operand in several places.
+    positions = {body.parameters[1 + position - first]: position for position in range(first, len(loop.operands))}
+    _count(body, positions, iterations_of(loop), votes)
     axes_of: dict[int, Axes] = {}
     for position, operand in enumerate(loop.operands):
         if position < first or not isinstance(operand.type, Tensor) or operand.type.rank < 2:
             continue
-        if loop.operands.count(operand) > 1:
-            continue
         rank = operand.type.rank
-        best = max(range(rank), key=lambda axis: votes[operand, axis])
-        count = votes[operand, best]
-        if count > 2.0 * votes[operand, rank - 1] and count >= _LEAST_GAIN * prod(operand.type.shape):  # type: ignore[arg-type]
+        best = max(range(rank), key=lambda axis: votes[position, axis])
+        count = votes[position, best]
+        if count > 2.0 * votes[position, rank - 1] and count >= _LEAST_GAIN * prod(operand.type.shape):  # type: ignore[arg-type]
             axes_of[position] = (*[axis for axis in range(rank) if axis != best], best)
     return axes_of
 
 
-def _count(function: Function, roles: Mapping[Node, Node], times: float, votes: Counter[tuple[Node, int]]) -> None:
-    """Counts accesses of innermost loops by the dimension along which they move; `roles` says which tensor it is."""
-    values = dict(roles)
+def _count(function: Function, positions: Mapping[Node, int], times: float, votes: Counter[tuple[int, int]]) -> None:
+    """Counts accesses of innermost loops by the dimension along which they move, for the tensors at each position."""
+    values = dict(positions)
     nodes = nodes_of(function)
     is_innermost = not any(node.op in LOOPS for node in nodes)
     for node in nodes:
