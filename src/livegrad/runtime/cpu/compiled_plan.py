@@ -40,7 +40,6 @@ from livegrad.runtime.cpu.native.matmul import PRODUCT_KERNELS
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.native_loops import NativeLoop, native_loop
-from livegrad.runtime.cpu.native_loops import settings as native_loop_settings
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tape_rows import Rows
@@ -142,7 +141,7 @@ class CompiledPlan:
 
     def _native_loop(self, step: HostStep) -> NativeLoop | None:
         assert self.plan is not None
-        return native_loop(step, self.plan, self) if step.loop is not None and native_loop_settings.enabled else None
+        return native_loop(step, self.plan, self)
 
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
         """Makes an argument slot hold the address of a buffer: now, or in each run if it is an argument or a result."""

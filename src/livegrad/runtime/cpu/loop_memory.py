@@ -22,7 +22,7 @@ from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Pla
 
 Location = Buffer | int  # a buffer of the plan around the loop, or the address of memory that belongs to the loop
 Copy = tuple[Location, Location, int]  # to, from, bytes
-_MOST_TABLES = 8  # for more, delayed state is copied: each table binds every kernel of the body
+_MOST_TABLES = 16  # for more, delayed state is copied: each table binds every kernel of the body
 
 
 @dataclass
@@ -111,23 +111,33 @@ class LoopMemory:
         return located
 
 
-def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory | None:
-    """The memory of a loop over arrays alone; None if its body has results that are not buffers of their own."""
+def has_buffers(step: HostStep, loop: RowLoop) -> bool:
+    """Whether each result of a body over arrays is a buffer of its own, or the argument that it changes in place."""
+    assert loop.plan is not None
+    _, *arguments = loop.plan.arguments
+    inputs, outputs = arguments[: len(loop.state)], loop.plan.results[: len(loop.state)]
+    others = [out for into, out in zip(inputs, outputs, strict=True) if into is not out]
+    if len(set(outputs)) < len(outputs) or not set(others).isdisjoint(arguments):
+        return False
+    given = [_given(step)[leaf] for leaf in loop.state]
+    return all(own.bytes == into.bytes for own, into in zip(given, _buffers(inputs), strict=True))
+
+
+def _given(step: HostStep) -> list[Buffer]:
+    """The operands of a loop over arrays, without the number of iterations."""
+    operands = step.function.results[0].operands[1:]
+    return _buffers([step.operands[operand.attribute("index")] for operand in operands])
+
+
+def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory:
+    """The memory of a loop that has buffers."""
     assert loop.plan is not None
     _, *arguments = loop.plan.arguments
     states = len(loop.state)
     inputs, outputs = _buffers(arguments[:states]), _buffers(loop.plan.results[:states])
-    pairs = list(zip(inputs, outputs, strict=True))
-    others = [out for into, out in pairs if into is not out]
-    if len(set(outputs)) < len(outputs) or not set(others).isdisjoint(_buffers(arguments)):
-        return None
-    operands = [step.operands[operand.attribute("index")] for operand in step.function.results[0].operands[1:]]
-    leaves, targets = _buffers(operands), dict(step.stored)
-    given = [leaves[leaf] for leaf in loop.state]
-    if any(own.bytes != into.bytes for own, into in zip(given, inputs, strict=True)):
-        return None
+    leaves, targets = _given(step), dict(step.stored)
+    given, own_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
     fixed = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
-    own_targets = [targets.get(leaf) for leaf in loop.state]
     sources, dropped = _delayed_state(loop.plan, inputs, outputs)
     memory = LoopMemory(inputs, outputs, given, own_targets, fixed, sources, dropped, iterations)
     if memory.lead + memory.period > _MOST_TABLES:

@@ -9,7 +9,7 @@ declines (tapes, conditions, host steps in the body) is run by `tensor_loops.py`
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,7 @@ from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
 from livegrad.runtime.cpu.loop_body import Record, kernel_failure, key_of, words_of
-from livegrad.runtime.cpu.loop_memory import LoopMemory, arrange_memory
+from livegrad.runtime.cpu.loop_memory import Copy, Location, arrange_memory, has_buffers
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
 from livegrad.runtime.cpu.memory_pool import plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
@@ -53,12 +53,10 @@ class Binder(Protocol):
 
 def native_loop(step: HostStep, plan: Plan, binder: Binder) -> NativeLoop | None:
     """A loop step of a plan as a kernel; None if it has to be run from Python."""
-    iterations = _constant_iterations(step, plan)
-    if iterations is None or not _is_native(step, plan):
+    if not settings.enabled or not _is_native(step, plan):
         return None
-    assert step.loop is not None
-    memory = arrange_memory(step, step.loop, iterations)
-    return None if memory is None else NativeLoop(step, memory, iterations, binder)
+    status = array("q", [_CLEAN])
+    return NativeLoop(_LoopCode(step, plan, status.buffer_info()[0], status), binder)
 
 
 def _constant_iterations(step: HostStep, plan: Plan) -> int | None:
@@ -74,21 +72,90 @@ def _constant_iterations(step: HostStep, plan: Plan) -> int | None:
     return max(0, int(stage.body.results[0].attribute("value"))) if is_constant == [True] else None
 
 
-def _is_native(step: HostStep, plan: Plan) -> bool:
+def _is_native(step: Step, plan: Plan) -> bool:
     """Whether kernels do everything in an iteration, on arrays alone, and nothing takes results as a tuple."""
-    loop, body = step.loop, step.function.results[0].attribute("body")
-    if loop is None or loop.plan is None or loop.rows or loop.plan.chains:
+    loop = step.loop if isinstance(step, HostStep) else None
+    if not isinstance(step, HostStep) or loop is None or loop.plan is None or loop.rows or loop.plan.chains:
         return False
     taken = [slot for other in plan.steps for slot in reads_of(other)]
     slots = (*step.operands, *loop.plan.arguments, *loop.plan.results)
     if step.result in (*taken, *plan.results) or any(isinstance(slot, ObjectSlot) for slot in slots):
         return False
-    are_leaves = all(len(leaf_types(type)) == 1 for type in body.parameter_types)
-    return are_leaves and all(map(_is_kernel, loop.plan.steps))
+    types = step.function.results[0].attribute("body").parameter_types
+    if _constant_iterations(step, plan) is None or any(len(leaf_types(type)) != 1 for type in types):
+        return False
+    body = loop.plan
+    return has_buffers(step, loop) and all(_is_kernel(inner) or _is_native(inner, body) for inner in body.steps)
 
 
 def _is_kernel(step: Step) -> bool:
     return isinstance(step, KernelStep) or native_convolution(step) is not None or native_product(step) is not None
+
+
+class _LoopCode:
+    """The kernels of a loop, its memory and its status words; loops inside it are code of their own."""
+
+    def __init__(self, step: HostStep, plan: Plan, failed: int, keep: Any = None) -> None:
+        """`failed` is the address of the word that becomes 0 if a check fails."""
+        loop, iterations = step.loop, _constant_iterations(step, plan)
+        assert loop is not None
+        assert loop.plan is not None
+        assert iterations is not None
+        self.plan, self.iterations, self.failed, self._kept = loop.plan, iterations, failed, keep
+        self.reverse = step.function.results[0].attribute("reverse")
+        self.memory = arrange_memory(step, loop, iterations)
+        serialised, counts, self.codes = serialise_plan(loop.plan)
+        self.arena = plan_memory(serialised.arena_bytes)
+        self.scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
+        self.index = np.zeros((), np.int64)
+        self.kernels = serialised.kernels
+        inner = [step for step, count in zip(loop.plan.steps, counts, strict=True) if count is None]
+        self.statuses = array("q", [_CLEAN] * (len(self.kernels) + len(inner)))
+        self.loops = [
+            _LoopCode(own, loop.plan, self.status_address(len(self.kernels) + number))
+            for number, own in enumerate(inner)
+            if isinstance(own, HostStep)
+        ]
+        self._arrange_calls(counts)
+
+    def _arrange_calls(self, counts: Sequence[int | None]) -> None:
+        """What an iteration calls, kernels and loops by number: first the `kept` kernels, which copy what stays."""
+        kernels, loops = iter(range(len(self.kernels))), iter(range(len(self.kernels), len(self.statuses)))
+        copied = copies_of_kept_parts(self.plan, self.memory.double_buffered)
+        calls: list[tuple[bool, int]] = []
+        for number, count in enumerate(counts):
+            own = [next(loops)] if count is None else [next(kernels) for _ in range(count)]
+            if number not in self.memory.dropped:
+                calls += [(copied[number], call) for call in own]
+        self.calls = [call for _, call in sorted(calls, key=lambda own: not own[0])]
+        self.kept = sum(is_copy for is_copy, _ in calls)
+
+    def status_address(self, number: int) -> int:
+        return self.statuses.buffer_info()[0] + 8 * number
+
+    @property
+    def has_checks(self) -> bool:
+        return any(kernel.sites for kernel in self.kernels) or any(loop.has_checks for loop in self.loops)
+
+    def forget_failures(self) -> None:
+        self.statuses[:] = array("q", [_CLEAN] * len(self.statuses))
+        for loop in self.loops:
+            loop.forget_failures()
+
+    def check(self) -> None:
+        """Raises what a kernel found wrong."""
+        for status, kernel in zip(self.statuses, self.kernels, strict=False):
+            if kernel.sites and status != _CLEAN:
+                raise kernel_failure(status, kernel.sites)
+        for loop in self.loops:
+            loop.check()
+
+    def wait(self) -> None:
+        """Returns when there is code to call."""
+        for kernel in self.kernels:
+            code_of(kernel, self.codes).wait()
+        for loop in self.loops:
+            loop.wait()
 
 
 class NativeLoop:
@@ -96,52 +163,26 @@ class NativeLoop:
 
     interruptible = True
 
-    def __init__(self, step: HostStep, memory: LoopMemory, iterations: int, binder: Binder) -> None:
-        loop = step.loop
-        assert loop is not None
-        assert loop.plan is not None
-        self._plan, self._memory, self._binder = loop.plan, memory, binder
-        serialised, counts, self._codes = serialise_plan(loop.plan)
-        self._arena = plan_memory(serialised.arena_bytes)
-        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
-        self._index = np.zeros((), np.int64)
-        self._kernels = serialised.kernels
-        self._statuses = array("q", [_CLEAN] * max(1, len(self._kernels)))
-        self._status = array("q", [_CLEAN])
-        steps = [number for number, count in enumerate(counts) for _ in range(count or 0)]
-        copied = copies_of_kept_parts(loop.plan, memory.double_buffered)
-        used = [number for number, owner in enumerate(steps) if owner not in memory.dropped]
-        order = sorted(used, key=lambda number: not copied[steps[number]])
-        self._fill(order, sum(copied[steps[number]] for number in used), iterations)
-        if step.function.results[0].attribute("reverse"):
-            self._set(first=iterations - 1, step=-1)
-        library = iterations_library()
-        self.record = (library.addresses["run_iterations"], 1, 1, self._block.address)
-        self._invoke = invoker().invoke_interruptible
-
-    def _fill(self, order: Sequence[int], kept: int, iterations: int) -> None:
-        memory, self._block = self._memory, ArgumentBlock(len(SLOT_INDEX))
-        tables = range(min(iterations, memory.lead + memory.period))
-        self._bound = [[self._bind(self._kernels[n], n, table) for n in order] for table in tables]
-        self._records = [array("q", words_of(records)) for records in self._bound]
+    def __init__(self, code: _LoopCode, binder: Binder) -> None:
+        self.code, self._binder = code, binder
+        self._inside: list[NativeLoop] = []  # kept alive: records have the addresses of their blocks
+        memory, self.block = code.memory, ArgumentBlock(len(SLOT_INDEX))
+        tables = [self._table(iteration) for iteration in range(min(code.iterations, memory.lead + memory.period))]
+        self._bound, self._records = tables, [array("q", words_of(records)) for records in tables]
         self._tables = array("q", [word for own in self._records for word in (own.buffer_info()[0], 0, 0)])
-        copies = (*memory.copies_before, *memory.copies_after)
-        self._copies = ArgumentBlock(3 * len(copies))
-        for number, (target, source, size) in enumerate(copies):
-            self._bind_location(self._copies, 3 * number, target, 0)
-            self._bind_location(self._copies, 3 * number + 1, source, 0)
-            self._copies.ints[3 * number + 2] = size
+        self._bind_copies((*memory.copies_before, *memory.copies_after))
         self._set(
             run=pool_run_address(),
-            iterations=iterations,
-            step=1,
-            index=self._index.ctypes.data,
-            statuses=self._statuses.buffer_info()[0],
-            checks=len(self._kernels) if self._has_checks else 0,
-            failed=self._status.buffer_info()[0],
+            iterations=code.iterations,
+            first=code.iterations - 1 if code.reverse else 0,
+            step=-1 if code.reverse else 1,
+            index=code.index.ctypes.data,
+            statuses=code.status_address(0),
+            checks=len(code.statuses) if code.has_checks else 0,
+            failed=code.failed,
             interrupt=interrupt_flag_address(),
-            count=len(order),
-            kept=kept,
+            count=len(code.calls),
+            kept=code.kept,
             full=memory.copies_per_part,
             tables=self._tables.buffer_info()[0],
             lead=memory.lead,
@@ -150,55 +191,82 @@ class NativeLoop:
             copies_before=len(memory.copies_before),
             copies_after=len(memory.copies_after),
         )
+        self.record = (iterations_library().addresses["run_iterations"], 1, 1, self.block.address)
+        self._invoke = invoker().invoke_interruptible
 
     def _set(self, **words: int) -> None:
         for name, value in words.items():
-            self._block.ints[SLOT_INDEX[name]] = value
+            self.block.ints[SLOT_INDEX[name]] = value
 
-    def _bind(self, kernel: SerialisedKernel, number: int, iteration: int) -> Record:
-        """A kernel with the memory of an iteration."""
-        native = code_of(kernel, self._codes)
+    def _table(self, iteration: int) -> list[Record]:
+        """What an iteration calls, with its memory."""
+        code = self.code
+        located = code.memory.locations(iteration) | {key_of(code.plan.arguments[0]): code.index.ctypes.data}
+        return [
+            self._bind(code.kernels[call], call, located)
+            if call < len(code.kernels)
+            else self._bind_loop(code.loops[call - len(code.kernels)], located)
+            for call in code.calls
+        ]
+
+    def _bind(self, kernel: SerialisedKernel, number: int, located: Mapping[Any, Location]) -> Record:
+        code, native = self.code, code_of(kernel, self.code.codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
-        bases = {"arena": self._arena.ctypes.data, "interrupt": interrupt_flag_address(), "run": pool_run_address()}
-        bases["status"] = self._statuses.buffer_info()[0] + 8 * number
-        located = self._memory.locations(iteration) | {key_of(self._plan.arguments[0]): self._index.ctypes.data}
+        bases = {"arena": code.arena.ctypes.data, "interrupt": interrupt_flag_address(), "run": pool_run_address()}
+        bases["status"] = code.status_address(number)
         for index, slot in enumerate(kernel.slots):
             if isinstance(slot, int):
                 continue
             if slot.kind == "scratch":
-                block.ints[index] = self._scratch[slot.buffer].ctypes.data
+                block.ints[index] = code.scratch[slot.buffer].ctypes.data
             elif slot.kind in ("external", "cell"):
-                self._bind_location(block, index, located[slot.buffer], slot.offset)
+                self.bind_location(block, index, located[slot.buffer], slot.offset)
             else:
                 block.ints[index] = bases[slot.kind] + slot.offset
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
-    def _bind_location(self, block: ArgumentBlock, index: int, location: Buffer | int, offset: int) -> None:
+    def _bind_loop(self, code: _LoopCode, located: Mapping[Any, Location]) -> Record:
+        loop = NativeLoop(code, _IterationBinder(self, located))
+        self._inside.append(loop)
+        return *loop.record[:3], loop.block
+
+    def _bind_copies(self, copies: Sequence[Copy]) -> None:
+        self._copies = ArgumentBlock(3 * len(copies))
+        for number, (target, source, size) in enumerate(copies):
+            self.bind_location(self._copies, 3 * number, target, 0)
+            self.bind_location(self._copies, 3 * number + 1, source, 0)
+            self._copies.ints[3 * number + 2] = size
+
+    def bind_location(self, block: ArgumentBlock, index: int, location: Location, offset: int) -> None:
         if isinstance(location, Buffer):
             self._binder.bind_slot(block, index, location, offset)
         else:
             block.ints[index] = location + offset
 
     def wait(self) -> None:
-        """Returns when there is code to call."""
-        for kernel in self._kernels:
-            code_of(kernel, self._codes).wait()
-
-    @property
-    def _has_checks(self) -> bool:
-        return any(kernel.sites for kernel in self._kernels)
+        self.code.wait()
 
     @property
     def status_address(self) -> int:
         """Where the word is that says whether a check failed; 0 if nothing is checked."""
-        return self._status.buffer_info()[0] if self._has_checks else 0
+        return self.code.failed if self.code.has_checks else 0
 
     def run(self, values: dict[Any, Any]) -> None:
-        for words in (self._statuses, self._status):  # what a run that was interrupted found wrong
-            words[:] = array("q", [_CLEAN] * len(words))
+        self.code.forget_failures()  # of a run that was interrupted, or that Python repeats to raise its error
         if self._invoke(*self.record):
             raise KeyboardInterrupt
-        self._status[0] = _CLEAN
-        for status, kernel in zip(self._statuses, self._kernels, strict=False):
-            if kernel.sites and status != _CLEAN:
-                raise kernel_failure(status, kernel.sites)
+        self.code.check()
+
+
+class _IterationBinder:
+    """Where the buffers of a loop's body are in one iteration, for the loops inside it."""
+
+    def __init__(self, loop: NativeLoop, located: Mapping[Any, Location]) -> None:
+        self._loop, self._located = loop, located
+
+    def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
+        code = self._loop.code
+        if buffer.base.lifetime == "graph":
+            block.ints[index] = code.arena.ctypes.data + code.plan.places[buffer.base] + offset
+        else:
+            self._loop.bind_location(block, index, self._located[key_of(buffer)], offset)
