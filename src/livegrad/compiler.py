@@ -47,6 +47,7 @@ from livegrad.passes.simplify import Simplify
 from livegrad.passes.split_at_concatenations import split_at_concatenations
 from livegrad.passes.split_complex import split_complex
 from livegrad.passes.thread_accumulators import thread_accumulators
+from livegrad.passes.unfold_convolutions import unfold_convolutions
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
 from livegrad.passes.unroll_small_solves import unroll_small_solves
@@ -120,6 +121,7 @@ VALUE_PASSES = (
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
     Pass(on_functions(split_complex), targets=_CPU),
     Pass(on_functions(widen_half_matmuls), targets=_CPU),
+    Pass(on_functions(unfold_convolutions), targets=_CPU),
     Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(merge_updates), optional=True),

@@ -63,7 +63,7 @@ def test_passes_come_in_this_order() -> None:
     first = ["differentiate", "run_members_in_turn", *first[1:3], "inline_small_calls", *first[4:]]
     loops = ["thread_accumulators", "merge_updates", "lower_tapes", "interchange_point_loops", "loop_over_elements"]
     loops += ["scalarise_loops", "interchange_elementwise_loops"]
-    products = ["widen_half_matmuls", "reduce_integer_matmuls"]
+    products = ["widen_half_matmuls", "unfold_convolutions", "reduce_integer_matmuls"]
     cpu = ["unguard_invariants", "split_complex", *products, *loops, "unroll_small_matmuls", "unroll_small_solves"]
     cpu += ["select_by_insertion", "split_at_concatenations"]
     assert names(CPU) == [*first, *bound, *cpu, *last]

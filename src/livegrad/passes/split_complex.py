@@ -24,10 +24,11 @@ from livegrad.ops.assignment import assign
 from livegrad.ops.comparison import equal, is_finite, is_infinite, not_equal
 from livegrad.ops.control import check, cond, for_loop, make_map, map_, switch, while_loop
 from livegrad.ops.conversion import cast, complex_parts, conj, from_parts, imag, make_complex, real
+from livegrad.ops.convolution import convolve
 from livegrad.ops.elementwise import abs, add, div, mul, neg, select, sub
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.movement import reshape, sizes, slice_, squeezed_axes
+from livegrad.ops.movement import concatenate, reshape, sizes, slice_, squeezed_axes
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import zero
 from livegrad.ops.transcendental import cos, exp, hypot, sin
@@ -122,6 +123,9 @@ class _Splitting:
             if node.op in _BY_INDEX and node.operands[0] in self._parts:
                 self._parts[node] = self._by_index(node)
                 return
+            if node.op is convolve and _is_complex(node) and 0 not in (*sizes(node), *sizes(node.operands[0])):
+                self._parts[node] = self._convolve(node)
+                return
             if node.op is matmul and _is_complex(node):
                 self._visit_matmul(node)
                 return
@@ -178,6 +182,19 @@ class _Splitting:
             parts = self.parts(right)
             rotated = _pairs_of(Parts(-parts.im, parts.re))
             self._values[node] = from_parts(multiply_pairs(self._pairs(left), self._pairs(right), rotated))
+
+    def _convolve(self, node: Node) -> Parts:
+        """Both parts of an image are a batch, which each part of the kernels is convolved with."""
+        image, kernels = (self.parts(operand) for operand in node.operands)
+        both = concatenate(*image, axis=0)
+        batch, *shape = sizes(node)
+        halves: list[list[Node]] = []
+        for part in kernels:
+            result, ones = convolve(both, part, **dict(node.attributes)), (1,) * (1 + len(shape))
+            starts = [(start, *[0] * len(shape)) for start in (0, batch)]
+            halves.append([slice_(result, start=start, size=(batch, *shape), step=ones) for start in starts])
+        (re_re, im_re), (re_im, im_im) = halves
+        return Parts(re_re - im_im, re_im + im_re)
 
     def _by_index(self, node: Node) -> Parts:
         """A read or write by index of a tensor whose parts are tensors of their own."""
