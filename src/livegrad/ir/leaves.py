@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from livegrad.diagnostics import TypeRuleError, caller_origin
 from livegrad.ir.node import Key, Node, make_node
 from livegrad.ir.op import Op, exact_value
+from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, Type
 
 _PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}
@@ -17,7 +19,7 @@ _PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "
 def _constant_type(*, value: Any, type: Type) -> Type:
     if not isinstance(type, Scalar):
         raise TypeRuleError("a constant is a scalar", found=str(type), help="use splat or broadcast")
-    if value.__class__ is not _PYTHON_TYPES[type.kind]:
+    if value.__class__ is not _PYTHON_TYPES[type.kind] and builtins.type(value) is not SymbolicSize:
         raise TypeRuleError("the value of a constant must match its type", expected=type.kind, found=repr(value))
     return type
 

@@ -16,6 +16,7 @@ import numpy as np
 from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.node import Attribute, Node, make_node
+from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, Tensor, Type, bf16, f32, f64, scalar_of
 
 ALL_OPERANDS = range(1 << 62)
@@ -143,7 +144,9 @@ _ROUND: dict[Scalar, Callable[[float], float]] = {f64: float, f32: lambda x: _si
 
 def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | int | float | complex:
     """A number as the scalar type holds it: rounded to its precision, but never wrapped, truncated or overflowed."""
-    number = value.item() if isinstance(value, np.generic) else value
+    number: Any = value.item() if isinstance(value, np.generic) else value
+    if type(value) is SymbolicSize and (scalar in (f32, f64) or scalar.kind in ("signed", "unsigned")):
+        return number if scalar.kind == "float" else _integer_in_range(number, scalar)
     if number.__class__ is float and scalar in _ROUND:
         try:
             return _ROUND[scalar](number)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import builtins
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from livegrad.ir.dimension import Dimension
-from livegrad.ir.leaves import parameter
+from livegrad.ir.leaves import constant, constant_op, parameter
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
+from livegrad.ir.symbolic_size import SymbolicSize, replace_sizes, symbolic_within
 from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, inner_types
 from livegrad.ir.walk import nodes_of
 
@@ -44,6 +46,60 @@ def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Function):
         return bind_sizes(value, sizes)
     return tuple(_bound(item, sizes) for item in value) if isinstance(value, tuple) else value
+
+
+def has_symbolic_size(node: Node) -> bool:
+    """Whether a node's type or attributes have a symbolic size."""
+    values = [value for _, value in node.attributes]
+    if symbolic_within(values) is not None:
+        return True
+    types = [node.type, *[value for value in values if isinstance(value, Type)]]
+    shapes = [inner.shape for type in types for inner in inner_types(type) if isinstance(inner, Tensor)]
+    return symbolic_within(shapes) is not None or any(
+        has_symbolic_size(inner) for function in node.functions for inner in nodes_of(function)
+    )
+
+
+def bind_symbolic(function: Function, number_of: Callable[[SymbolicSize], int]) -> Function:
+    """A function that was traced with symbolic sizes, with numbers for them."""
+
+    def bound(value: Any) -> Any:
+        if isinstance(value, Function):
+            return bind_symbolic(value, number_of)
+        if isinstance(value, Type):
+            return bind_symbolic_type(value, number_of)
+        if builtins.type(value) is SymbolicSize:
+            return number_of(value)
+        return tuple(map(bound, value)) if isinstance(value, tuple) else value
+
+    done: dict[Node, Node] = {}
+    for node in (*function.parameters, *nodes_of(function)):
+        if node not in done:
+            attributes = {name: bound(value) for name, value in node.attributes}
+            with originating_from(node.origins):
+                if node.op is constant_op:  # a size may be a float
+                    done[node] = constant(**attributes)
+                else:
+                    operands = tuple(done[operand] for operand in node.operands)
+                    done[node] = make_node(node.op, operands, tuple(attributes.items()))
+    parameters = tuple(done[parameter] for parameter in function.parameters)
+    return Function(function.name, parameters, tuple(done[result] for result in function.results))
+
+
+def bind_symbolic_type(type: Type, number_of: Callable[[SymbolicSize], int]) -> Type:
+    """A type with numbers for symbolic sizes."""
+    match type:
+        case Tensor(element=element, shape=shape):
+            return Tensor(element, replace_sizes(shape, number_of))
+        case Tuple(elements=elements):
+            return Tuple(tuple(bind_symbolic_type(member, number_of) for member in elements))
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple((field, bind_symbolic_type(member, number_of)) for field, member in fields))
+        case Array(element=element, size=size):
+            return Array(bind_symbolic_type(element, number_of), size)
+        case Tape(element=element):
+            return Tape(bind_symbolic_type(element, number_of))
+    return type
 
 
 def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:

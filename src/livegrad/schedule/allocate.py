@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from livegrad.schedule.plan import Buffer
+from livegrad.ir.symbolic_size import computed
+from livegrad.schedule.plan import Buffer, reserved_bytes
 
 
 class Touching(Protocol):
@@ -33,11 +34,22 @@ def live_ranges(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> dict[Bu
 def allocate_arena(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
     """Byte offsets and the arena's size. Largest first, each at the lowest offset that no living neighbour holds."""
     ranges = live_ranges(steps, buffers)
+    inside = sorted(ranges, key=lambda buffer: buffer.number)
+    sizes = tuple([buffer.bytes for buffer in inside])
+    offsets = computed(first_fit, sizes, tuple([ranges[buffer] for buffer in inside]))
+    return dict(zip(inside, offsets, strict=False)), offsets[-1]
+
+
+def first_fit(sizes: tuple[int, ...], ranges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Offsets for sizes that are in use from a first step to a last one, and the bytes of all together.
+
+    >>> first_fit((64, 100, 64), ((0, 1), (1, 2), (2, 3)))
+    (128, 0, 128, 192)
+    """
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
-    offsets: dict[Buffer, int] = {}
-    for buffer in sorted(ranges, key=lambda b: (-b.bytes, b.number)):
-        first, last = ranges[buffer]
-        size = buffer.reserved_bytes
+    offsets = [0] * len(sizes)
+    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
+        (first, last), size = ranges[number], reserved_bytes(sizes[number])
         offset = 0
         for other, end, begin, final in sorted(placed):
             if final < first or last < begin:
@@ -45,6 +57,6 @@ def allocate_arena(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tupl
             if offset + size <= other:
                 break
             offset = max(offset, end)
-        offsets[buffer] = offset
+        offsets[number] = offset
         placed.append((offset, offset + size, first, last))
-    return offsets, max((end for _, end, _, _ in placed), default=0)
+    return *offsets, max((end for _, end, _, _ in placed), default=0)

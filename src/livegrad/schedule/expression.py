@@ -424,6 +424,6 @@ def _is_loose(index: tuple[Index, ...]) -> bool:
 def _unravel(position: int, sizes: tuple[object, ...]) -> tuple[int, ...]:
     result = []
     for size in reversed(sizes):
-        position, rest = divmod(position, int(size))  # type: ignore[call-overload]
+        position, rest = divmod(position, size)  # type: ignore[operator]
         result.append(rest)
     return tuple(reversed(result))

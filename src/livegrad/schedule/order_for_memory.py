@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from math import prod
 
 from livegrad.ir.node import Node
+from livegrad.ir.symbolic_size import hint_of
 from livegrad.ir.types import Tensor, scalar_of
 from livegrad.ops.movement import sizes
 from livegrad.schedule.fuse import Group
@@ -89,4 +90,9 @@ class _Memory:
 
 def _bytes(root: Node) -> int:
     scalar = scalar_of(root.type)
-    return prod(sizes(root)) * scalar.dtype.itemsize if scalar is not None and isinstance(root.type, Tensor) else 0
+    # Any order is right: that of one example serves all sizes.
+    return (
+        hint_of(prod(sizes(root))) * scalar.dtype.itemsize
+        if scalar is not None and isinstance(root.type, Tensor)
+        else 0
+    )

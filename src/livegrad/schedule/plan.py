@@ -47,7 +47,7 @@ class Buffer:
     @property
     def reserved_bytes(self) -> int:
         """The bytes of the buffer in an arena: a positive multiple of the cache line size."""
-        return -(-max(self.bytes, 1) // ALIGNMENT) * ALIGNMENT
+        return reserved_bytes(self.bytes)
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
@@ -60,6 +60,11 @@ class Buffer:
 
     def __str__(self) -> str:
         return f"b{self.number}:{self.name}"
+
+
+def reserved_bytes(size: int) -> int:
+    """The bytes of a buffer of this size in an arena."""
+    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:

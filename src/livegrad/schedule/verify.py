@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect, insort
 
 from livegrad.diagnostics import VerifyError
+from livegrad.ir.symbolic_size import hint_of
 from livegrad.schedule.allocate import live_ranges
 from livegrad.schedule.plan import Buffer, KernelStep, Plan, Slot, View, reached, reads_of, writes_of
 
@@ -122,15 +123,16 @@ def _widened(ranges: dict[Buffer, tuple[int, int]], plan: Plan) -> dict[Buffer, 
 def _spot(plan: Plan, buffer: Buffer) -> tuple[int, int, Buffer]:
     if buffer not in plan.places:
         raise VerifyError(f"plan `{plan.name}` has no arena offset for {buffer}")
-    return plan.places[buffer], buffer.number, buffer
+    return hint_of(plan.places[buffer]), buffer.number, buffer  # of symbolic sizes, one example is verified
 
 
 def _place(plan: Plan, living: list[tuple[int, int, Buffer]], buffer: Buffer) -> None:
     spot = _spot(plan, buffer)
-    if spot[0] + buffer.bytes > plan.arena_bytes:
+    size = hint_of(buffer.bytes)
+    if spot[0] + size > hint_of(plan.arena_bytes):
         raise VerifyError(f"plan `{plan.name}` puts {buffer} outside of its {plan.arena_bytes} bytes")
     at = bisect(living, spot)
     for offset, _, other in (*living[max(at - 1, 0) : at], *living[at : at + 1]):
-        if offset < spot[0] + buffer.bytes and spot[0] < offset + other.bytes:
+        if offset < spot[0] + size and spot[0] < offset + hint_of(other.bytes):
             raise VerifyError(f"plan `{plan.name}` has {other} and {buffer} in the same bytes at the same time")
     insort(living, spot)

@@ -48,7 +48,7 @@ def operand_index(node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | N
         case "flip":
             sizes = shape_of(node.type)
             return tuple(
-                shifted(i, int(sizes[axis]) - 1, -1) if axis in node.attribute("axes") else i  # type: ignore[arg-type]
+                shifted(i, sizes[axis] - 1, -1) if axis in node.attribute("axes") else i  # type: ignore[arg-type]
                 for axis, i in enumerate(index)
             )
         case "reshape":

@@ -5,7 +5,6 @@ Used by every function that takes an axis or a shape.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
+from livegrad.ir.symbolic_size import as_integer
 from livegrad.ops.movement import reshape
 from livegrad.tensors.errors import AxisError, ShapeError
 
@@ -25,7 +25,7 @@ def whole_number(value: Any) -> int:
     """An integer of any kind; Python counts truth values among them, we do not."""
     if isinstance(value, bool):
         raise TypeError("a boolean is not a number")
-    return operator.index(value)
+    return as_integer(value)
 
 
 def one_axis(axis: Any, rank: int, user: str) -> int:

@@ -10,7 +10,8 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import f32, f64, i32, i64, shape_of
+from livegrad.ir.symbolic_size import symbolic_within
+from livegrad.ir.types import Scalar, f32, f64, i32, i64, shape_of
 from livegrad.ops.comparison import greater_equal, less_equal
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import select
@@ -27,6 +28,7 @@ from livegrad.tensors.dtypes import (
 )
 from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
+from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.placement import placed
 
 
@@ -49,6 +51,9 @@ def arange(
             "invalid arguments for `arange`", where=caller_origin(), expected=expected, found=shown(bounds)
         )
     whole = all(isinstance(each, int) for each in bounds)
+    if whole and symbolic_within(bounds) is not None:
+        wanted = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "arange")
+        return placed(wrap(_symbolic_range(first, last, stride, wanted)), device)
     wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
     if not whole:
         count = max(0, math.ceil((last - first) / stride))
@@ -62,6 +67,16 @@ def arange(
     except OverflowError:
         raise NumberRangeError("an integer does not fit any type", where=caller_origin(), found=shown(bounds)) from None
     return placed(wrap_array(converted_copy(values, wanted)), device)
+
+
+def _symbolic_range(first: int, last: int, stride: int, wanted: Scalar) -> Node:
+    """`arange` of whole numbers up to a symbolic size."""
+    count = max(0, -((first - last) // stride))
+    if first == 0 and stride == 1 and wanted in (i32, i64, f32, f64):
+        return iota(shape=(count,), axis=0, type=wanted)
+    numbers = iota(shape=(count,), axis=0, type=i64)
+    scaled = numbers * number_node(stride, i64, (count,)) + number_node(first, i64, (count,))
+    return scaled if wanted is i64 else cast(scaled, type=wanted)
 
 
 def linspace(
@@ -92,6 +107,8 @@ def linspace(
 
 
 def _is_finite(number: float) -> bool:
+    if symbolic_within((number,)) is not None:
+        return True
     try:
         return math.isfinite(number)
     except OverflowError:  # an integer beyond all floats

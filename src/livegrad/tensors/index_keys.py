@@ -14,6 +14,7 @@ import numpy as np
 from livegrad.diagnostics import caller_origin
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
+from livegrad.ir.symbolic_size import as_integer, symbolic_within
 from livegrad.ir.types import Scalar, i32, i64, shape_of
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.lazy.lazy_values import count_shape_from_data
@@ -124,7 +125,7 @@ def _classified(item: Any) -> Any:
             raise _not_an_index(str(array.dtype))
         return array
     try:
-        return operator.index(item)
+        return as_integer(item)
     except TypeError:
         raise _not_an_index(type(item).__name__) from None
 
@@ -182,11 +183,31 @@ def _out_of_range(index: int, size: Size, axis: int) -> IndexRangeError:
 def _slice_along(item: slice, size: Size) -> Span:
     try:
         if isinstance(size, int):
+            if symbolic_within((item.start, item.stop, size)) is not None:
+                return _span(item, size)
             start, stop, step = item.indices(size)
             return Span(start, len(range(start, stop, step)), step)
         return _symbolic_slice(item, size)
     except (TypeError, ValueError) as error:
         raise IndexRangeError(f"{item} cannot be an index: {error}", where=caller_origin()) from None
+
+
+def _span(item: slice, size: int) -> Span:
+    """`slice.indices` in Python, for sizes that record how they are compared."""
+    step = 1 if item.step is None else operator.index(item.step)
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    first, last = (0, size) if step > 0 else (-1, size - 1)
+
+    def bounded(bound: int) -> int:
+        if bound < 0:
+            return max(bound + size, first)
+        return min(bound, last)
+
+    start = (first if step > 0 else last) if item.start is None else bounded(item.start)
+    stop = (last if step > 0 else first) if item.stop is None else bounded(item.stop)
+    count = -((start - stop) // step) if step > 0 else -((stop - start) // -step)
+    return Span(start, max(0, count), step)
 
 
 def _symbolic_slice(item: slice, size: Dimension) -> Span:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from functools import update_wrapper
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial, update_wrapper
 from sys import _getframe
 from types import MethodType
 from typing import Any, NoReturn
-from weakref import ref
 
 import numpy as np
 
@@ -17,22 +16,25 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.diagnostics.explain_calls import call_users
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function, Node
+from livegrad.ir.size_guards import SizeGuards
 from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.walk import nodes_of, toposort
-from livegrad.lazy.counts import RepeatedRun
+from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import run_where_data_lies
 from livegrad.lazy.execution import execute, watch
 from livegrad.lazy.gradient_variables import may_be_differentiated
-from livegrad.lazy.lazy_values import holders_of, known_value, leaf_of, read_leaf
+from livegrad.lazy.lazy_values import known_value, leaf_of, read_leaf
+from livegrad.passes.bind_sizes import has_symbolic_size
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.size_templates import SizeTemplates
 from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
 from livegrad.tensors.jit_entries import Entry, QuickCall, give_results, make_quick_call
+from livegrad.tensors.jit_signatures import SignatureTemplate, TracedSignature
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
@@ -63,6 +65,7 @@ class Jitted:
         self.function = function
         self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, Entry] = LruCache(_MOST_SIGNATURES)
+        self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MOST_SIGNATURES)
         # Of signatures used before; those whose arguments are in containers or have names by their structure.
         self._quick: tuple[QuickCall, ...] = ()
         self._quick_nested: dict[Structure, tuple[QuickCall, ...]] = {}
@@ -159,7 +162,7 @@ class Jitted:
             results = run_where_data_lies(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
-            if not entry.is_known:
+            if not entry.is_known and (not entry.is_for_sizes or entry.runs.times):
                 self._add_quick_call(entry, structure, parts)
         entry.runs.times += 1
         return give_results(entry, results)
@@ -195,23 +198,38 @@ class Jitted:
             entry = self._entries.get(key)
             if entry is not None and entry.is_current():
                 return entry
+            skeleton, vector = _sizes_apart(key)
+            templates = self._templates.use(skeleton) or self._templates.keep(skeleton, SizeTemplates())
+            templates.drop_unless(SignatureTemplate.is_current)
+            known = templates.find(vector)
+            found = known or templates.make(vector, partial(self._make_template, args, kwargs))
+            if found is not None:
+                return self._entries.keep(key, found[0].payload.entry_for(found[1], known is None))
             function, captures, structure = self._trace(args, kwargs)
             if any(map(is_traced, captures)):
                 return None
-            read = tuple((ref(holder), node) for node in toposort(captures) for holder in holders_of(node))
-            tensors = tuple(map(wrap, captures))
-            plan = compile_function(function).plan()
-            kernels, library_calls = plan.step_counts
-            each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls}
-            each["nodes_computed"] = sum(bool(node.operands) for node in nodes_of(function))
-            runs = RepeatedRun({**each, "programs_compiled": 1}, {**each, "programs_reused": 1})
-            return self._entries.keep(key, Entry(function, tensors, read, structure, plan, runs))
+            traced = TracedSignature(function, captures, structure)
+            return self._entries.keep(key, traced.entry_for(compile_function(function).plan()))
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Function, Any, Structure]:
+    def _make_template(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], guards: SizeGuards, vector: Sequence[int]
+    ) -> SignatureTemplate:
+        """The function traced and compiled for the sizes of a vector, some of which are symbols."""
+        function, captures, structure = self._trace(args, kwargs, vector)
+        if any(map(is_traced, captures)):
+            raise UsageError("a function that uses traced values of an enclosing one is not compiled")
+        template = compile_function(function).template(guards)
+        return SignatureTemplate(TracedSignature(function, captures, structure), template)
+
+    def _trace(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], vector: Sequence[int] | None = None
+    ) -> tuple[Function, Any, Structure]:
+        """Traces the function for these arguments, with the sizes of a vector where there is one."""
         self.traces += 1
         leaves, structure = self._take_apart(args, kwargs)
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
-        inputs = placeholders([_type_of(leaf) for leaf in dynamic])
+        types = [_type_of(leaf) for leaf in dynamic]
+        inputs = placeholders(types if vector is None else _types_with(types, iter(vector)))
         tensors = map(wrap, inputs)
         arguments = [
             leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
@@ -220,16 +238,33 @@ class Jitted:
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
             positional, named = declared_numbers(self.function, positional, named, traced_only=True)
             returned = call_users(self.function, positional, named)
-            traced = close(name_of(self.function), inputs, returned, _can_be_held)
+            traced = close(name_of(self.function), inputs, returned, _can_be_held if vector is None else _is_sizeless)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
         return traced.function, traced.captures, traced.structure
 
+    def sizes(self) -> str:
+        """Describes for which sizes the function was compiled once, and why not for others.
+
+        >>> import livegrad as lg
+        >>> double = lg.jit(lambda x: 2.0 * x)
+        >>> _ = double(lg.ones(3)), double(lg.ones(4)), double(lg.ones(5))
+        >>> print(double.sizes())
+        traced 2 times for 3 signatures
+          s0 from 2 to 4194303
+        """
+        lines = [f"traced {self.traces} times for {len(self._entries)} signatures"]
+        for templates in self._templates.values():
+            lines += [f"  {template.guards.summary()}" for template in templates.templates]
+            lines += [f"  compiled for one size: {reason}" for reason in dict.fromkeys(templates.failures)]
+        return "\n".join(lines)
+
     def forget(self) -> None:
         """Drops all compiled signatures."""
         with self._lock:
             self._entries.clear()
+            self._templates.clear()
             self._quick = ()
             self._quick_nested.clear()
 
@@ -294,6 +329,11 @@ def _can_be_held(node: Node) -> bool:
     return isinstance(node.type, TensorType | Scalar)
 
 
+def _is_sizeless(node: Node) -> bool:
+    """Whether a tensor may be kept and is the same for all sizes: whatever depends on one is computed inside."""
+    return _can_be_held(node) and not any(map(has_symbolic_size, toposort([node])))
+
+
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
     """Whether a tensor without data is an argument of an enclosing trace, or depends on a gradient variable."""
     if tensor._extra is not None or (known_value(node) is None and is_traced(node)):
@@ -314,6 +354,33 @@ def _native(value: Any) -> Any:
     if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
         return value
     return np.array(value, value.dtype.newbyteorder("="), order="C")
+
+
+def _sizes_apart(key: Any) -> tuple[Any, tuple[int, ...]]:
+    """A signature without its sizes, and all of these."""
+    structure, parts = key
+    kept: list[Any] = []
+    sizes: list[int] = []
+    for part in parts:
+        if isinstance(part, TensorType):
+            kept.append((part.element, len(part.shape)))
+            sizes += [size for size in part.shape if isinstance(size, int)]
+        elif part.__class__ is tuple:
+            kept.append((part[0], len(part[1]), None))
+            sizes += part[1]
+        else:
+            kept.append(part)
+    return (structure, tuple(kept)), tuple(sizes)
+
+
+def _types_with(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
+    """Tensor types with other sizes, in order."""
+    changed: list[Type] = []
+    for type in types:
+        if isinstance(type, TensorType):
+            type = TensorType(type.element, tuple([next(sizes) for _ in type.shape]))
+        changed.append(type)
+    return changed
 
 
 def _is_static(leaf: Any) -> bool:

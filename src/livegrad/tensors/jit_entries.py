@@ -5,8 +5,9 @@ In: a traced function and its plan. Out: the results of calls, as tensors whose 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any
 from weakref import ref
@@ -30,21 +31,24 @@ class Entry:
     `read` are the handles behind the captures, each with the node that it stood for when the function was traced.
     """
 
-    function: Function
+    make_function: Callable[[], Function]
+    result_types: tuple[Type, ...]
     captures: tuple[Tensor, ...]
     read: tuple[tuple[ref[Tensor], Node], ...]
     structure: Structure
     plan: CompiledPlan
     runs: RepeatedRun  # for the statistics
     is_known: bool = False  # whether it has a quick call, or cannot have one
+    is_for_sizes: bool = False  # whether it was made from a template, for sizes that may not come again
+
+    @cached_property
+    def function(self) -> Function:
+        """What the function was traced to, with the sizes of this signature."""
+        return self.make_function()
 
     def is_current(self) -> bool:
         """Whether none of the tensors that the function read has been updated in place since."""
-        for reference, node in self.read:
-            handle = reference()
-            if handle is not None and handle._node is not node:
-                return False
-        return True
+        return is_current(self.read)
 
     def reads_variables(self) -> bool:
         """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
@@ -53,6 +57,15 @@ class Entry:
             if handle is not None and handle._extra is not None:
                 return True
         return False
+
+
+def is_current(read: Sequence[tuple[ref[Tensor], Node]]) -> bool:
+    """Whether handles still stand for the nodes that a trace found."""
+    for reference, node in read:
+        handle = reference()
+        if handle is not None and handle._node is not node:
+            return False
+    return True
 
 
 class QuickCall:
@@ -67,7 +80,7 @@ class QuickCall:
         self.entry, self.run, self.runs = entry, run, entry.runs
         self.captures = entry.captures or None
         # Of the result, if there is one that is not in a container.
-        self.type: Any = entry.function.result_types[0] if entry.structure is None else None
+        self.type: Any = entry.result_types[0] if entry.structure is None else None
         # The call that was made last: its code and instruction, and the line that its results come from.
         self.caller: tuple[CodeType | None, int, tuple[Origin, ...]] = (None, 0, ())
 
@@ -108,7 +121,7 @@ def make_quick_call(entry: Entry, parts: Sequence[Any]) -> QuickCall | None:
 
 def give_results(entry: Entry, results: Sequence[Any]) -> Any:
     """What a call returns, from the arrays that it computed."""
-    types: Any = entry.function.result_types
+    types: Any = entry.result_types
     structure = entry.structure
     if structure is None:
         return defer_array(results[0], types[0])

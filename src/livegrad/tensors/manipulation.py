@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Dimension, Size, divide_exactly, size_product
 from livegrad.ir.node import Node
+from livegrad.ir.symbolic_size import as_integer
 from livegrad.ir.types import shape_of
 from livegrad.lazy.lazy_values import count_shape_from_data
 from livegrad.ops import movement
@@ -104,7 +104,7 @@ def _with_inferred_size(shape: Any, old_shape: tuple[Size, ...]) -> tuple[Size, 
 
 def _is_minus_one(size: Any) -> bool:
     try:
-        return operator.index(size) == -1
+        return as_integer(size) == -1
     except TypeError:
         return False
 

@@ -14,7 +14,8 @@ from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.dimension import Size
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, bf16
+from livegrad.ir.symbolic_size import SymbolicSize
+from livegrad.ir.types import Scalar, bf16, f32, f64
 from livegrad.ops.movement import broadcast
 from livegrad.runtime.arguments import scalar_range
 from livegrad.tensors.errors import NumberRangeError
@@ -36,6 +37,8 @@ def number_node(number: Number, element: Scalar, shape: tuple[Size, ...] = ()) -
     >>> number_node(0.5, f32, (2, 3)).type
     tensor<f32, [2, 3]>
     """
+    if type(number) is SymbolicSize and element in (f32, f64):
+        return broadcast(constant(number, element), shape=shape, axes=())
     kind = number.__class__
     if kind is float:
         # Zeros of different signs are equal, and not the same constant.

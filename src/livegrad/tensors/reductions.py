@@ -15,6 +15,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node, make_node
+from livegrad.ir.symbolic_size import symbolic_within
 from livegrad.ir.types import Scalar, Type, f32
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ops.comparison import equal, not_equal
@@ -179,8 +180,8 @@ def _freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, 
     element = require_tensor(like).element
     count = size_product(tuple(shape[axis] for axis in axes))
     if isinstance(count, int):
-        left = count - correction
-        return constant(float(left) if left > 0 else math.nan, element)
+        left = count - (int(correction) if float(correction).is_integer() else correction)
+        return count_node(left, element) if left > 0 else constant(math.nan, element)
     left_over = count_along(shape, axes, element) - float(correction)
     return select(left_over > 0.0, left_over, filled(math.nan, left_over.type))
 
@@ -193,8 +194,13 @@ def mean_along(x: Node, axes: tuple[int, ...]) -> Node:
     total = reduce(x, kind="sum", axes=axes)
     count = size_product(tuple(tensor.shape[axis] for axis in axes))
     if isinstance(count, int):
-        return total / filled(float(count), total.type)
+        return total / count_node(count, total.type)
     return total / _spread_over(count_along(tensor.shape, axes, tensor.element), total.type)
+
+
+def count_node(count: float, type: Type) -> Node:
+    """A number of elements as a float, everywhere in a value of this type; code takes a symbolic one as an argument."""
+    return filled(count if symbolic_within((count,)) is not None else float(count), type)
 
 
 def count_along(shape: tuple[Size, ...], axes: tuple[int, ...], element: Scalar) -> Node:

@@ -17,6 +17,7 @@ from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.op import Op
+from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, components, scalar_of
 from livegrad.ir.walk import functions_in, nodes_of
 from livegrad.ops.aggregate import get, get_at, make, set_at
@@ -152,7 +153,10 @@ def _register(value: NodeValue) -> Register:
 
 def _constant(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     assert isinstance(node.type, Scalar)
-    return builder.constant(node.attribute("value"), node.type)
+    value = node.attribute("value")
+    if type(value) is SymbolicSize:
+        return builder.size_argument(value, node.type)
+    return builder.constant(value, node.type)
 
 
 def _make(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:

@@ -11,8 +11,9 @@ from livegrad.codegen.llvm.builder import Builder
 from livegrad.codegen.llvm.metadata import STATUS, UNLIKELY, LoopMetadata
 from livegrad.codegen.llvm.registers import Register, llvm_element, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
-from livegrad.diagnostics import Place
-from livegrad.ir.types import bool_, f32, i64
+from livegrad.diagnostics import CompileError, Place
+from livegrad.ir.symbolic_size import SymbolicSize
+from livegrad.ir.types import Scalar, bool_, f32, i64
 
 _MASKING_BYTES = 64  # processors with vectors of this size compute, load and store under masks at no extra cost
 
@@ -40,6 +41,7 @@ class KernelBuilder(Builder):
     subroutines: dict[Hashable, object] = field(default_factory=dict)  # functions beside the kernel, by what they are
     pool_run: Register | None = None  # the function that runs a loop on threads; None: loops are serial
     metadata: LoopMetadata = field(default_factory=lambda: LoopMetadata(()))
+    sizes: dict[SymbolicSize, Register] = field(default_factory=dict)  # numbers that the argument block has
 
     @property
     def has_masks(self) -> bool:
@@ -63,6 +65,16 @@ class KernelBuilder(Builder):
             metadata=self.metadata,
             definitions=self.definitions,
         )
+
+    def size_argument(self, size: SymbolicSize, type: Scalar) -> Register:
+        """A number that differs from size to size."""
+        register = self.sizes.get(size)
+        if register is None:
+            raise CompileError("a subroutine of a kernel cannot read a symbolic size")
+        with self.before_loops():
+            if type.kind == "float":
+                return self.convert("sitofp", register, type)
+            return register if type.bits == 64 else self.convert("trunc", register, type)
 
     def allocate(self, type: str, hint: str = "p") -> Register:
         """Memory on the stack, aligned to a cache line."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Literal
 
 from livegrad.codegen.llvm import vector_memory
@@ -16,7 +16,10 @@ from livegrad.codegen.llvm.function_body import needs_mask
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.metadata import STATUS, LoopMetadata
 from livegrad.codegen.llvm.registers import NodeValue, Register, TensorReference, pointer
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, i64
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.kernel import Port
 from livegrad.schedule.loops.dimensions import NEAR, StrideKind
 from livegrad.schedule.loops.divergence import may_diverge
@@ -63,6 +66,13 @@ class Frame:
         self.domain_index: list[Register] = []
         self.chunk_rank = 1 if nest.is_split else 0  # dimensions before the domain's own that number chunks
 
+    @cached_property
+    def sizes(self) -> tuple[SymbolicSize, ...]:
+        """The symbolic sizes that the code computes with, in an order that all tiers have."""
+        functions = reachable_functions([stage.body for stage in self.kernel.stages])
+        constants = [n.attribute("value") for f in functions for n in nodes_of(f) if n.op is constant_op]
+        return tuple(dict.fromkeys([value for value in constants if type(value) is SymbolicSize]))
+
     # --- the argument block ---
 
     def argument(self, name: str, type: Scalar = i64) -> Register:
@@ -94,6 +104,8 @@ class Frame:
         if nest.has_parallel_loops:
             self.builder.pool_run = self.argument("run", pointer)
         self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
+        for number, size in enumerate(self.sizes):
+            self.builder.sizes[size] = self.argument(f"size{number}")
         self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in nest.non_temporal])
 
     def _all_begin_lines(self, addresses: list[Register]) -> Register | None:

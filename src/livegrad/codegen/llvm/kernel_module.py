@@ -24,6 +24,7 @@ from livegrad.codegen.llvm.stages import Stages
 from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
 from livegrad.ir.recursion import deep_recursion
+from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import SCALARS, i64
 from livegrad.schedule.loops.cost_model import FEWEST_LANES, byte_size
 from livegrad.schedule.loops.nest import LoopNest
@@ -44,6 +45,7 @@ class KernelText:
     math: tuple[MathRequest, ...]  # functions of the math library that it calls
     metadata: tuple[str, ...] = ()
     has_scalar_loops: bool = False  # which LLVM is to optimise
+    sizes: tuple[SymbolicSize, ...] = ()  # numbers in the slots `size0` and so on
 
     @cached_property
     def text(self) -> str:
@@ -168,6 +170,7 @@ class _Emitter(Stages):
             tuple(sorted(builder.math)),
             tuple(builder.metadata.definitions()),
             self.nest.memories is not None,
+            self.sizes,
         )
 
     def _arena_lines(self) -> list[str]:

@@ -31,7 +31,7 @@ def _as_loop(node: Node) -> Node | None:
     function: Function = node.attribute("function")
     lifted = node.attribute("lifted")
     domain = map_domain([operand.type for operand in node.operands], function, lifted)
-    sizes = [int(size) for size in domain]  # type: ignore[arg-type]
+    sizes: list[int] = [*domain]  # type: ignore[list-item]  # they are bound by now
 
     def add_point(number: Node, *totals: Node) -> tuple[Node, ...]:
         index = _unravel(number, sizes)

@@ -9,6 +9,7 @@ import numpy as np
 
 from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Node
+from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, Tensor, bf16, scalar_of
 from livegrad.ops.aggregate import splat
 from livegrad.ops.movement import broadcast
@@ -57,7 +58,8 @@ def uniform_value(node: Node) -> Any:
     """The number that a constant, or a vector, matrix or tensor filled with one, has everywhere; None for others."""
     while node.op is broadcast or node.op is splat:
         (node,) = node.operands
-    return node.attribute("value") if node.op is constant_op else None
+    value = node.attribute("value") if node.op is constant_op else None
+    return None if type(value) is SymbolicSize else value
 
 
 def is_uniform(node: Node, number: float) -> bool:

@@ -113,7 +113,8 @@ class CompiledPlan:
     def _bind(self) -> None:
         # Room for all threads that there can be: their number may change at any moment, also during a run. Only pages
         # that are written to take memory.
-        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in self.serialised.scratch]
+        sizes = self.serialised.scratch
+        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS if size else 0) for size in sizes]
         self._patches: dict[int, list[Patch]] = {}
         self._tables: list[np.ndarray[Any, Any]] = []  # kept alive: argument blocks hold their addresses
         every = [self._kernel_call(kernel) for kernel in self.serialised.kernels]

@@ -11,6 +11,7 @@ import numpy as np
 from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function
+from livegrad.ir.size_guards import SizeGuards
 from livegrad.runtime.arguments import Remembered
 from livegrad.runtime.compiled_function import MOST_FUNCTIONS, CompiledFunction, FunctionCache
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
@@ -18,6 +19,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import Compiling
 from livegrad.runtime.cpu.native.plan_call import ARRAYS, NUMBERS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
+from livegrad.runtime.cpu.plan_template import PlanTemplate
 from livegrad.runtime.cpu.serialised_plan import SerialisedPlan, decode, encode, serialised_plan_key
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import default_cache
@@ -133,6 +135,13 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         if first is None and sizes:
             self._first_plan = plan
         return plan
+
+    def template(self, guards: SizeGuards) -> PlanTemplate:
+        """The compiled plan of a function whose sizes are symbolic, for all sizes that fit the guards."""
+        compiling = Compiling()
+        source = compile_function(self._marked) if self._places else self
+        plan = source._schedule_and_compile({}, compiling)
+        return PlanTemplate(plan, guards, self.function, self._places, compiling)
 
     def _plan_key(self, digest: bytes, sizes: dict[str, int]) -> bytes:
         return serialised_plan_key(digest, sizes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
 from livegrad.codegen.check_sites import place_sites
 from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
+from livegrad.codegen.llvm.matmul.product import Product
 from livegrad.compiler import lower_loops, tile_loops
 from livegrad.diagnostics import Mark
 from livegrad.ir.line_sites import Places, exchange_places, lines_to_blame
@@ -20,16 +21,24 @@ from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
 from livegrad.runtime.cpu.native import fourier, ordering
 from livegrad.runtime.cpu.native.chain_kernel import LIBRARY as CHAIN
 from livegrad.runtime.cpu.native.chain_kernel import chain_library
-from livegrad.runtime.cpu.native.convolution import Convolution, arrange_convolution
+from livegrad.runtime.cpu.native.convolution import Convolution
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import object_key
 from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, suitable_speed
-from livegrad.runtime.cpu.native.matmul import Launches, arrange, arrange_rows
 from livegrad.runtime.cpu.native.matmul import library as product_library
 from livegrad.runtime.cpu.native.pool_ir import BRIEF
 from livegrad.runtime.cpu.ordering_steps import native_ordering
-from livegrad.runtime.cpu.row_chains import ChainBuilder, row_tile
+from livegrad.runtime.cpu.row_chains import row_tile
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
+from livegrad.runtime.cpu.step_calls import (
+    ChainCall,
+    Memory,
+    OrderingCall,
+    ProductCall,
+    StepCall,
+    TransformCall,
+    rounded,
+)
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.cpu.tiers import (
     BaselineCompiler,
@@ -44,7 +53,7 @@ from livegrad.runtime.cpu.tiers import (
 )
 from livegrad.runtime.cpu.transform_steps import native_transforms
 from livegrad.runtime.object_cache import ObjectCache, default_cache
-from livegrad.runtime.serialised import emitter_stamp, serialise_signature
+from livegrad.runtime.serialised import SerialisedArrays, emitter_stamp, serialise_signature
 from livegrad.schedule.loops.nest import LoopNest, RowTile, for_cpu
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step
 from livegrad.schedule.target import Target
@@ -263,10 +272,7 @@ class PlanSerialiser:
 
     plan: Plan
     scratch: dict[Buffer | RowChain | None, int] = field(default_factory=dict)  # None: for products' left operands
-    product_scratch: int = 0
-    chain_scratch: dict[RowChain, int] = field(default_factory=dict)
-    workspace: int = 0  # bytes behind the arena, for what one step needs while it runs
-    building: ChainBuilder | None = None
+    building: RowChain | None = None
     steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's
 
     def prepare(self, compiling: Compiling) -> None:
@@ -277,127 +283,73 @@ class PlanSerialiser:
                 self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
         compiling.close()
 
-    def kernels(self, step: Step) -> tuple[SerialisedKernel, ...] | None:
-        """The kernels of a step; None for one that the host runs."""
+    def calls(self, step: Step) -> tuple[StepCall, ...] | None:
+        """The kernel or product of a step; None for one that the host runs."""
         if isinstance(step, KernelStep):
             return (self._kernel(step),)
         transforms = native_transforms(step)
         if transforms is not None:
-            return self._transforms(step, transforms)
+            return (self._transforms(step, transforms),)
         wanted = native_ordering(step)
         if wanted is not None:
-            return self._ordering(step, wanted)
+            return (self._ordering(step, wanted),)
         found = native_convolution(step) or native_product(step)
-        if found is None:
-            return None
-        launches = arrange_convolution(found) if isinstance(found, Convolution) else arrange(found)
-        made, used = self._product(step, found.element, launches, 0)
-        self.workspace = max(self.workspace, used)
-        return made
+        return None if found is None else (self._product(step, found),)
 
-    def chain(self, chain: RowChain) -> tuple[SerialisedKernel, ...]:
-        """What prepares a chain, and the kernel that runs it block by block."""
-        block = row_tile(chain)
-        self.building = builder = ChainBuilder(chain, block)
-        before: list[SerialisedKernel] = []
-        members: list[tuple[SerialisedKernel, int]] = []
-        used = 0
+    def chain(self, chain: RowChain) -> tuple[StepCall, ...]:
+        """A chain that runs tile by tile."""
+        self.building, rows = chain, row_tile(chain)
+        members: list[SerialisedKernel | ProductCall] = []
         for step in chain.steps:
             if isinstance(step, KernelStep):
-                kernel = self._kernel(step)
-                members.append((kernel, kernel.grain))
+                members.append(self._kernel(step))
                 continue
             product = native_product(step)
             assert product is not None
-            *ahead, run = (made := self._product(step, product.element, arrange_rows(product, block.block), used))[0]
-            before += ahead
-            members.append((run, 1))
-            used = made[1]
+            members.append(self._product(step, product))
         self.building = None
-        slot = self.scratch.setdefault(chain, len(self.scratch))
-        whole, self.chain_scratch[chain] = builder.serialise(members, ArgumentSlot("scratch", slot, 0))
-        self.workspace = max(self.workspace, used)
-        return (*before, whole)
+        buffers = sorted(chain.private, key=lambda buffer: buffer.number)
+        private = tuple([(buffer.number, buffer.bytes // rows.rows * rows.block) for buffer in buffers])
+        number = self.scratch.setdefault(chain, len(self.scratch))
+        return (ChainCall(tuple(members), private, rows.block, rows.count, number),)
 
     def _kernel(self, step: KernelStep) -> SerialisedKernel:
         ready = self.steps[id(step)]
         nest, code = ready.nest, ready.code
-        values = self._argument_slots(nest)
-        items, text = nest.rows, code.text
+        text = code.text
+        values = self._argument_slots(nest, text.sizes)  # type: ignore[arg-type]
+        items = nest.rows
         slots = tuple([values[name] for name in text.slots])
-        grain = items.grain | BRIEF if items.brief else items.grain
+        grain = items.grain + items.brief * BRIEF
         return SerialisedKernel(code.key, slots, items.extent, grain, text.interruptible, text.sites)
 
-    def _product(
-        self, step: HostStep, element: str, launches: Launches, used: int
-    ) -> tuple[tuple[SerialisedKernel, ...], int]:
-        """The kernels of a product that finds so many bytes of the workspace in use; and how many are after it."""
-        start = rounded(self.plan.arena_bytes) + used
-        between = rounded(launches.workspace)
-        self.product_scratch = max(self.product_scratch, launches.scratch)
+    def _product(self, step: HostStep, found: Product | Convolution) -> ProductCall:
+        self.scratch.setdefault(None, len(self.scratch))
         left, right = (self._buffer_slot(buffer) for buffer, _ in product_operands(step))
         if step.op is convolve:
             left, right = right, left  # the kernels are the left operand
         assert isinstance(step.result, Buffer)
-        places = {
-            "left": left, "right": right, "out": self._buffer_slot(step.result),
-            "workspace": ArgumentSlot("arena", 0, start), "between": ArgumentSlot("arena", 0, start + between),
-        }  # fmt: skip
-        if launches.scratch:
-            places["scratch"] = ArgumentSlot("scratch", self.scratch.setdefault(None, len(self.scratch)), 0)
-        made = tuple(
-            SerialisedKernel(
-                b"", tuple([places.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
-                launch.total, launch.grain, False, (), element, launch.kernel,
-            )
-            for launch in launches.steps
-        )  # fmt: skip
-        return made, used + between + rounded(launches.between)
+        return ProductCall(found, left, right, self._buffer_slot(step.result))
 
-    def _transforms(self, step: HostStep, transforms: list[fourier.Transform]) -> tuple[SerialisedKernel, ...]:
-        """The kernels of transforms one after the other. No group of rows writes over what another one reads: in
-        between, results go back and forth between the step's result and a copy of it."""
+    def _transforms(self, step: HostStep, transforms: list[fourier.Transform]) -> TransformCall:
         assert isinstance(step.result, Buffer)
         ((operand, _),) = product_operands(step)
-        start, size = rounded(self.plan.arena_bytes), rounded(step.result.bytes)
-        result, copy = self._buffer_slot(step.result), ArgumentSlot("arena", 0, start)
-        source, made = self._buffer_slot(operand), []
-        for number, transform in enumerate(transforms, 1):
-            launches = fourier.arrange_transform(transform)
-            self.product_scratch = max(self.product_scratch, launches.scratch)
-            is_result = (len(transforms) - number) % 2 == 0
-            target = result if is_result else copy
-            own = start + (size if len(transforms) > 1 else 0)
-            self.workspace = max(self.workspace, own - start + rounded(launches.workspace))
-            places = {
-                "left": source, "out": target, "workspace": ArgumentSlot("arena", 0, own),
-                "scratch": ArgumentSlot("scratch", self.scratch.setdefault(None, len(self.scratch)), 0),
-            }  # fmt: skip
-            for launch in launches.steps:
-                slots = tuple([_transform_slot(word, places) for word in launch.words])
-                library = fourier.PREFIX + transform.element
-                made.append(SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel))
-            source = target
-        return tuple(made)
+        self.scratch.setdefault(None, len(self.scratch))
+        source, result = self._buffer_slot(operand), self._buffer_slot(step.result)
+        return TransformCall(tuple(transforms), source, result, step.result.bytes)
 
-    def _ordering(self, step: HostStep, wanted: ordering.Ordering) -> tuple[SerialisedKernel, ...]:
-        launch, scratch = ordering.arrange_ordering(wanted)
-        self.product_scratch = max(self.product_scratch, scratch)
+    def _ordering(self, step: HostStep, wanted: ordering.Ordering) -> OrderingCall:
         assert isinstance(step.result, Buffer)
         ((operand, _),) = product_operands(step)
-        places = {
-            "left": self._buffer_slot(operand), "out": self._buffer_slot(step.result),
-            "scratch": ArgumentSlot("scratch", self.scratch.setdefault(None, len(self.scratch)), 0),
-        }  # fmt: skip
-        slots = tuple([places[word] if isinstance(word, str) else word for word in launch.words])
-        library = ordering.PREFIX + wanted.element
-        return (SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel),)
+        self.scratch.setdefault(None, len(self.scratch))
+        return OrderingCall(wanted, self._buffer_slot(operand), self._buffer_slot(step.result))
 
-    def _argument_slots(self, nest: LoopNest) -> dict[str, int | ArgumentSlot]:
+    def _argument_slots(self, nest: LoopNest, sizes_of_code: Sequence[int]) -> dict[str, int | ArgumentSlot]:
         """Every slot that a kernel may take, by name."""
         step, sizes = nest.step, nest.dimensions
         slots: dict[str, int | ArgumentSlot] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.rows.step}
         slots["run"] = ArgumentSlot("run")
+        slots |= {f"size{number}": size for number, size in enumerate(sizes_of_code)}
         slots |= {"chunk": step.chunk, "scratch": _scratch_bytes(nest)}
         slots |= {f"domain{d}": size for d, size in enumerate(sizes.domain)}
         slots |= {f"inner{d}": size for d, size in enumerate(sizes.inner)}
@@ -417,23 +369,11 @@ class PlanSerialiser:
 
     def _buffer_slot(self, buffer: Buffer, offset: int = 0) -> ArgumentSlot:
         base = buffer.base
-        if self.building is not None and base in self.building.chain.private:
-            return self.building.private_slot(base, offset * buffer.element.dtype.itemsize)
+        if self.building is not None and base in self.building.private:
+            return ArgumentSlot("private", base.number, offset * buffer.element.dtype.itemsize)
         if base.lifetime == "region":
             return ArgumentSlot("scratch", self.scratch.setdefault(base, len(self.scratch)))
         return buffer_slot(buffer, self.plan, offset)
-
-
-def _transform_slot(word: fourier.Word, places: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
-    if isinstance(word, tuple):
-        _, length, columns = word
-        return ArgumentSlot("table", length, columns)
-    return places[word] if isinstance(word, str) else word
-
-
-def rounded(size: int) -> int:
-    """A size in whole cache lines."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _scratch_bytes(nest: LoopNest) -> int:
@@ -443,36 +383,75 @@ def _scratch_bytes(nest: LoopNest) -> int:
     return rounded(max(sizes, default=0) * (nest.lanes if nest.across else 1))
 
 
-def serialise_plan(
-    plan: Plan, compiling: Compiling | None = None
-) -> tuple[SerialisedPlan, list[int | None], Mapping[bytes, Code]]:
-    """Serialises a plan; also returns the number of kernels of each step (None for host steps), and their code by key.
+@dataclass(frozen=True)
+class SerialisedSteps:
+    """A plan's steps as calls, None for host steps; the steps of a chain count as its first one."""
 
-    The steps of a chain count as its first one. `compiling` may have begun with the plan's kernels.
-    """
+    steps: tuple[tuple[StepCall, ...] | None, ...]
+    arguments: SerialisedArrays
+    results: SerialisedArrays
+    arena_bytes: int
+    scratch: tuple[int, ...]  # bytes for each thread, without those of products and chains
+    product_scratch: int  # the number of the scratch buffer of products, if there are any
+    codes: Mapping[bytes, Code]
+
+
+def serialise_steps(plan: Plan, compiling: Compiling | None = None) -> SerialisedSteps:
+    """The steps of a plan, with their code; `compiling` may have begun with it."""
     builder = PlanSerialiser(plan)
     builder.prepare(compiling or Compiling())
     place = {id(step): number for number, step in enumerate(plan.steps)}
     starts = {place[id(chain.steps[0])]: chain for chain in plan.chains}
     inside = {place[id(step)] for chain in plan.chains for step in chain.steps[1:]}
-    steps: list[tuple[SerialisedKernel, ...] | None] = []
+    steps: list[tuple[StepCall, ...] | None] = []
     for number, step in enumerate(plan.steps):
         if number in starts:
             steps.append(builder.chain(starts[number]))
         else:
-            steps.append(() if number in inside else builder.kernels(step))
-    kernels = tuple(kernel for step in steps if step is not None for kernel in step)
-    arena_bytes = rounded(plan.arena_bytes) + builder.workspace if builder.workspace else plan.arena_bytes
-    counts = [None if step is None else len(step) for step in steps]
-    scratch = tuple(_scratch_size(builder, owner) for owner in builder.scratch)
+            steps.append(() if number in inside else builder.calls(step))
+    scratch = tuple([_largest_scratch(builder, o) if isinstance(o, Buffer) else 0 for o in builder.scratch])
     codes = {own.code.key: own.code.native for own in builder.steps.values()}
-    return SerialisedPlan(*serialise_signature(plan), arena_bytes, kernels, scratch), counts, codes
+    products = builder.scratch.get(None, 0)
+    return SerialisedSteps(tuple(steps), *serialise_signature(plan), plan.arena_bytes, scratch, products, codes)
 
 
-def _scratch_size(builder: PlanSerialiser, owner: Buffer | RowChain | None) -> int:
-    if owner is None:
-        return builder.product_scratch
-    return builder.chain_scratch[owner] if isinstance(owner, RowChain) else _largest_scratch(builder, owner)
+def serialise_plan(
+    plan: Plan, compiling: Compiling | None = None
+) -> tuple[SerialisedPlan, list[int | None], Mapping[bytes, Code]]:
+    """Serialises a plan; also returns the number of kernels of each step (None for host steps), and their code by key.
+
+    `compiling` may have begun with the plan's kernels.
+    """
+    made = serialise_steps(plan, compiling)
+    memory = Memory(rounded(made.arena_bytes), made.product_scratch)
+    steps = [None if step is None else spell_out(step, memory) for step in made.steps]
+    counts = [None if step is None else len(step) for step in steps]
+    kernels = [kernel for step in steps if step is not None for kernel in step]
+    whole = finish_plan(made.arguments, made.results, made.arena_bytes, kernels, made.scratch, memory)
+    return whole, counts, made.codes
+
+
+def spell_out(calls: Sequence[StepCall], memory: Memory) -> list[SerialisedKernel]:
+    """The kernels of a step's calls."""
+    kernels: list[SerialisedKernel] = []
+    for call in calls:
+        kernels += (call,) if isinstance(call, SerialisedKernel) else call.kernels(memory)
+    return kernels
+
+
+def finish_plan(
+    arguments: SerialisedArrays,
+    results: SerialisedArrays,
+    arena_bytes: int,
+    kernels: Sequence[SerialisedKernel],
+    scratch: Sequence[int],
+    memory: Memory,
+) -> SerialisedPlan:
+    """A serialised plan with the memory that its kernels turned out to need."""
+    arena = rounded(arena_bytes) + memory.workspace if memory.workspace else arena_bytes
+    extra = memory.scratch or {}
+    sizes = tuple([max(size, extra.get(number, 0)) for number, size in enumerate(scratch)])
+    return SerialisedPlan(arguments, results, arena, tuple(kernels), sizes)
 
 
 def _largest_scratch(builder: PlanSerialiser, buffer: Buffer) -> int:

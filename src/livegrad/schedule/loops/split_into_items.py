@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
+from livegrad.ir.symbolic_size import computed
 from livegrad.ir.walk import ops_below
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.cost_model import (
@@ -23,13 +25,14 @@ from livegrad.schedule.loops.nest import LoopNest, RowTile
 def split_into_items(nest: LoopNest) -> LoopNest:
     """Decides how many points are an item of work, and how many items a thread takes at once; in a chain, by tiles."""
     domain, inner = nest.dimensions.domain, nest.dimensions.inner
-    brief = False
     if nest.tile is not None:
         block, total, grain = _row_items(nest, domain, nest.tile)
-    else:
-        cost = _cost_of_row(nest, inner)
-        block, total, grain = _items(nest, domain, inner, cost)
-        brief = total > grain and cost * prod(domain) < BRIEF_COST and not _has_loops(nest)
+        return nest.change(nest.rows, step=block, extent=total, grain=grain, brief=False)
+    stages = nest.step.kernel.stages
+    row, point = (kernel_cost([s.body for s in stages if s.level == level]) for level in ("row", "point"))
+    chunk, lanes = nest.step.chunk if nest.is_split else 0, nest.lanes if nest.across else 0
+    costs = _Costs(row, point, _has_loops(nest))
+    block, total, grain, brief = computed(_count_items, costs, chunk, lanes, tuple(domain), tuple(inner))
     return nest.change(nest.rows, step=block, extent=total, grain=grain, brief=brief)
 
 
@@ -48,20 +51,32 @@ def _has_loops(nest: LoopNest) -> bool:
     return any(not ops_below(stage.body).isdisjoint(LOOPS) for stage in nest.step.kernel.stages)
 
 
-def _cost_of_row(nest: LoopNest, inner: list[int]) -> float:
-    """The cost of one point of the domain, with the inner points of an item."""
-    step = nest.step
-    points = max(1, min(step.chunk, inner[0]) * prod(inner[1:]) if nest.is_split else prod(inner))
-    point = kernel_cost([s.body for s in step.kernel.stages if s.level == "point"]) * points
-    cost = kernel_cost([s.body for s in step.kernel.stages if s.level == "row"]) + point + POINT_COST
-    return max(cost, points * POINT_COST)
+class _Costs(NamedTuple):
+    """The costs of a row and of a point in it, and whether they are only a guess."""
+
+    row: float
+    point: float
+    guessed: bool
 
 
-def _items(nest: LoopNest, domain: list[int], inner: list[int], cost: float) -> tuple[int, int, int]:
+def _count_items(
+    costs: _Costs, chunk: int, lanes: int, domain: tuple[int, ...], inner: tuple[int, ...]
+) -> tuple[int, int, int, int]:
+    """The block word, the number of items, how many are handed out at once, and 1 if all of it is brief, else 0.
+
+    `chunk` is 0 for rows that are not split, `lanes` for lanes along rows.
+    """
+    points = max(1, min(chunk, inner[0]) * prod(inner[1:]) if chunk else prod(inner))
+    cost = max(costs.row + costs.point * points + POINT_COST, points * POINT_COST)
+    block, items, grain = _items(cost, lanes, domain, inner)
+    return block, items, grain, int(items > grain and cost * prod(domain) < BRIEF_COST and not costs.guessed)
+
+
+def _items(cost: float, lanes: int, domain: tuple[int, ...], inner: tuple[int, ...]) -> tuple[int, int, int]:
     """The block word, the number of items, and how many are handed out at once."""
-    lanes, rows = nest.lanes, prod(domain)
+    rows = prod(domain)
     chunks = _chunks(cost * rows)
-    if not nest.across:
+    if not lanes:
         return 1, rows, max(1, min(int(ITEM_COST / cost), -(-rows // chunks)))
     if not domain:
         return 1, 1, 1

@@ -122,7 +122,10 @@ def choose_lanes(nest: LoopNest) -> LoopNest:
     domain, row = nest.dimensions.domain, nest.unrolled_points
     lanes = lane_count(nest)
     if domain and (_folds_across(nest) or (len(domain) > 1 and nest.across)):
-        lanes = min(lanes, max(FEWEST_LANES, 1 << (domain[-1] - 1).bit_length()))
+        width = FEWEST_LANES
+        while width < lanes and width < domain[-1]:
+            width *= 2
+        lanes = min(lanes, width)
     if row:
         lanes = min(lanes, max(FEWEST_LANES, 1 << (MOST_PACKED // row).bit_length() - 1))
     return nest.change(nest.vector, extent=lanes)

@@ -1,0 +1,242 @@
+"""Guards: everything that was decided from symbolic sizes, so that it is known for which other sizes it holds.
+
+`SizeGuards` makes the symbols of a trace. Comparing sizes made from them records bounds of polynomials; sizes that
+satisfy all bounds would have been decided alike.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from livegrad.ir.polynomial import Terms, add_terms, constant_terms, evaluate_terms, split_constant
+from livegrad.ir.symbolic_size import SymbolicSize, replace_sizes
+
+_LEAST_SIZE = 2  # of a symbol: axes of no element and of one element are treated otherwise almost everywhere
+
+
+@dataclass
+class _Bounds:
+    """What a polynomial without a constant term must satisfy."""
+
+    low: int | None = None
+    high: int | None = None
+    excluded: set[int] = field(default_factory=set)
+
+    def admits(self, value: int) -> bool:
+        return value not in self.excluded and self.admits_but_for(value)
+
+    def admits_but_for(self, value: int) -> bool:
+        """Whether a value is in the range, excluded or not."""
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+
+class _Thread(threading.local):
+    """What a thread records, if anything: one trace at a time."""
+
+    guards: SizeGuards | None = None
+
+
+_thread = _Thread()
+
+
+def is_recording() -> bool:
+    """Whether this thread is tracing with symbolic sizes."""
+    return _thread.guards is not None
+
+
+class SizeGuards:
+    """Symbols for sizes, quotients of them, and what was decided from them.
+
+    >>> guards = SizeGuards([10])
+    >>> with guards.recording() as (n,):
+    ...     n > 4, n * 3 + 1 == 5
+    (True, False)
+    >>> guards.fits([7]), guards.fits([4])
+    (True, False)
+    >>> guards.evaluate([7], [(n * 3 + 1).terms, (n // 4).terms])
+    [22, 1]
+    """
+
+    def __init__(self, hints: Sequence[int]) -> None:
+        self._count, self.hints = len(hints), tuple(hints)
+        self._values = list(hints)  # of the atoms, for the hints
+        self._computed: list[_Computed] = []  # the atoms after the symbols
+        self._atom_of: dict[tuple[Any, ...], int] = {}
+        self._bounds: dict[Terms, _Bounds] = {}
+        self._owner: int | None = None
+        self.pinned_at: list[str] = []  # lines that turned a size into a number, or compared it with an equal one
+        self.has_converted = False  # whether some line did the former
+        self.symbols = [SymbolicSize(self, (((number,), 1),), hint) for number, hint in enumerate(hints)]
+        for number in range(self._count):
+            self._bounds[(((number,), 1),)] = _Bounds(low=_LEAST_SIZE)
+
+    @contextmanager
+    def recording(self) -> Iterator[list[SymbolicSize]]:
+        """Records what this thread decides inside; before and after, sizes are their hints."""
+        self._owner, _thread.guards = threading.get_ident(), self
+        try:
+            yield self.symbols
+        finally:
+            self._owner = _thread.guards = None
+
+    # --- recording ---
+
+    @property
+    def _records(self) -> bool:
+        return self._owner == threading.get_ident()  # code is also read by a thread that compiles it
+
+    def compare(self, terms: Terms, value: int, relation: str) -> bool:
+        """Whether a polynomial of this value for the hints is, `relation`, below or equal to zero; with a guard."""
+        holds = value <= 0 if relation == "<=" else value == 0
+        varying, constant = split_constant(terms)
+        if not varying or not self._records:
+            return holds
+        factor = math.gcd(*[coefficient for _, coefficient in varying])
+        sign = 1 if varying[0][1] > 0 else -1
+        form = tuple([(monomial, sign * coefficient // factor) for monomial, coefficient in varying])
+        bounds = self._bounds.setdefault(form, _Bounds())
+        # sign * factor * form + constant ? 0
+        if relation == "<=":
+            upper = (sign > 0) == holds
+            if sign > 0:
+                limit = -constant // factor  # form <= limit, or form >= limit + 1
+            else:
+                limit = -(-constant // factor) - 1  # form >= limit + 1, or form <= limit
+            if upper:
+                bounds.high = limit if bounds.high is None else min(bounds.high, limit)
+            else:
+                bounds.low = limit + 1 if bounds.low is None else max(bounds.low, limit + 1)
+        elif holds:
+            bounds.low = bounds.high = -constant * sign // factor
+            if len(form) == 1 and len(form[0][0]) == 1 and form[0][0][0] < self._count:
+                self.pinned_at.append(_line_of_user())
+        elif constant % factor == 0:
+            bounds.excluded.add(-constant * sign // factor)
+        return holds
+
+    def pin(self, size: SymbolicSize) -> int:
+        """The hint of a size, which has to be this number from now on."""
+        if self._records:
+            self.compare(add_terms(size.terms, constant_terms(-size.hint)), 0, "==")
+            self.pinned_at.append(_line_of_user())
+            self.has_converted = True
+        return size.hint
+
+    def compute(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """What a function of numbers gives: the integers among its results become atoms, computed anew for others."""
+        result = function(*replace_sizes(arguments, _hint_within))
+        members = result if isinstance(result, tuple) else (result,)
+        sizes = tuple([self._atom(function, arguments, number, member) for number, member in enumerate(members)])
+        return sizes if isinstance(result, tuple) else sizes[0]
+
+    def _atom(self, function: Callable[..., Any], arguments: tuple[Any, ...], number: int, value: int) -> SymbolicSize:
+        key = (function, arguments, number)
+        atom = self._atom_of.get(key)
+        if atom is None:
+            atom = self._atom_of[key] = len(self._values)
+            self._values.append(value)
+            self._computed.append(_Computed(function, arguments, number))
+        return SymbolicSize(self, (((atom,), 1),), value)
+
+    # --- other sizes ---
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the guards admit one size only for some symbol, so that nothing is gained."""
+        return bool(self.pinned_at)
+
+    def fits(self, sizes: Sequence[int]) -> bool:
+        """Whether everything decided for the hints would be decided alike for these sizes."""
+        values = _Atoms(sizes, self._computed)
+        return all(bounds.admits(evaluate_terms(terms, values)) for terms, bounds in self._bounds.items())
+
+    def evaluate(self, sizes: Sequence[int], polynomials: Sequence[Terms]) -> list[int]:
+        """The values of polynomials for sizes that fit."""
+        values = _Atoms(sizes, self._computed)
+        return [evaluate_terms(terms, values) for terms in polynomials]
+
+    def summary(self) -> str:
+        """The ranges of the symbols; others of the guards are only counted."""
+        ranges = []
+        for number in range(self._count):
+            bounds = self._bounds[(((number,), 1),)]
+            last = "on" if bounds.high is None else f"to {bounds.high}"
+            without = sorted(size for size in bounds.excluded if bounds.admits_but_for(size))
+            ranges.append(f"s{number} from {bounds.low} {last}{f' without {without}' if without else ''}")
+        others = len(self._bounds) - self._count
+        return ", ".join(ranges) + (f", and {others} more conditions" if others else "")
+
+    def __str__(self) -> str:
+        """The guards as people read them."""
+        lines = []
+        for terms, bounds in self._bounds.items():
+            low = f"{bounds.low} <= " if bounds.low is not None else ""
+            high = f" <= {bounds.high}" if bounds.high is not None else ""
+            excluded = f", not {sorted(bounds.excluded)}" if bounds.excluded else ""
+            lines.append(f"{low}{self.describe(terms)}{high}{excluded}")
+        return "\n".join(lines)
+
+    def describe(self, terms: Terms) -> str:
+        """A polynomial as people read it: symbols are s0, s1 and so on."""
+        parts = []
+        for monomial, coefficient in terms:
+            factors = [self._name(atom) for atom in monomial]
+            parts.append("*".join([*([str(coefficient)] if coefficient != 1 or not factors else []), *factors]))
+        return " + ".join(parts) or "0"
+
+    def _name(self, atom: int) -> str:
+        if atom < self._count:
+            return f"s{atom}"
+        computed = self._computed[atom - self._count]
+        arguments = [self.describe(a.terms) if type(a) is SymbolicSize else repr(a) for a in computed.arguments]
+        return f"{computed.function.__name__}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """A number that a function of sizes gives, by its position among the results."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    number: int
+
+
+def _hint_within(size: SymbolicSize) -> int:
+    return size.hint
+
+
+class _Atoms(dict[int, int]):
+    """The values of atoms for some sizes, computed when they are asked for."""
+
+    def __init__(self, sizes: Sequence[int], computed: Sequence[_Computed]) -> None:
+        super().__init__(enumerate(sizes))
+        self._count, self._computed = len(sizes), computed
+
+    def __missing__(self, atom: int) -> int:
+        computed = self._computed[atom - self._count]
+        result = computed.function(*replace_sizes(computed.arguments, self._value))
+        members = result if isinstance(result, tuple) else (result,)
+        for number, value in enumerate(members, atom - computed.number):  # atoms of one call follow each other
+            self[number] = value
+        return self[atom]
+
+    def _value(self, size: SymbolicSize) -> int:
+        return evaluate_terms(size.terms, self)
+
+
+_FILES = {str(Path(__file__)), str(Path(__file__).with_name("symbolic_size.py"))}
+
+
+def _line_of_user() -> str:
+    """The innermost line outside of symbolic sizes."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename in _FILES:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

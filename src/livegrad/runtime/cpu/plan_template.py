@@ -1,0 +1,150 @@
+"""Plans for all sizes within guards. In: a plan of symbolic sizes. Out: the compiled plan for numbers.
+
+Everything that the compiler decided for the template holds for the sizes that fit its guards. What is left are small
+polynomials in the argument slots of kernels, and the arrangement of matrix products, which is chosen for each size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from livegrad.codegen.argument_slots import ArgumentSlot
+from livegrad.ir.line_sites import Places
+from livegrad.ir.node import Function
+from livegrad.ir.polynomial import Terms
+from livegrad.ir.size_guards import SizeGuards
+from livegrad.ir.symbolic_size import SymbolicSize, symbolic_within
+from livegrad.runtime.cpu.compiled_plan import CompiledPlan
+from livegrad.runtime.cpu.kernel_code import Compiling, finish_plan, serialise_steps
+from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
+from livegrad.runtime.cpu.step_calls import Memory, rounded
+from livegrad.runtime.serialised import SerialisedArray, SerialisedArrays
+from livegrad.schedule.plan import Plan
+
+
+class HostStepsError(Exception):
+    """A plan has steps of the host, which no template describes."""
+
+
+class Polynomials:
+    """The polynomials of a template, each evaluated once for a set of sizes."""
+
+    def __init__(self) -> None:
+        self.terms: list[Terms] = []
+        self._number_of: dict[Terms, int] = {}
+
+    def take(self, size: SymbolicSize) -> int:
+        """The position of a size's polynomial."""
+        number = self._number_of.setdefault(size.terms, len(self.terms))
+        if number == len(self.terms):
+            self.terms.append(size.terms)
+        return number
+
+    def bind(self, value: Any) -> Callable[[Sequence[int]], Any]:
+        """How an integer, a slot, or a tuple or record of them is computed from the values of the polynomials."""
+        if type(value) is SymbolicSize:
+            return _Value(self.take(value)).of
+        if symbolic_within((value,)) is None:
+            return _Constant(value).of
+        if isinstance(value, tuple):
+            members = [self.bind(member) for member in value]
+            make: Callable[[list[Any]], Any] = getattr(type(value), "_make", tuple)
+            return lambda values: make([member(values) for member in members])
+        own = {name: self.bind(part) for name, part in vars(value).items()}
+        return lambda values: replace(value, **{name: part(values) for name, part in own.items()})
+
+
+@dataclass(frozen=True)
+class _Value:
+    number: int
+
+    def of(self, values: Sequence[int]) -> int:
+        return values[self.number]
+
+
+@dataclass(frozen=True)
+class _Constant:
+    value: Any
+
+    def of(self, values: Sequence[int]) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel whose slots at some positions are polynomials: of the number itself, or of the offset of a slot."""
+
+    kernel: SerialisedKernel
+    holes: tuple[tuple[int, int, ArgumentSlot | None], ...]
+    total: int | None  # the number of its polynomial; None: the kernel's own
+    grain: int | None
+
+    def for_values(self, values: Sequence[int]) -> SerialisedKernel:
+        slots = list(self.kernel.slots)
+        for position, number, slot in self.holes:
+            slots[position] = values[number] if slot is None else ArgumentSlot(slot.kind, slot.buffer, values[number])
+        own = self.kernel
+        total = own.total if self.total is None else values[self.total]
+        grain = own.grain if self.grain is None else values[self.grain]
+        return SerialisedKernel(
+            own.object_key, tuple(slots), total, grain, own.interruptible, own.sites, own.library, own.symbol
+        )
+
+
+class PlanTemplate:
+    """A plan of symbolic sizes, compiled: `for_sizes` gives it for numbers that fit the guards."""
+
+    def __init__(
+        self, plan: Plan, guards: SizeGuards, source: Function, places: Places, compiling: Compiling | None = None
+    ) -> None:
+        self.guards, self._source, self._line_of_mark = guards, source, places
+        steps = serialise_steps(plan, compiling)
+        if None in steps.steps or None in steps.arguments or None in steps.results:
+            raise HostStepsError
+        self._codes, self._product_scratch = steps.codes, steps.product_scratch
+        self._polynomials = Polynomials()
+        bind = self._polynomials.bind
+        items = [item for step in steps.steps if step is not None for item in step]
+        self._items = [self._kernel(item) if isinstance(item, SerialisedKernel) else bind(item) for item in items]
+        self._arguments, self._results = (self._arrays(arrays) for arrays in (steps.arguments, steps.results))
+        self._arena_bytes, self._scratch = bind(steps.arena_bytes), bind(steps.scratch)
+
+    def _kernel(self, kernel: SerialisedKernel) -> _Kernel | SerialisedKernel:
+        take = self._polynomials.take
+        holes: list[tuple[int, int, ArgumentSlot | None]] = []
+        for position, slot in enumerate(kernel.slots):
+            if type(slot) is SymbolicSize:
+                holes.append((position, take(slot), None))
+            elif isinstance(slot, ArgumentSlot) and type(slot.offset) is SymbolicSize:
+                holes.append((position, take(slot.offset), slot))
+        total, grain = (take(n) if type(n) is SymbolicSize else None for n in (kernel.total, kernel.grain))
+        return (
+            _Kernel(kernel, tuple(holes), total, grain) if holes or total is not None or grain is not None else kernel
+        )
+
+    def _arrays(self, arrays: SerialisedArrays) -> list[tuple[SerialisedArray, Callable[[Sequence[int]], Any]]]:
+        return [(array, self._polynomials.bind(array.shape)) for array in arrays if array is not None]
+
+    def for_sizes(self, sizes: Sequence[int], run_nested: Callable[..., Any]) -> CompiledPlan:
+        """The compiled plan for sizes that fit."""
+        values = self.guards.evaluate(sizes, self._polynomials.terms)
+        arena_bytes = self._arena_bytes(values)
+        memory = Memory(rounded(arena_bytes), self._product_scratch)
+        kernels: list[SerialisedKernel] = []
+        for item in self._items:
+            if isinstance(item, SerialisedKernel):
+                kernels.append(item)
+            elif isinstance(item, _Kernel):
+                kernels.append(item.for_values(values))
+            else:
+                kernels += item(values).kernels(memory)
+        arguments, results = (
+            tuple([SerialisedArray(array.number, array.element, shape(values)) for array, shape in side])
+            for side in (self._arguments, self._results)
+        )
+        plan = finish_plan(arguments, results, arena_bytes, kernels, self._scratch(values), memory)
+        compiled = CompiledPlan(plan, self._codes, None, run_nested, (), self._line_of_mark)
+        compiled.source = self._source
+        return compiled
