@@ -149,6 +149,31 @@ def visit_counts(lib: Any, x: Any, y: Any) -> Any:
     return lib.vmap(walk)(rows)
 
 
+# --- split_stacks ---
+
+
+def predator_and_prey(lib: Any, x: Any, y: Any) -> Any:
+    """A step of Runge and Kutta for each of many pairs of populations, and the largest change."""
+
+    def rate(s: Any) -> Any:
+        return lib.stack([s[0] * (1.0 - s[1]), s[1] * (s[0] - 1.0)])
+
+    s = lib.stack([x + 2.0, y + 2.0])
+    first = rate(s)
+    second = rate(s + 0.05 * first)
+    third = rate(s + 0.05 * second)
+    moved = s + 0.1 / 6.0 * (first + 2.0 * second + 2.0 * third + rate(s + 0.1 * third))
+    return moved, lib.max(lib.abs(moved - s))
+
+
+def saturated_colours(lib: Any, x: Any, y: Any) -> Any:
+    """Three channels that move away from their mean, within bounds."""
+    channels = lib.stack([x, y, x * y])
+    grey = lib.mean(channels, axis=0)
+    vivid = lib.where(lib.abs(channels) < 0.9, channels + 0.3 * (channels - grey), channels)
+    return vivid[0] * vivid[1] - vivid[2], lib.max(vivid)
+
+
 # --- select_by_insertion ---
 
 
@@ -646,6 +671,7 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "scalarise_loops": (smoothed, envelope),
     "interchange_elementwise_loops": (logistic_map, cube_roots),
     "run_members_in_turn": (row_medians, visit_counts),
+    "split_stacks": (predator_and_prey, saturated_colours),
     "select_by_insertion": (nearest_numbers, sparse_rows),
     "interchange_point_loops": (rotations, palette_colours),
     "unroll_small_matmuls": (covariances, projections),

@@ -46,6 +46,7 @@ from livegrad.passes.share_row_reductions import share_row_reductions
 from livegrad.passes.simplify import Simplify
 from livegrad.passes.split_at_concatenations import split_at_concatenations
 from livegrad.passes.split_complex import split_complex
+from livegrad.passes.split_stacks import split_stacks
 from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.unfold_convolutions import unfold_convolutions
 from livegrad.passes.unguard_invariants import unguard_invariants
@@ -133,6 +134,7 @@ VALUE_PASSES = (
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
     Pass(on_functions(select_by_insertion), targets=_CPU, optional=True),
+    Pass(on_functions(split_stacks), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),
     Pass(on_functions(lower_windows)),
     Pass(on_functions(scalarise_maps)),

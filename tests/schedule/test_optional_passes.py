@@ -112,6 +112,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     ),
     "unroll_small_matmuls": lambda x: (lambda m: m @ lg.matrix_transpose(m))(lg.reshape(x, (-1, 2, 2))),
     "select_by_insertion": lambda x: lg.top_k(lg.astype(100.0 * x, lg.int16), 3)[0],
+    "split_stacks": lambda x: (lambda s: s[0] * s[1] + lg.max(s))(lg.stack([lg.sin(x), lg.cos(x)]) * 2.0),
     "split_at_concatenations": lambda x: (
         lg.roll(x, 1, axis=0) + lg.roll(x, -1, axis=0) + lg.roll(x, 1, axis=1) - 3.0 * x
     ),
