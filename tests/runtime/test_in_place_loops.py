@@ -396,3 +396,56 @@ def test_an_index_out_of_range_in_a_nest_names_the_users_line() -> None:
         lg.jit(beyond)(lg.zeros(5)).numpy()
     line = int(str(raised.value).split("test_in_place_loops.py:")[1].split(":")[0].split(")")[0])
     assert "the line that is at fault" in Path(__file__).read_text("utf-8").splitlines()[line - 1]
+
+
+# --- writes of a few elements after a loop ---------------------------------------------------------------------------
+
+
+def run_lengths(x: Any) -> Any:
+    """The lengths of runs, the last of which is written after the loop."""
+
+    def step(i: Any, state: Any) -> Any:
+        place, count, out = state
+        same = x[i] == x[i - 1]
+        out[place] = count
+        return lg.where(same, place, place + 1), lg.where(same, count + 1, 1), out
+
+    zero = lg.asarray(0)
+    place, count, out = lg.fori_loop(1, x.shape[0], step, (zero, zero + 1, lg.zeros(x.shape[0], dtype=lg.int64)))
+    out[place] = count
+    return out
+
+
+def test_one_element_of_what_a_loop_wrote_is_written_in_place() -> None:
+    x = np.repeat(np.arange(500), 3)
+    plan = plan_of(run_lengths, x)
+    last = plan.steps[-1]
+    assert isinstance(last, KernelStep)
+    assert last.kernel.domain_rank == 0 or last.domain == (1,)
+    result = lg.jit(run_lengths)(lg.asarray(x)).numpy()
+    np.testing.assert_array_equal(result[:500], 3)
+    assert not result[500:].any()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_write_after_a_loop_leaves_the_version_before_it_to_its_readers(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x, place = random.standard_normal(400), int(random.integers(-400, 400))
+
+    def program(x: Any, place: Any) -> Any:
+        def step(i: Any, y: Any) -> Any:
+            y[i] += y[i - 1]
+            return y
+
+        before = lg.fori_loop(1, 400, step, x)
+        after = before.at[place].set(7.0).at[place - 1].add(1.0)
+        return before, after, after + before
+
+    before, after, both = [part.numpy() for part in lg.jit(program)(lg.asarray(x), place)]
+    expected = np.cumsum(x)
+    np.testing.assert_allclose(before, expected, rtol=1e-12)
+    changed = before.copy()
+    changed[place] = 7.0
+    changed[place - 1] += 1.0
+    np.testing.assert_array_equal(after, changed)
+    np.testing.assert_array_equal(both, changed + before)

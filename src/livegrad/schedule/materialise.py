@@ -41,6 +41,7 @@ CONTROL = (call, cond, switch, for_loop, while_loop)
 _BY_INDEX = (lookup_or, scatter_add, assign, searchsorted, pad)  # what kernels of the CPU alone do by computed index
 _READS = (lookup, lookup_or, searchsorted)  # of a tensor that lies in memory
 _LITTLE = 4.0  # additions
+_LARGE_PART = 4  # a part this many times smaller than the whole is written by itself
 _FEW = 256  # elements: a kernel over all of them costs no more than one over some
 _SEARCHED = 64  # nodes of an expression that is searched for what it reads
 _MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota", "unwritten")
@@ -302,7 +303,7 @@ def _write_kind(node: Node) -> GroupKind | None:
         return "host"
     box = assigned_box(node)
     if box is None:
-        return "write" if choice_of(node) is None else None
+        return "write" if choice_of(node) is None or _is_small_write_in_memory(node) else None
     if not _may_choose(node, box):
         return "place"
     if prod(sizes(node)) <= _FEW:
@@ -312,6 +313,16 @@ def _write_kind(node: Node) -> GroupKind | None:
     base, updates = node.operands[:2]
     much = is_uniform(updates) or 2 * prod(box.size) > prod(sizes(node))
     return None if much and assigned_box(base) is None else "place"
+
+
+def _is_small_write_in_memory(node: Node) -> bool:
+    """Whether a write changes few elements of what lies in memory: a choice would read and write all of them."""
+    base, updates = node.operands[:2]
+    total = prod(sizes(node))
+    if total <= _FEW or _LARGE_PART * prod(sizes(updates)) > total:
+        return False
+    is_loop = base.op is get and base.operands[0].op in LOOPS
+    return is_loop or (base.op in UPDATES and _write_kind(base) == "write")
 
 
 def _mapped_kind(node: Node, number: int) -> GroupKind | None:
