@@ -15,6 +15,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.target import Target
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.tracing import trace_call
+from tests.fuzz import loop_nests
 
 SIZE = 12
 LINE = np.random.default_rng(3).uniform(0.5, 1.5, SIZE)
@@ -141,3 +142,9 @@ def test_gradients_of_random_loops_are_those_of_loops_over_tensors(seed: int) ->
     assert plan.only_kernels
     other, _ = compiled(gradient, LINE, target=CPU.without("lower_tapes"))
     np.testing.assert_allclose(plan.run(arguments)[0], other.run(arguments)[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [61000000, 61000008, 72000014])
+def test_a_tape_that_leaves_a_branch_or_loop_keeps_its_type_for_those_who_read_it(seed: int) -> None:
+    """Nests of the fuzzer: their backward pass reads in one loop or branch what another one recorded."""
+    assert loop_nests.run_one(seed)

@@ -109,13 +109,15 @@ class _Scalarising:
         arguments = [lookup(a) if _is_number(a.type) else a for a in region.arguments]
         if any(_scalar_type(argument.type) is not argument.type for argument in arguments):
             return None  # a tape from elsewhere, with tensors on it
+        results = region.functions[-1].result_types
+        if any(not _is_number(type) and _scalar_type(type) is not type for type in results):
+            return None  # a tape for elsewhere: who reads it expects tensors on it
         scalar = self._over_scalars(node, [*region.leading, *arguments])
         if scalar is None or scalar is node:
             return None
         if not region.packed:
             return _as_tensor(scalar, node.type)
-        types = region.functions[-1].result_types
-        return make_tuple(*[_as_tensor(get(scalar, index=index), type) for index, type in enumerate(types)])
+        return make_tuple(*[_as_tensor(get(scalar, index=index), type) for index, type in enumerate(results)])
 
     def _over_scalars(self, node: Node, operands: Sequence[Node]) -> Node | None:
         """A node that runs functions, over scalars; None if a function computes tensors."""
