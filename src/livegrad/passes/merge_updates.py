@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import nodes_of, reachable_functions, substitute
 from livegrad.ops.assignment import assign
@@ -41,7 +42,8 @@ def _next_change(function: Function) -> dict[Node, Node] | None:
     uses.update(function.results)
     for node in nodes_of(function):
         if node.op is scatter_add:
-            merged = _merge(node, uses)
+            with originating_from(node.origins):
+                merged = _merge(node, uses)
             if merged is not None:
                 return {node: merged}
     return None

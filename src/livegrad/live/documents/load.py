@@ -23,9 +23,11 @@ class DocumentError(UsageError):
 
     >>> import tempfile, livegrad as lg
     >>> with tempfile.NamedTemporaryFile() as file:
-    ...     lg.load_document(file.name)
-    Traceback (most recent call last):
-    livegrad.live.documents.load.DocumentError: `...` is not a document of livegrad ...
+    ...     try:
+    ...         lg.load_document(file.name)
+    ...     except DocumentError as error:
+    ...         print(error.found)
+    no version of the format
     """
 
     code = "document"
