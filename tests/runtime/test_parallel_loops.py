@@ -353,3 +353,14 @@ def test_derivatives_of_parallel_loops_have_the_same_bits_for_any_number_of_thre
     expected = run(both_modes, arrays, SERIAL, 1)
     for count in (1, 2, 3):
         assert run(both_modes, arrays, EAGER, count) == expected, f"{count} threads"
+
+
+@pytest.mark.parametrize("fold", [lg.cumulative_sum, lg.max, lg.sum])
+def test_a_stage_that_reduces_what_loops_compute_has_no_loop_for_threads(fold: Callable[[Any], Any]) -> None:
+    def steps(x: Any, count: Any) -> Any:
+        return lg.fori_loop(0, count, lambda i, total: total * 0.5 + x, x)
+
+    x, counts = np.array([0.5, 0.25]), np.array([2, 3])
+    found = lg.jit(lambda x, n: fold(lg.vmap(steps)(x, n)))(x, counts)
+    expected = fold(lg.asarray([0.5 * 0.25 + 0.75, 0.25 * 0.125 + 0.4375]))
+    assert np.array_equal(np.asarray(found), np.asarray(expected))

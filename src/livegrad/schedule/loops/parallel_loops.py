@@ -51,7 +51,8 @@ def parallelise_loops(nest: LoopNest) -> LoopNest:
     bases = [buffer.base for buffer in nest.step.wholes]
     memories, changed, notes = tuple(map(bases.index, bases)), [], list[str]()
     for stage in stages:
-        tensors = tuple([source.number if source.kind == "whole" else None for source in stage.sources])
+        reduced = len(stage.body.parameters) - len(stage.sources)  # values so far come first, where a stage reduces
+        tensors = (*[None] * reduced, *[s.number if s.kind == "whole" else None for s in stage.sources])
         body, top = _parallelise(stage.body, tensors, memories, nest.kernel.discarded, work)
         changed.append(replace(stage, body=body))
         notes += _describe(top, 0)
