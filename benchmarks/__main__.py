@@ -8,7 +8,20 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from benchmarks import context, eager, engine, foundation, gradients, machine, page, parts, passes, report, tensors
+from benchmarks import (
+    context,
+    eager,
+    engine,
+    foundation,
+    gradients,
+    hosts,
+    machine,
+    page,
+    parts,
+    passes,
+    report,
+    tensors,
+)
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads
 from benchmarks.loops import gradient_rows as loops_gradients
 from benchmarks.loops import rows as loops
@@ -27,6 +40,7 @@ SUITES = {
     "engine-gpu": engine.gpu_rows,
     "foundation": foundation.rows,
     "gradients": gradients.rows,
+    "hosts": hosts.rows,
     "implicit": parts.rows,
     "loops": loops.rows,
     "loops-gradients": loops_gradients.rows,

@@ -18,6 +18,7 @@ from benchmarks import (
     engine_cuda_contenders,
     gradient_contenders,
     handwritten,
+    host_contenders,
     loop_contenders,
     loop_gradient_contenders,
     parts_contenders,
@@ -39,6 +40,7 @@ LOCAL = {
     | loop_contenders.BUILDERS
     | loop_gradient_contenders.REVERSE
     | eager_contenders.BUILDERS
+    | host_contenders.BUILDERS
     | context_contenders.BUILDERS["livegrad"]
     | engine_cpu_contenders.BUILDERS
     | engine_cuda_contenders.BUILDERS

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks import (
     context_document,
     eager_programs,
+    host_programs,
     parts_expected,
     pass_programs,
     problems_engine,
@@ -96,6 +97,8 @@ def inputs(problem: Problem) -> tuple[Array, ...]:
         return ()  # each contender makes its own
     if problem.kind in eager_programs.KINDS:
         return eager_programs.inputs()
+    if problem.kind in host_programs.PROGRAMS:
+        return host_programs.inputs(problem.kind, problem.size)
     if problem.kind in workloads.KINDS:
         return workloads.inputs(problem.kind, problem.size)
     if problem.kind in pass_programs.KINDS:
@@ -177,6 +180,8 @@ def expected(problem: Problem, arrays: Sequence[Array]) -> list[float]:
         return parts_expected.drawn_at(problem.size, probe_indices(problem.size**2))
     if problem.kind in parts_expected.KINDS:
         return probe(parts_expected.expected(problem.kind, problem.size))
+    if problem.kind in host_programs.PROGRAMS:
+        return probe(host_programs.expected(problem.kind, arrays[0]))
     if problem.kind in eager_programs.KINDS:
         return probe(eager_programs.expected(problem.kind, problem.size))
     if problem.kind in workloads.KINDS:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks import eager_programs, workloads
+from benchmarks import eager_programs, host_programs, workloads
 from benchmarks.problems import Problem, Run, inputs, preceded
 
 LIBRARY = workloads.Library(
@@ -51,7 +51,27 @@ def build_scalars(problem: Problem) -> Run:
     return lambda: function(*eager_programs.NUMBERS)
 
 
+HOSTS = host_programs.Library(
+    fft2=jnp.fft.fft2,
+    fft=jnp.fft.fft,
+    rfft=jnp.fft.rfft,
+    real=jnp.real,
+    argsort=lambda x: jnp.argsort(x, stable=True),
+    largest=lambda x, count: jax.lax.top_k(x, count)[0],
+    cholesky=jnp.linalg.cholesky,
+    eigvalsh=jnp.linalg.eigvalsh,
+)
+
+
+def build_host(problem: Problem) -> Run:
+    program = host_programs.PROGRAMS[problem.kind]
+    function = jax.jit(lambda x: program(HOSTS, x))
+    (x,) = (jnp.asarray(array) for array in inputs(problem))
+    return lambda: function(x).block_until_ready()
+
+
 BUILDERS = {
+    **dict.fromkeys(host_programs.PROGRAMS, build_host),
     "small_call": build_small_call,
     "eager_scalars": build_scalars,
     **dict.fromkeys(workloads.PROGRAMS, build),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks import eager_programs, sdf, workloads
+from benchmarks import eager_programs, host_programs, sdf, workloads
 from benchmarks.loops import catalogue as loops
 from benchmarks.problems import NUMPY_OPERATIONS, Array, Problem, Run, inputs, parameters, program
 
@@ -70,7 +70,13 @@ def build_eager(problem: Problem) -> Run:
     return eager_programs.run_of(problem.kind, problem.size, x, y, np.maximum)
 
 
+def build_host(problem: Problem) -> Run:
+    (x,), program = inputs(problem), host_programs.PROGRAMS[problem.kind]
+    return lambda: program(host_programs.NUMPY, x)
+
+
 BUILDERS = {
+    **dict.fromkeys(host_programs.PROGRAMS, build_host),
     **dict.fromkeys(eager_programs.PROGRAMS, build_eager),
     **dict.fromkeys(loops.KINDS, build_loops),
     **dict.fromkeys(("chain", "reductions", "softmax_tensors", "layer_norm", "attention"), build_workload),

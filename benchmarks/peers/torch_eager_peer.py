@@ -3,7 +3,7 @@
 
 import torch
 
-from benchmarks import eager_programs
+from benchmarks import eager_programs, host_programs
 from benchmarks.peers.torch_tensors import EAGER
 from benchmarks.problems import Problem, Run, inputs
 
@@ -17,4 +17,25 @@ def build_eager(problem: Problem) -> Run:
     return eager_programs.run_of(problem.kind, problem.size, x, y, torch.maximum)
 
 
-BUILDERS = {**EAGER, **dict.fromkeys(eager_programs.PROGRAMS, build_eager)}
+HOSTS = host_programs.Library(
+    fft2=torch.fft.fft2,
+    fft=torch.fft.fft,
+    rfft=torch.fft.rfft,
+    real=torch.real,
+    argsort=lambda x: torch.argsort(x, stable=True),
+    largest=lambda x, count: torch.topk(x, count)[0],
+    cholesky=torch.linalg.cholesky,
+    eigvalsh=torch.linalg.eigvalsh,
+)
+
+
+def build_host(problem: Problem) -> Run:
+    (x,), program = map(torch.from_numpy, inputs(problem)), host_programs.PROGRAMS[problem.kind]
+    return lambda: program(HOSTS, x)
+
+
+BUILDERS = {
+    **EAGER,
+    **dict.fromkeys(host_programs.PROGRAMS, build_host),
+    **dict.fromkeys(eager_programs.PROGRAMS, build_eager),
+}
