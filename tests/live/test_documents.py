@@ -195,3 +195,10 @@ def test_a_missing_file_is_pythons_error_too(path):
 @pytest.mark.parametrize("value", ["a\nb'''\n", "\x7f\x00\n", 'é\\ "quoted"\n', "it's\n'"])
 def test_text_of_any_kind_survives(value):
     assert tomllib.loads(toml_text({"text": value, value: 1})) == {"text": value, value: 1}
+
+
+@pytest.mark.parametrize("wrong", [3, None, {}, np.zeros(2)])
+def test_what_is_no_path_is_refused(wrong):
+    with pytest.raises(lg.UsageError, match="not a path") as refused:
+        lg.Engine().save(wrong)
+    assert "test_documents.py" in str(refused.value)

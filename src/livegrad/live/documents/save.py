@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.documents.readable_values import to_readable
 from livegrad.live.documents.tables import Table, escape, function_table, graph_tables
 from livegrad.live.documents.toml_text import toml_text
@@ -29,6 +30,8 @@ _NOT_IN_NAMES = re.compile(r"\W+")
 
 def save_engine(engine: Engine, path: str | os.PathLike[str]) -> None:
     """Writes an engine's graph to a file; `Engine.save` is the public form."""
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError("not a path", where=caller_origin(), found=shown(path, 40), help='write save("scene.toml")')
     with engine.graph.editing():
         text = toml_text(engine_tables(engine))
     write_atomically(path, text.encode())
