@@ -599,10 +599,3 @@ def test_each_of_many_points_with_a_loop_of_its_own_looks_for_interrupts() -> No
 
     (kernel,) = kernels_of(powers, np.zeros(1000))
     assert kernel.interruptible
-
-
-def test_a_kernel_of_one_item_has_no_loop_around_it() -> None:
-    (kernel,) = kernels_of(running_sum, np.zeros(1000))
-    lines = cross_assemble(kernel.text, "x86_64-unknown-linux-gnu", "haswell", speed=LOOP_SPEED).splitlines()
-    assert sum("vaddsd" in line for line in lines) < 12  # one loop, unrolled
-    assert kernel.text.count("icmp") == 1

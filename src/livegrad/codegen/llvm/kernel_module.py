@@ -127,11 +127,8 @@ class _Emitter(Stages):
             self._item(number, [number] if len(sizes) == 1 else indices)
             return self._following(indices, sizes) if indices else []
 
-        if self.extents:
-            counted_loop(self.builder, begin, end, 1, start, item)
-        else:  # one item: LLVM would unroll a loop around it, and optimise its own loops several times
-            builder.runs_once = True
-            item(begin, [])
+        builder.runs_once = not self.extents
+        counted_loop(self.builder, begin, end, 1, start, item)
         if builder.uses_tapes:
             builder.line("call void @lg_arena_free(ptr %arena)")
         if self.nest.non_temporal:
