@@ -48,6 +48,7 @@ def settled_count() -> int:
 
 
 @pytest.mark.usefixtures("without_collector")
+@pytest.mark.own_process  # other tests leave nodes that go later
 def test_a_chain_of_any_length_builds_verifies_prints_a_summary_and_is_freed() -> None:
     before, length = settled_count(), 1_000_000 if LONG else 150_000
     leaf = parameter(0, f32)
@@ -60,6 +61,7 @@ def test_a_chain_of_any_length_builds_verifies_prints_a_summary_and_is_freed() -
 
 
 @pytest.mark.usefixtures("without_collector")
+@pytest.mark.own_process  # other tests leave nodes that go later
 def test_a_chain_of_many_nodes_prints_parses_and_is_freed() -> None:
     before, length = settled_count(), 200_000 if LONG else 40_000
     leaf = parameter(0, f32)
@@ -130,6 +132,7 @@ def test_functions_that_share_functions_are_walked_once() -> None:
     assert parse_function(print_function(function)) == function
 
 
+@pytest.mark.own_process  # other tests leave nodes that go later
 def test_the_number_of_nodes_stays_flat_when_graphs_are_built_and_dropped() -> None:
     leaf = input_node(Key("x"), f32)
     counts = set[int]()
