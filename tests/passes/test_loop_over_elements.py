@@ -22,6 +22,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.reference import evaluate
 from livegrad.schedule.plan import KernelStep
 from livegrad.tensors.tracing import trace_call
+from tests.fuzz import array_kernels
 
 I, J, K = (input_node(Key(name), i64) for name in "ijk")
 
@@ -288,3 +289,8 @@ def test_a_tensor_that_each_iteration_writes_as_a_whole_and_never_reads_is_the_d
     expected = overwrite_before_reading.python(a.copy(), 3)
     for own, other in zip(overwrite_before_reading(a, 3), expected, strict=True):
         np.testing.assert_array_equal(own, other)
+
+
+def test_a_tape_records_all_numbers_of_an_inner_loop_together() -> None:
+    """A program of the fuzzer, whose derivative puts the results of a loop on a tape as one tuple."""
+    assert array_kernels.run_one(70000187)

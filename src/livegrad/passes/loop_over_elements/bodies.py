@@ -15,9 +15,9 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Attribute, Function, Key, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Scalar, Tensor, Type, i64, inner_types
+from livegrad.ir.types import Scalar, Tensor, Type, components, i64, inner_types
 from livegrad.ir.walk import exchanged_functions, substitute
-from livegrad.ops.aggregate import get
+from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import UPDATES, assign
 from livegrad.ops.control import parameters_of, while_loop
 from livegrad.ops.elementwise import add
@@ -148,8 +148,15 @@ class _Body:
         elif any(isinstance(inner, Tensor) for o in (node, *node.operands) for inner in inner_types(o.type)):
             raise NotExpanded
         else:
-            operands = tuple([self.numbers[operand] for operand in node.operands])
+            operands = tuple([self._whole(operand) for operand in node.operands])
             self.numbers[node] = make_node(node.op, operands, node.attributes) if operands else node
+
+    def _whole(self, operand: Node) -> Node:
+        """A value as an operand: of a loop or branch all its numbers together, as a tape takes them, without scratch."""
+        if operand in self.numbers or operand not in self._regions:
+            return self.numbers[operand]
+        region = self._regions[operand]
+        return make_tuple(*[get(region, index=index) for index in range(len(components(operand.type)))])
 
     def _take(self, node: Node, value: Node) -> None:
         self.numbers[node] = lookup(value) if isinstance(value.type, Tensor) else value
