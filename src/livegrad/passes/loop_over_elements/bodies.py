@@ -152,7 +152,7 @@ class _Body:
             self.numbers[node] = make_node(node.op, operands, node.attributes) if operands else node
 
     def _whole(self, operand: Node) -> Node:
-        """A value as an operand: of a loop or branch all its numbers together, as a tape takes them, without scratch."""
+        """A value as an operand: of a loop or branch all its numbers together, as tapes take them, without scratch."""
         if operand in self.numbers or operand not in self._regions:
             return self.numbers[operand]
         region = self._regions[operand]
