@@ -34,7 +34,7 @@ _FEWEST_STRIDES = 4  # between those, for a sample to pay
 _ELEMENTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 # Rows of these have kernels of their own where they are contiguous or short (`runtime/cpu/native/ordering.py`).
 _WITH_KERNELS, _SHORT = ("i32", "i64", "f32", "f64"), 128
-# Bytes of a row. The first 8 of 64 rows of float64 take 167 µs by kernels and 231 by insertion with 16,384 in a row, and
+# Bytes of a row. The first 8 of 64 rows of float64 take 167 µs by kernels and 231 by insertion with 16,384 in each, and
 # 2,724 and 1,290 with 100,000; of 100,000 float32, 479 and 1,272.
 _CACHED_ROW = 1 << 19
 
