@@ -196,7 +196,7 @@ def test_unique_elements_are_those_of_numpy_however_often_they_come(dtype: str, 
 
 
 def test_each_nan_is_unique_among_elements_that_repeat() -> None:
-    x = np.tile(np.float32([2, np.nan, 1, 2]), 30)
+    x = np.tile(np.array([2, np.nan, 1, 2], np.float32), 30)
     found = lg.unique_all(lg.asarray(x))
     assert found.counts.numpy().tolist() == [30, 60, *[1] * 30]
     assert found.indices.numpy()[:2].tolist() == [2, 0]
