@@ -270,6 +270,18 @@ def test_sums_in_lanes_take_less_time_than_their_terms_one_by_one(size: int, sha
     assert any("parallel" in line for line in lines) is shared
 
 
+@pytest.mark.parametrize(("dtype", "shared"), [(bool, False), (np.int8, False), (np.float64, True)])
+def test_vectors_have_more_of_small_elements(dtype: Any, shared: bool) -> None:
+    def spread(a: Any) -> Any:
+        def row(i: Any, b: Any) -> Any:
+            return b.at[i].set(b[i] | a[0] if dtype is not np.float64 else b[i] + a[0])
+
+        return lg.fori_loop(0, a.shape[0], row, a)
+
+    lines = notes(spread, np.ones((200, 200), dtype), target=CPU)
+    assert any(": parallel" in line for line in lines) is shared, lines
+
+
 def test_an_index_out_of_range_in_a_parallel_loop_names_the_line() -> None:
     def fail(count: int) -> str:
         with threads(count), pytest.raises(lg.LivegradError) as caught:

@@ -50,7 +50,8 @@ POINT_COST = 4.0  # of a point besides its body: to load and store a number is w
 # --- loops on threads -------------------------------------------------------------------------------------------------
 
 # A loop of a kernel that does less than this is not worth threads: starting them takes two to five microseconds if they
-# look for work. A thread does two to four additions in a nanosecond one by one, and so many times more in vectors.
+# look for work. A thread does two to four additions in a nanosecond one by one, and so many times more in vectors of
+# numbers of eight bytes.
 PARALLEL_LOOP_COST, VECTOR_GAIN = 60_000.0, 8.0
 SHARE_AT_ONCE = 0.25  # of it, which a thread takes at once: a few microseconds, so that uneven work is shared
 FEWEST_ITERATIONS = 4  # with fewer, a loop inside has more to share

@@ -33,6 +33,7 @@ from livegrad.schedule.loops.cost_model import (
     SHARE_AT_ONCE,
     UNKNOWN_ITERATIONS,
     VECTOR_GAIN,
+    byte_size,
     dense_bytes,
 )
 from livegrad.schedule.loops.local_tensors import ignores_contents
@@ -190,8 +191,14 @@ class _Walk:
             self.function(function, [*[index] * offset, *arguments], [*[None] * offset, *tensors], made)
         made.is_vector = _is_vector(made)
         in_lanes = dict(node.attributes).get("lanes", 1) > 1
-        made.work /= VECTOR_GAIN if made.is_vector or in_lanes else 1.0
+        made.work /= _vector_gain(node) if made.is_vector or in_lanes else 1.0
         return made
+
+
+def _vector_gain(loop: Node) -> float:
+    """How many times faster vectors are, by the largest element that the loop reads or writes."""
+    sizes = [byte_size(operand.type.element) for operand in loop.operands if isinstance(operand.type, Tensor)]
+    return VECTOR_GAIN * 8 / max(sizes, default=8)
 
 
 def _symbols(forms: Sequence[Affine | None]) -> frozenset[Symbol]:
