@@ -12,6 +12,9 @@ open and has room; it leaves by subtracting 1 from `active`. When the chunks run
 waits for `active` to be 0. The fields of a job therefore never change under a thread that reads them, and a caller
 never waits for a sleeping thread.
 
+Each thread has a part of the chunks, always the same one of as many chunks, and takes chunks of other parts when its own
+is done. Time steps over a grid therefore find most of what they read in the cache of their processor.
+
 Brief runs (`BRIEF` is set in the grain) take less time than a thread takes to wake up. Threads that look for work join
 them. If all of them sleep, the caller works alone, unless its last brief run was so recently that a thread which wakes
 up now would still look for work when the next one comes: loops over small grids, and calls that follow each other.
@@ -78,7 +81,7 @@ declare i64 @llvm.smax.i64(i64, i64)
 _GLOBALS = """
 @state = internal global i64 0, align 128
 @stopping = internal global i32 0
-@next = internal global i64 0, align 128
+@cursors = internal global [$max_threads x [16 x i64]] zeroinitializer, align 128 ; the next chunk of each part
 @busy = internal global i32 0, align 128
 @sleepers = internal global i32 0, align 128
 @caller_waits = internal global i32 0
@@ -86,6 +89,8 @@ _GLOBALS = """
 @job_args = internal global ptr null
 @job_total = internal global i64 0
 @job_grain = internal global i64 0
+@job_chunks = internal global i64 0
+@job_parts = internal global i64 1
 @wanted = internal global i64 1
 @started = internal global i64 0
 @spin = internal global i64 0
@@ -138,24 +143,47 @@ finish:
 """
 
 _WORKER = """
-define internal void @run_chunks(i64 %worker) nounwind {
+; Part k of the chunks begins at k * chunks / parts.
+define internal i64 @first_chunk(i64 %part) nounwind alwaysinline {
+  %chunks = load i64, ptr @job_chunks
+  %parts = load i64, ptr @job_parts
+  %scaled = mul i64 %part, %chunks
+  %first = udiv i64 %scaled, %parts
+  ret i64 %first
+}
+
+; The chunks of the thread's own part, then those that are left of the parts behind it.
+define internal void @run_chunks(i64 %worker, i64 %number) nounwind {
 entry:
   %kernel = load ptr, ptr @job_kernel
   %args = load ptr, ptr @job_args
   %total = load i64, ptr @job_total
   %grain = load i64, ptr @job_grain
+  %parts = load i64, ptr @job_parts
+  br label %visit
+visit:
+  %visited = phi i64 [ 0, %entry ], [ %visited1, %empty ]
+  %sum = add i64 %number, %visited
+  %part = urem i64 %sum, %parts
+  %part1 = add i64 %part, 1
+  %stop = call i64 @first_chunk(i64 %part1)
+  %cursor = getelementptr [$max_threads x [16 x i64]], ptr @cursors, i64 0, i64 %part
   br label %take
 take:
-  %chunk = atomicrmw add ptr @next, i64 1 monotonic
-  %begin = mul i64 %chunk, %grain
-  %more = icmp slt i64 %begin, %total
-  br i1 %more, label %run, label %finish
+  %chunk = atomicrmw add ptr %cursor, i64 1 monotonic
+  %more = icmp slt i64 %chunk, %stop
+  br i1 %more, label %run, label %empty
 run:
+  %begin = mul i64 %chunk, %grain
   %left = sub i64 %total, %begin
   %size = call i64 @llvm.smin.i64(i64 %left, i64 %grain)
   %end = add i64 %begin, %size
   call void %kernel(i64 %begin, i64 %end, ptr %args, i64 %worker)
   br label %take
+empty:
+  %visited1 = add i64 %visited, 1
+  %all = icmp eq i64 %visited1, %parts
+  br i1 %all, label %finish, label %visit
 finish:
   ret void
 }
@@ -176,8 +204,9 @@ define internal i1 @can_join(i64 %state, i64 %last) nounwind alwaysinline {
   ret i1 %b
 }
 
-define internal ptr @worker_main(ptr %unused) nounwind {
+define internal ptr @worker_main(ptr %argument) nounwind {
 entry:
+  %number = ptrtoint ptr %argument to i64
   br label %look
 look:
   %last = phi i64 [ -1, %entry ], [ %last, %rest ], [ %last, %join ], [ %generation, %left ], [ %last, %awake ]
@@ -199,7 +228,7 @@ work:
   %rank = and i64 %joined_before, 65535
   %worker = add i64 %rank, 1
   %generation = lshr i64 %state, 49
-  call void @run_chunks(i64 %worker)
+  call void @run_chunks(i64 %worker, i64 %number)
   call void @leave_job()
   br label %left
 left:
@@ -328,9 +357,22 @@ ready:
   store ptr %args, ptr @job_args
   store i64 %total, ptr @job_total
   store i64 %grain, ptr @job_grain
-  store atomic i64 0, ptr @next monotonic, align 8
+  %chunks = add i64 %chunks_less, 1
+  %parts = add i64 %helpers, 1
+  store i64 %chunks, ptr @job_chunks
+  store i64 %parts, ptr @job_parts
+  br label %part
+part:
+  %k = phi i64 [ 0, %ready ], [ %k1, %part ]
+  %first = call i64 @first_chunk(i64 %k)
+  %cursor = getelementptr [$max_threads x [16 x i64]], ptr @cursors, i64 0, i64 %k
+  store atomic i64 %first, ptr %cursor monotonic, align 8
+  %k1 = add i64 %k, 1
+  %more_parts = icmp slt i64 %k1, %parts
+  br i1 %more_parts, label %part, label %open
+open:
   call void @open_job(i64 %helpers, i1 %wakes)
-  call void @run_chunks(i64 0)
+  call void @run_chunks(i64 0, i64 0)
   call void @close_job()
   store atomic i32 0, ptr @busy release, align 4
   br i1 %brief, label %note, label %finish

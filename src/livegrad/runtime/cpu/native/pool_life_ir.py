@@ -43,7 +43,8 @@ check:
   br i1 %more, label %create, label %finish
 create:
   %handle = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %started
-  %failed = call i32 @pthread_create(ptr %handle, ptr %attributes, ptr @worker_main, ptr null)
+  %number = inttoptr i64 %with_caller to ptr ; the caller is 0
+  %failed = call i32 @pthread_create(ptr %handle, ptr %attributes, ptr @worker_main, ptr %number)
   %ok = icmp eq i32 %failed, 0
   br i1 %ok, label %created, label %refused
 created:
