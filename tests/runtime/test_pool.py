@@ -63,6 +63,24 @@ finish:
 }
 """
 
+# Notes when a chunk began; the first one goes on when a second one has begun.
+ARRIVING = """
+define void @arrive(i64 %begin, i64 %end, ptr %args, i64 %worker) {
+entry:
+  %before = atomicrmw add ptr %args, i64 1 seq_cst
+  %index = add i64 %begin, 1
+  %place = getelementptr i64, ptr %args, i64 %index
+  store i64 %before, ptr %place
+  br label %wait
+wait:
+  %arrived = load atomic i64, ptr %args seq_cst, align 8
+  %enough = icmp sge i64 %arrived, 2
+  br i1 %enough, label %finish, label %wait
+finish:
+  ret void
+}
+"""
+
 START = {"spawn": multiprocessing.get_context("spawn")}
 if sys.platform != "win32":
     START["fork"] = multiprocessing.get_context("fork")  # pyright: ignore[reportArgumentType]
@@ -130,6 +148,17 @@ def test_workers_that_slept_stay_off_their_callers_processor() -> None:
     places = os.sched_getaffinity(worker)
     assert places < allowed
     assert len(places) == len(allowed) - 1
+
+
+def test_each_thread_begins_with_a_part_of_its_own() -> None:
+    pool.set_threads(2)
+    arrive = compile_kernel(ARRIVING, "arrive")
+    for chunks in (2, 7, 8, 100):
+        block = ArgumentBlock(1 + chunks)
+        invoker().invoke(arrive.address, chunks, 1, block.address)
+        order = list(block.ints[1 : 1 + chunks])
+        assert sorted(order) == list(range(chunks))
+        assert {order[0], order[chunks // 2]} == {0, 1}
 
 
 def test_one_chunk_or_one_thread_wakes_nobody() -> None:
