@@ -12,8 +12,8 @@ open and has room; it leaves by subtracting 1 from `active`. When the chunks run
 waits for `active` to be 0. The fields of a job therefore never change under a thread that reads them, and a caller
 never waits for a sleeping thread.
 
-Each thread has a part of the chunks, always the same one of as many chunks, and takes chunks of other parts when its own
-is done. Time steps over a grid therefore find most of what they read in the cache of their processor.
+Each thread has its own part of the chunks, the same one in each run of as many chunks, and takes chunks of other parts
+when its own is done. Time steps over a grid therefore find most of what they read in the cache of their processor.
 
 Brief runs (`BRIEF` is set in the grain) take less time than a thread takes to wake up. Threads that look for work join
 them. If all of them sleep, the caller works alone, unless its last brief run was so recently that a thread which wakes
