@@ -133,6 +133,18 @@ def test_functions_of_the_value_ir_need_no_trust(path):
     assert float(loaded.read(loaded.graph.blocks["double"])) == 8.0
 
 
+def test_an_integer_stays_one_where_the_default_is_a_float(path):
+    engine = lg.Engine()
+    scale = engine.add(lg.block(lambda x, gain=2: x * gain, name="scale"))
+    engine.set(scale["x"], np.arange(3))
+    engine.set(scale["gain"], 3)
+    lg.live.edit(engine, scale, lambda x, gain=2.5: x * gain)
+    engine.save(path)
+    loaded = lg.load_document(path).engine(trust=True)
+    assert outputs(loaded) == outputs(engine)
+    assert loaded.read(loaded.graph.blocks["scale"]).dtype == np.int64
+
+
 def test_memory_of_the_program_is_named_and_bound_again(path):
     engine = lg.Engine()
     double = engine.add(lg.block(lambda x: x * 2.0, name="double"))

@@ -50,7 +50,7 @@ def _edit(
             with graph.journal.notify_observer(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
 
-    name = {"_add": "add", "_set_value": "set"}.get(method.__name__, method.__name__)
+    name = {"_add": "add", "_set_value": "set", "restore": "set"}.get(method.__name__, method.__name__)
     return edit
 
 
@@ -237,11 +237,19 @@ class Graph:
     @_edit
     def _set_value(self, target: Pin, value: Any) -> None:
         self._require_input(target)
+        self._apply_setting(target, setting_of(value, _held_number(target) if value.__class__ is int else None))
+
+    @_edit
+    def restore(self, target: Pin, value: Any) -> None:
+        """Sets the value of an input as it was saved: an integer stays one, even where the default is a float."""
+        self._require_input(target)
+        self._apply_setting(target, setting_of(value))
+
+    def _apply_setting(self, target: Pin, fresh: Setting) -> None:
         before = self.sources.get(target)
         current = before if isinstance(before, Setting) else None
         default = target.block.default_of(target.name) if before is None else None
         replaced = current if default is None else setting_of(default)
-        fresh = setting_of(value, _held_number(target) if value.__class__ is int else None)
         fresh.line = replaced.line if replaced is not None and replaced.input_type == fresh.input_type else object()
         if current is None or current.is_number != fresh.is_number:
             if before is None and replaced is not None and replaced.is_number and fresh.is_number:

@@ -43,7 +43,7 @@ class BlockReader:
         elif "bind" in source:
             graph.bind(pin, self.memory[source["bind"]])
         else:
-            graph.set(pin, decode_value(source["set"]))
+            graph.restore(pin, decode_value(source["set"]))
 
     def block(self, line: Line) -> Any:
         """The block of a description."""
