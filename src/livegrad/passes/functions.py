@@ -5,6 +5,7 @@ Passes call `rewrite_functions`. Callees come before their callers, and each fun
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -28,6 +29,22 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
     for function in reachable_functions(module.functions):
         done[function] = transform(exchange_functions(function, done))
     return Module(tuple(renamed(done[function], function.name) for function in module.functions))
+
+
+def change_until_settled(function: Function, next_change: Callable[[Function], dict[Node, Node] | None]) -> Function:
+    """The function after one change after another, each of which says what to put in the place of which nodes."""
+    while (change := next_change(function)) is not None:
+        changed = Function(function.name, function.parameters, substitute(function.results, change))
+        changed.places.update(function.places)
+        function = changed
+    return function
+
+
+def count_uses(function: Function) -> Counter[Node]:
+    """How often each value is an operand or a result."""
+    uses = Counter(operand for node in nodes_of(function) for operand in node.operands)
+    uses.update(function.results)
+    return uses
 
 
 def uses_any(functions: Iterable[Function], ops: Container[Op]) -> bool:

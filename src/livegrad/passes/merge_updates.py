@@ -12,34 +12,26 @@ from collections.abc import Sequence
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import shape_of
-from livegrad.ir.walk import nodes_of, reachable_functions, substitute
+from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import iota
 from livegrad.ops.rules import is_zero_node
-from livegrad.passes.functions import rewrite_functions, uses_any
+from livegrad.passes.functions import change_until_settled, count_uses, rewrite_functions, uses_any
 
 
 def merge_updates(function: Function) -> Function:
     """The function, and those inside it, with fewer additions by index."""
     if not uses_any(reachable_functions([function]), (scatter_add,)):
         return function
-    return rewrite_functions(Module((function,)), _merged).functions[0]
-
-
-def _merged(function: Function) -> Function:
-    while (change := _next_change(function)) is not None:
-        changed = Function(function.name, function.parameters, substitute(function.results, change))
-        changed.places.update(function.places)
-        function = changed
-    return function
+    merged = rewrite_functions(Module((function,)), lambda inner: change_until_settled(inner, _next_change))
+    return merged.functions[0]
 
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
     """An addition and what to put in its place; None where there is none left to merge."""
-    uses = Counter(operand for node in nodes_of(function) for operand in node.operands)
-    uses.update(function.results)
+    uses = count_uses(function)
     for node in nodes_of(function):
         if node.op is scatter_add:
             with originating_from(node.origins):

@@ -13,13 +13,13 @@ from functools import lru_cache
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Tensor
-from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions, substitute, toposort
+from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import cond, for_loop, switch
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.rules import is_zero_node
-from livegrad.passes.functions import rewrite_functions, uses_any
+from livegrad.passes.functions import change_until_settled, count_uses, rewrite_functions, uses_any
 
 _BRANCHES = (cond, switch)
 
@@ -28,32 +28,19 @@ def thread_accumulators(function: Function) -> Function:
     """The function, and those inside it, with totals of tensors handed to the loops and branches that add to them."""
     if not uses_any(reachable_functions([function]), (for_loop,)):
         return function
-    return rewrite_functions(Module((function,)), _threaded).functions[0]
-
-
-def _threaded(function: Function) -> Function:
-    while (change := _next_change(function)) is not None:
-        changed = Function(function.name, function.parameters, substitute(function.results, change))
-        changed.places.update(function.places)
-        function = changed
-    return function
+    threaded = rewrite_functions(Module((function,)), lambda inner: change_until_settled(inner, _next_change))
+    return threaded.functions[0]
 
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
     """What to put in the place of a sum with something that was added to zeros; None where there is none left."""
-    uses = _uses_in(function)
+    uses = count_uses(function)
     for node in nodes_of(function):
         if node.op is add and isinstance(node.type, Tensor):
             for share, start in (node.operands, node.operands[::-1]):
                 if _comes_from_nothing(share, uses) and not _needs(start, share):
                     return _from_start(node, share, start)
     return None
-
-
-def _uses_in(function: Function) -> Counter[Node]:
-    uses = Counter(operand for node in nodes_of(function) for operand in node.operands)
-    uses.update(function.results)
-    return uses
 
 
 def _result_of(share: Node) -> tuple[Node, int]:
@@ -93,7 +80,7 @@ def _comes_from_nothing(share: Node, uses: Counter[Node]) -> bool:
 
 @lru_cache(maxsize=1024)
 def _result_comes_from_nothing(branch: Function, index: int) -> bool:
-    return _comes_from_nothing(branch.results[index], _uses_in(branch))
+    return _comes_from_nothing(branch.results[index], count_uses(branch))
 
 
 def _needs(start: Node, share: Node) -> bool:
@@ -126,7 +113,7 @@ def _begin_with_parameter(branch: Function, index: int) -> Function:
     results[index] = add(start, results[index])
     changed = Function(branch.name, (*branch.parameters, start), tuple(results))
     changed.places.update(branch.places)
-    return _threaded(changed)
+    return change_until_settled(changed, _next_change)
 
 
 @lru_cache(maxsize=1024)
