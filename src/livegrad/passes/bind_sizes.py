@@ -88,31 +88,25 @@ def bind_symbolic(function: Function, number_of: Callable[[SymbolicSize], int]) 
 
 def bind_symbolic_type(type: Type, number_of: Callable[[SymbolicSize], int]) -> Type:
     """A type with numbers for symbolic sizes."""
-    match type:
-        case Tensor(element=element, shape=shape):
-            return Tensor(element, replace_sizes(shape, number_of))
-        case Tuple(elements=elements):
-            return Tuple(tuple(bind_symbolic_type(member, number_of) for member in elements))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, bind_symbolic_type(member, number_of)) for field, member in fields))
-        case Array(element=element, size=size):
-            return Array(bind_symbolic_type(element, number_of), size)
-        case Tape(element=element):
-            return Tape(bind_symbolic_type(element, number_of))
-    return type
+    return _with_shapes(type, lambda shape: replace_sizes(shape, number_of))
 
 
 def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:
-    """A type with numbers for its symbolic sizes."""
+    """A type with numbers for its dimensions."""
+    return _with_shapes(type, lambda shape: tuple(s.evaluate(sizes) if isinstance(s, Dimension) else s for s in shape))
+
+
+def _with_shapes(type: Type, bind: Callable[[Any], Any]) -> Type:
+    """A type with other shapes of the tensors in it."""
     match type:
         case Tensor(element=element, shape=shape):
-            return Tensor(element, tuple(s.evaluate(sizes) if isinstance(s, Dimension) else s for s in shape))
+            return Tensor(element, bind(shape))
         case Tuple(elements=elements):
-            return Tuple(tuple(bind_type(member, sizes) for member in elements))
+            return Tuple(tuple(_with_shapes(member, bind) for member in elements))
         case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, bind_type(member, sizes)) for field, member in fields))
+            return Struct(name, tuple((field, _with_shapes(member, bind)) for field, member in fields))
         case Array(element=element, size=size):
-            return Array(bind_type(element, sizes), size)
+            return Array(_with_shapes(element, bind), size)
         case Tape(element=element):
-            return Tape(bind_type(element, sizes))
+            return Tape(_with_shapes(element, bind))
     return type
