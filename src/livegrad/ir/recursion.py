@@ -15,12 +15,13 @@ MOST_CALLS = 20_000
 
 
 class _Raised:
-    """How many threads have raised the process-wide limit, and its previous value."""
+    """How many threads need the raised limit, which belongs to the process, and its values before and since."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.count = 0
         self.before = 0
+        self.since = 0
 
 
 _raised = _Raised()
@@ -32,12 +33,13 @@ def deep_recursion() -> Iterator[None]:
     with _raised.lock:
         if _raised.count == 0:
             _raised.before = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(_raised.before, MOST_CALLS))
+            _raised.since = max(_raised.before, MOST_CALLS)
+            sys.setrecursionlimit(_raised.since)
         _raised.count += 1
     try:
         yield
     finally:
         with _raised.lock:
             _raised.count -= 1
-            if _raised.count == 0:
+            if _raised.count == 0 and sys.getrecursionlimit() == _raised.since:  # nobody else has set another limit
                 sys.setrecursionlimit(_raised.before)

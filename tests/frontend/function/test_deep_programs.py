@@ -62,6 +62,7 @@ def test_what_is_too_deep_is_said_of_the_function_that_was_called() -> None:
     assert compiled(calls(3))(1) == 3.5
 
 
+@pytest.mark.own_process  # compilers in the background raise the limit too
 def test_the_limit_of_recursion_is_as_before_when_the_last_thread_is_done() -> None:
     before, inside, leave = sys.getrecursionlimit(), threading.Event(), threading.Event()
 
@@ -78,3 +79,14 @@ def test_the_limit_of_recursion_is_as_before_when_the_last_thread_is_done() -> N
     leave.set()
     thread.join()
     assert sys.getrecursionlimit() == before
+
+
+@pytest.mark.own_process
+def test_a_limit_of_recursion_that_the_program_sets_meanwhile_stays() -> None:
+    before = sys.getrecursionlimit()
+    try:
+        with deep_recursion():
+            sys.setrecursionlimit(MOST_CALLS + 1)
+        assert sys.getrecursionlimit() == MOST_CALLS + 1
+    finally:
+        sys.setrecursionlimit(before)

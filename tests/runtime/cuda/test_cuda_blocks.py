@@ -291,7 +291,7 @@ for again in range(2):
         engine.read(bad)
         print("no error")
     except DeviceError as error:
-        print("ILLEGAL_ADDRESS" in str(error) and "start the process anew" in str(error))
+        print("ILLEGAL_ADDRESS" in str(error) and "restart the process" in str(error))
 engine.close()
 print("closed")
 """
