@@ -20,6 +20,7 @@ from benchmarks import (
     parts,
     passes,
     report,
+    revisions,
     tensors,
 )
 from benchmarks.harness import Benchmark, Effort, Outcome, limit_threads
@@ -61,6 +62,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--check", action="store_true", help="fail when a requirement is missed or not measured")
     parser.add_argument("--page", action="store_true", help="write docs/benchmarks.md from what is kept, and stop")
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
+    parser.add_argument("--against", metavar="REVISION", help="measure livegrad alone, beside another revision of it")
     parser.add_argument("--seconds", type=float, help="for the samples of each row and contender")
     defaults = gpu.Options()
     more = parser.add_argument_group("tensors-gpu")
@@ -114,6 +116,11 @@ def gpu_options(arguments: argparse.Namespace) -> gpu.Options:
     )  # fmt: skip
 
 
+def cpu_effort(arguments: argparse.Namespace) -> Effort:
+    effort = Effort(rounds=3, seconds=1.0) if arguments.quick else Effort(rounds=20, seconds=5.0)
+    return Effort(effort.rounds, arguments.seconds or effort.seconds)
+
+
 def judge_suites(outcomes: list[Outcome]) -> list[str]:
     """The requirements of the suites whose rows were all measured."""
     by_name = {outcome.benchmark.name: outcome for outcome in outcomes}
@@ -164,8 +171,7 @@ def measure_and_keep(benchmarks: list[Benchmark], arguments: argparse.Namespace,
     if others := [row for row in benchmarks if row not in on_gpu]:
         keeper.threads = 2
         limit_threads()
-        effort = Effort(rounds=3, seconds=1.0) if arguments.quick else Effort(rounds=20, seconds=5.0)
-        keeper.add(*measure_all(others, Effort(effort.rounds, arguments.seconds or effort.seconds)))
+        keeper.add(*measure_all(others, cpu_effort(arguments)))
 
 
 def notes_of(suite: str, notes: list[str]) -> dict[str, Any]:
@@ -183,6 +189,9 @@ def main() -> int:
     if arguments.list:
         print("\n".join(f"{row.name:<20} {row.title}" for row in benchmarks))
         return 0
+    if arguments.against:
+        limit_threads()
+        return revisions.run(arguments.against, benchmarks, cpu_effort(arguments), arguments.json)
     suite = "+".join(suites_of(arguments.names or list(SUITES)))
     keeper = Keeper(suite, arguments.results if arguments.json else None)
     measure_and_keep(benchmarks, arguments, keeper)

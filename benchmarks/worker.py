@@ -23,12 +23,16 @@ class Process:
     """A process that answers one JSON request a line, as `benchmarks.serve` does. Its first answer has its version."""
 
     def __init__(
-        self, command: Sequence[str | Path], environment: Mapping[str, str], patience: float = PATIENCE
+        self,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str],
+        patience: float = PATIENCE,
+        folder: Path = ROOT,
     ) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=folder,
             env=os.environ | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
