@@ -75,10 +75,12 @@ def checked_out(revision: str) -> Iterator[Path]:
     packed = subprocess.run(["git", "archive", revision], cwd=ROOT, capture_output=True, check=False)
     if packed.returncode:
         sys.exit(f"git has no revision {revision}: {packed.stderr.decode(errors='replace').strip()}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as above:
+        folder = Path(above, "revision")
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(folder, filter="data")
-        yield Path(folder)
+        Path(above, "shared").symlink_to(ROOT.parent / "shared")  # sample files beside the checkout
+        yield folder
 
 
 def measure_row(benchmark: Benchmark, processes: dict[str, RevisionProcess], effort: Effort) -> Outcome:

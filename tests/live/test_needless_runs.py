@@ -736,3 +736,36 @@ def test_an_array_that_is_set_back_before_the_next_frame_makes_nothing_run() -> 
     engine.set(double["x"], np.array([1.0, 3.0]))
     assert engine.step().ran == ("double",)
     np.testing.assert_array_equal(engine.read(double), [2.0, 6.0])
+
+
+def test_a_number_that_changes_in_many_frames_runs_what_it_changes_and_no_more():
+    engine = Engine("cpu")
+    clipped = engine.add(block(lambda x, gain=1.0: lg.minimum(x * gain, 4.0), name="clipped"))
+    doubled = engine.add(block(lambda x: x * 2.0, name="doubled"))
+    engine.connect(clipped, doubled["x"])
+    engine.set(clipped["x"], np.full(3, 2.0, np.float32))
+    engine.step()
+    for gain in (1.5, 1.0, 3.0, 4.0, 5.0, 0.5, 7.0):
+        engine.set(clipped["gain"], gain)
+        before = engine.frame.number, float(engine.read(clipped)[0])
+        frame = engine.step()
+        now = min(2.0 * gain, 4.0)
+        assert frame.ran == (("clipped", "doubled") if now != before[1] else ("clipped",)), gain
+        assert float(engine.read(doubled)[0]) == 2.0 * now
+    assert (clipped.debug.runs, doubled.debug.runs) == (8, 6)
+
+
+def test_a_number_that_changes_may_fail_in_one_frame_and_not_in_the_next():
+    engine = Engine("cpu")
+    table = np.arange(4, dtype=np.float32)
+    chosen = engine.add(block(lambda t, at=1.0: t[lg.astype(lg.asarray(at), lg.int64)], name="chosen"))
+    after = engine.add(block(lambda x: x + 1.0, name="after"))
+    engine.connect(chosen, after["x"])
+    engine.set(chosen["t"], table)
+    engine.step()
+    for at in (2.0, 3.0, 9.0, 1.0, 2.0, -9.0, 8.0, 3.0):
+        engine.set(chosen["at"], at)
+        frame = engine.step()
+        assert frame.failed == (frozenset() if -4 <= at < 4 else {"chosen", "after"}), at
+        if not frame.failed:
+            assert float(engine.read(after)) == at + 1.0

@@ -158,7 +158,9 @@ class Executable(Protocol):
         """The operands that a step read in its last run if that is known, otherwise all that it may read."""
         ...
 
-    def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
+    def starter(
+        self, steps: Sequence[str], forced: Collection[str] | None, touched: Collection[object]
+    ) -> Callable[[], RunReport | None] | None:
         """A function that starts these steps like `run`, without checking what cannot have changed since.
 
         None if only `run` can do so. The function itself may return None later; then it has started nothing.

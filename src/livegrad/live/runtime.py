@@ -75,6 +75,8 @@ class Runtime(Attempts):
 
         After an interrupt, the next call does it again; all of it may be done twice.
         """
+        if not (self.unfinished or self.is_advancing or self.readings or self.transaction.changed):
+            return
         with self.lock:  # reading a frame also calls this
             if not self.transaction.is_open:
                 if self.unfinished is not None:
@@ -209,22 +211,28 @@ class Runtime(Attempts):
         if not self.spares or plan.slot_of:
             return None, ()
         if not self.touched:
-            return self.stale, ()
+            return self.stale.keys(), ()
         return self.stale.keys() - self.touched.keys(), set().union(*self.touched.values())
 
     def run_hot_update(self, frame: Frame, parameter: HotParameter) -> None:
         """Runs the steps that one hot number makes stale, if nothing else is stale."""
         stale, start = parameter.stale, parameter.start
-        if start is not None and stale is not None and stale.notified == self.notified and not watch.active:
-            report = start()
-            if report is not None:
+        is_known = stale is not None and stale.notified == self.notified and not self.requires_anew
+        report = start() if start is not None and is_known and not watch.active else None
+        if stale is not None and report is not None:
+            frame.because = stale.reasons, parameter.seeds
+            if len(report.ran) == len(stale.steps) and not report.failures:
                 stale.tally.times += 1
-                frame.because, frame.report = (stale.reasons, parameter.seeds), report
-                return
-        assert self.executable is not None
+                frame.report = report
+            else:
+                self._conclude(frame, report, stale)
+            return
+        running = self.executable
+        assert running is not None
         self.stale, self.touched = dict(parameter.seeds), parameter.touched
-        parameter.stale = self.run(frame)
-        parameter.start = None if parameter.stale.limited else self.executable.starter(parameter.stale.steps)
+        causes = self._causes(running.plan)
+        stale = parameter.stale = self.run(frame)
+        parameter.start = None if stale.limited or stale.inner else running.starter(stale.steps, *causes)
 
     @property
     def _nodes(self) -> Mapping[str, NetworkNode]:

@@ -256,9 +256,11 @@ class CpuExecutable:
             return planned.operands_of_taken(self.cut_off.taken.get(step, ()))
         return planned.all_operands()
 
-    def starter(self, steps: Sequence[str]) -> None:
-        """None: steps may fail, and only `run` handles that."""
-        return None
+    def starter(
+        self, steps: Sequence[str], forced: Collection[str] | None, touched: Collection[object]
+    ) -> Callable[[], RunReport]:
+        """`run` for these steps."""
+        return partial(self.run, steps, False, forced, touched)
 
     def stage(self) -> list[str]:
         """Copies next values that are values of other states. Returns the states that will change."""

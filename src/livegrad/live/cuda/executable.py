@@ -335,7 +335,9 @@ class CudaExecutable:
         """All that a step may read, because only the device knows which bodies a region took."""
         return self.plan.steps[step].all_operands()
 
-    def starter(self, steps: Sequence[str]) -> Callable[[], RunReport | None] | None:
+    def starter(
+        self, steps: Sequence[str], forced: Collection[str] | None, touched: Collection[object]
+    ) -> Callable[[], RunReport | None] | None:
         """A function that starts the program of these steps, if it is one graph with nothing to check afterwards."""
         cached = self._by_identity.get(id(steps))
         if cached is None or cached[0] is not steps or self._missing:
