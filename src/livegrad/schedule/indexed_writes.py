@@ -13,7 +13,7 @@ from livegrad.ir.types import shape_of
 from livegrad.ops.assignment import UPDATES, assign, written_box
 from livegrad.ops.index_motion import Box, motion_of
 from livegrad.ops.movement import broadcast
-from livegrad.schedule.views import FIXED_ZERO, Affine, Index, shifted
+from livegrad.schedule.views import FIXED_ZERO, Affine, Index, bounded, shifted
 
 
 class Choice(NamedTuple):
@@ -78,7 +78,7 @@ def written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple
             place = shifted(index[dimension], -start, 1)
             if not isinstance(place, Affine):
                 return None
-            places.append(place._replace(loose=True))
+            places.append(bounded(place, extent) or place._replace(loose=True))
     return tuple(places)
 
 
