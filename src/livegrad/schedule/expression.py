@@ -26,7 +26,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import mod, select
 from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup, lookup_or
-from livegrad.ops.movement import iota, pad
+from livegrad.ops.movement import iota, pad, sizes
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import unwritten
@@ -228,7 +228,7 @@ class Expressions:
         """The index into what a pad surrounds, loose where it may lie in the border; None where it surely does."""
         behind: list[Index] = []
         lows, highs = node.attribute("low"), node.attribute("high")
-        for item, low, high, size in zip(index, lows, highs, shape_of(node.operands[0].type), strict=True):
+        for item, low, high, size in zip(index, lows, highs, sizes(node.operands[0]), strict=True):
             moved = shifted(item, -low, 1)
             if isinstance(moved, Affine) and (low or high):
                 moved = bounded(moved, size)
