@@ -26,14 +26,14 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import mod, select
 from livegrad.ops.failing import known_integer
 from livegrad.ops.indexing import lookup, lookup_or
-from livegrad.ops.movement import iota, pad
+from livegrad.ops.movement import iota, pad, sizes
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import unwritten
 from livegrad.schedule.indexed_writes import Choice, choice_of, written_place
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
-from livegrad.schedule.views import Affine, Index, operand_index, shifted
+from livegrad.schedule.views import Affine, Index, bounded, operand_index, shifted
 
 
 class NotAligned(Exception):
@@ -199,7 +199,8 @@ class Expressions:
             return [(base, point), (updates, at), *((indices[d], at) for d in choice.chosen)]
         if node.op is pad:
             source, fill = node.operands
-            return [(source, self._point(self._behind_border(node, point.place))), (fill, self._point(()))]
+            behind, nowhere = self._behind_border(node, point.place), self._point(())
+            return [(fill, nowhere)] if behind is None else [(source, self._point(behind)), (fill, nowhere)]
         moved = operand_index(node, point.place)
         if moved is None:
             raise CompileError(f"`{node.op.name}` cannot be part of a kernel", where=node.origin)
@@ -223,18 +224,26 @@ class Expressions:
             return self._padded(node, operands, index)
         return operands[0]
 
-    def _behind_border(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...]:
-        """The index into what a pad surrounds, loose where it may lie in the border."""
-        indices = [shifted(item, -low, 1) for item, low in zip(index, node.attribute("low"), strict=True)]
-        borders = zip(indices, node.attribute("low"), node.attribute("high"), strict=True)
-        return tuple(
-            [p._replace(loose=True) if isinstance(p, Affine) and (low or high) else p for p, low, high in borders]
-        )
+    def _behind_border(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
+        """The index into what a pad surrounds, loose where it may lie in the border; None where it surely does."""
+        behind: list[Index] = []
+        lows, highs = node.attribute("low"), node.attribute("high")
+        for item, low, high, size in zip(index, lows, highs, sizes(node.operands[0]), strict=True):
+            moved = shifted(item, -low, 1)
+            if isinstance(moved, Affine) and (low or high):
+                moved = bounded(moved, size)
+                if moved is None:
+                    return None
+            behind.append(moved)
+        return tuple(behind)
 
     def _padded(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
         """The padded tensor inside, or the padding value in the border."""
+        behind = self._behind_border(node, index)
+        if behind is None:
+            return operands[0]
         (source, _), (value, fill) = node.operands, operands
-        positions = [self.position(item) for item in self._behind_border(node, index)]
+        positions = [self.position(item) for item in behind]
         if value.op is lookup_or and value.operands[2:] == tuple(positions):
             # The read checks the bounds of its buffer, which are the source's only where the source is all of it.
             memory = value.operands[0]
@@ -360,7 +369,7 @@ class Expressions:
             return value
         position = 0
         for item, size in zip(trailing, shape, strict=True):
-            if not isinstance(item, Affine) or item.axis is not None:
+            if not isinstance(item, Affine) or item.axis is not None or item.loose:
                 raise NotAligned
             position = position * size + item.start
         return member(value, position)

@@ -12,8 +12,8 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
 from livegrad.ops.assignment import UPDATES, assign, written_box
 from livegrad.ops.index_motion import Box, motion_of
-from livegrad.ops.movement import broadcast
-from livegrad.schedule.views import FIXED_ZERO, Affine, Index, shifted
+from livegrad.ops.movement import broadcast, sizes
+from livegrad.schedule.views import FIXED_ZERO, Affine, Index, bounded, shifted
 
 
 class Choice(NamedTuple):
@@ -69,7 +69,7 @@ def written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple
     places: list[Index] = []
     updates = node.operands[1]
     uniform = is_uniform(updates)
-    for dimension, start, extent in zip(choice.moved_by, choice.starts, shape_of(updates.type), strict=True):
+    for dimension, start, extent in zip(choice.moved_by, choice.starts, sizes(updates), strict=True):
         if dimension is not None and extent == shape_of(node.type)[dimension]:
             places.append(index[dimension])
         elif dimension is None or uniform:
@@ -78,7 +78,7 @@ def written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple
             place = shifted(index[dimension], -start, 1)
             if not isinstance(place, Affine):
                 return None
-            places.append(place._replace(loose=True))
+            places.append(bounded(place, extent) or place._replace(loose=True))
     return tuple(places)
 
 

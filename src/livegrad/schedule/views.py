@@ -33,6 +33,17 @@ def shifted(index: Index, start: int, step: int) -> Index:
     return Affine(index.axis, start + step * index.start, step * index.step, index.loose)
 
 
+def bounded(index: Affine, size: int) -> Affine | None:
+    """An index that may lie outside of a dimension of that size: loose, unless it is fixed; None if it is outside.
+
+    >>> bounded(Affine(None, 2, 0), 3), bounded(Affine(None, 3, 0), 3)
+    (Affine(axis=None, start=2, step=0, loose=False), None)
+    """
+    if index.axis is not None:
+        return index._replace(loose=True)
+    return index if 0 <= index.start < size else None
+
+
 def operand_index(node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
     """The index into a movement op's operand; None when the op is none that only moves indices."""
     match node.op.name:
