@@ -35,7 +35,7 @@ def change_until_settled(function: Function, next_change: Callable[[Function], d
     """The function after one change after another, each of which says what to put in the place of which nodes."""
     while (change := next_change(function)) is not None:
         changed = Function(function.name, function.parameters, substitute(function.results, change))
-        changed.places.update(function.places)
+        changed.source_locations.update(function.source_locations)
         function = changed
     return function
 

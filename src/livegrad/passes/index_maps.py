@@ -10,7 +10,7 @@ from livegrad.ir.types import Tensor, i64
 from livegrad.ops.comparison import greater_equal, less
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.conversion import cast
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.movement import broadcast, flip, permute, reshape, sizes, slice_, squeezed_axes
 
 Index = tuple[Node, ...]
@@ -70,7 +70,7 @@ def merged_index(index: Index, axes: Sequence[int], inner: Index) -> Index:
 
 def checked_index(place: Node, size: int, axis: int) -> Node:
     """An index as an i64 that is checked to be in range."""
-    known = known_integer(place)
+    known = constant_integer(place)
     if known is not None and 0 <= known < size:
         return whole(known)
     wide = place if place.type is i64 else cast(place, type=i64)

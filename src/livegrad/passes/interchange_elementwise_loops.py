@@ -48,7 +48,9 @@ def _with_maps(function: Function) -> Function:
             results[node] = make_tuple(*values.values())
     if not loops:
         return function
-    return Function(function.name, function.parameters, substitute(function.results, results, function.places))
+    return Function(
+        function.name, function.parameters, substitute(function.results, results, function.source_locations)
+    )
 
 
 # --- which loops ------------------------------------------------------------------------------------------------------

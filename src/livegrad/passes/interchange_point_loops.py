@@ -57,7 +57,9 @@ def _with_maps(function: Function) -> Function:
         exchanged[node] = make_tuple(*results)
     if not exchanged:
         return function
-    return Function(function.name, function.parameters, substitute(function.results, exchanged, function.places))
+    return Function(
+        function.name, function.parameters, substitute(function.results, exchanged, function.source_locations)
+    )
 
 
 def _domain_of(node: Node) -> tuple[int, ...] | None:

@@ -112,7 +112,7 @@ def _begin_with_parameter(branch: Function, index: int) -> Function:
     start = parameter(len(branch.parameters), results[index].type)
     results[index] = add(start, results[index])
     changed = Function(branch.name, (*branch.parameters, start), tuple(results))
-    changed.places.update(branch.places)
+    changed.source_locations.update(branch.source_locations)
     return change_until_settled(changed, _next_change)
 
 

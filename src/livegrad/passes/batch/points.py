@@ -97,7 +97,7 @@ class _PointMap:
         taken = [*parts.batched, *parts.taken]
         types = [node.type for node in taken]
         parameters = parameters_of(types)
-        exchanged = substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.places)
+        exchanged = substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.source_locations)
         inside = Function(parts.function.name, parameters, exchanged)
         positions = [self._take(node) for node in taken]
         if not any(self._lifted):

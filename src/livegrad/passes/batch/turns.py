@@ -20,7 +20,7 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, parameters_of, while_loop
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.members import members_call
 from livegrad.ops.movement import broadcast, iota
@@ -69,7 +69,7 @@ def _ends_apart(function: Function) -> bool:
     if any(isinstance(inner, Tape) for own in functions for type in own.result_types for inner in inner_types(type)):
         return False
     loops = [node for own in functions for node in nodes_of(own) if node.op in LOOPS]
-    apart = [loop for loop in loops if loop.op is while_loop or known_integer(loop.operands[0]) is None]
+    apart = [loop for loop in loops if loop.op is while_loop or constant_integer(loop.operands[0]) is None]
     if not apart or not uses_any(functions, {assign}):
         return False
     return _carried_elements(apart) > _MOST_SELECTED or _carried_elements(loops) > _MOST_IN_LANES

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.function import captured_values
 from livegrad.ir.leaves import parameter_op
@@ -43,8 +43,8 @@ class Remembered:
     type: Type
     bytes: Size
     because: str
-    where: Place | None = None
-    loop: Place | None = None
+    where: SourceLocation | None = None
+    loop: SourceLocation | None = None
 
     def __str__(self) -> str:
         location = "" if self.where is None else f" ({self.where})"
@@ -74,7 +74,7 @@ class StorageReport:
         return _total(value.bytes for value in self.values if value.kind == "stored")
 
     @property
-    def bytes_per_iteration(self) -> dict[Place | None, Size]:
+    def bytes_per_iteration(self) -> dict[SourceLocation | None, Size]:
         """The bytes that each loop stores per iteration, by the source location of the loop."""
         loops = dict.fromkeys(value.loop for value in self.values if value.kind == "traced")
         return {loop: _total(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops}

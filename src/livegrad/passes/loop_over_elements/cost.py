@@ -10,7 +10,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.assignment import UPDATES
 from livegrad.ops.control import for_loop
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
@@ -91,5 +91,5 @@ def iterations_of(node: Node) -> float:
     """How often a loop runs its body, as far as known; a branch runs one way."""
     if node.op not in LOOPS:
         return 1
-    known = known_integer(node.operands[0]) if node.op is for_loop else None
+    known = constant_integer(node.operands[0]) if node.op is for_loop else None
     return _GUESSED_ITERATIONS if known is None else max(0, known)

@@ -57,7 +57,7 @@ def _sunk(node: Node, constant: Container[Node]) -> Node | None:
         for parameter, operand in zip(function.parameters[before:], captured, strict=True):
             replacements[parameter] = inside[operand] if operand in inside else substitute([operand], inside)[0]
         exchange[function] = Function(
-            function.name, parameters, substitute(function.results, replacements, function.places)
+            function.name, parameters, substitute(function.results, replacements, function.source_locations)
         )
     operands = (*region.leading, *region.arguments[:carried], *kept)
     return make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
