@@ -112,12 +112,12 @@ def _report(function: Function) -> StorageReport:
     linear = linearize(trimmed, tuple(map(is_differentiable, trimmed.parameter_types)))
     tangents = active_nodes(linear.tangents, linear.function.results, linear.flags)
     values: list[Remembered] = []
-    seen: set[object] = set()  # once calls are flattened, what several of them were handed is one value
+    counted: set[object] = set()  # once calls are flattened, what several of them were handed is one value
     for node in captured_values(linear.tangent_parameters, tangents):
         value = _resolved(node)
-        if value not in seen:
+        if value not in counted:
             values += _remembered(node, _reason(node, tangents))
-        seen.add(value)
+        counted.add(value)
     return StorageReport(function.name, (*values, *_computed_again(linear.function)))
 
 

@@ -23,7 +23,7 @@ from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.elementwise import add, floor_div, maximum, minimum, mul, select, sub
 from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.simplify import simplify_function
 from livegrad.schedule.loops.bounds_checks import prove_in_range
@@ -61,7 +61,7 @@ def _with_split_loops(function: Function, proves: bool) -> Function:
 
 def _rewrite_loop(node: Node) -> Node | None:
     if node.op is not for_loop:
-        return take_from_made(node)
+        return get_of_make(node)
     parts = _split(node, _MOST_SPLITS)
     return None if parts is None else make_tuple(*parts)
 

@@ -22,7 +22,7 @@ from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.elementwise import add, floor_div, maximum, mul, sub
 from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.schedule.loops.cost_model import JAMMED_ITERATIONS, JAMMED_NODES
 from livegrad.schedule.loops.nest import LoopNest
@@ -46,7 +46,7 @@ def _with_jammed_loops(function: Function) -> Function:
 
 def _rewrite_loop(node: Node) -> Node | None:
     if node.op is not for_loop:
-        return take_from_made(node)
+        return get_of_make(node)
     count = constant_integer(node.operands[0])
     factor = next((times for least, times in JAMMED_ITERATIONS if count is None or count >= least), 1)
     return make_tuple(_run_jammed(node, factor)) if factor > 1 and _is_accumulation(node) else None
