@@ -327,7 +327,7 @@ def test_lines_of_a_function_that_is_gone_are_gone() -> None:
     del gone
     assert settled_node_count() <= before
     computed = [node for node in nodes_of(kept) if node.operands]
-    assert {place.file for node in computed for place in (*kept.origins_of(node), *node.own_origins)} == {"kept.py"}
+    assert {place.file for node in computed for place in (*kept.origins_of(node), *node.local_origins)} == {"kept.py"}
 
 
 def test_text_keeps_equal_checks_of_two_lines_apart_and_comes_back() -> None:

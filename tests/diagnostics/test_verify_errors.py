@@ -24,7 +24,7 @@ def message_for(function: Function, **options: object) -> str:
 def with_type(node: Node, type: Type) -> Node:
     copy = object.__new__(Node)
     copy.op, copy.operands, copy.attributes, copy.located = node.op, node.operands, node.attributes, node.located
-    copy.own_origins, copy.functions = node.own_origins, node.functions
+    copy.local_origins, copy.functions = node.local_origins, node.functions
     copy.type = type
     return copy
 

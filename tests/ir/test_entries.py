@@ -23,7 +23,7 @@ def test_every_version_stays_what_it_was(changes, data):
 
 def test_the_newest_version_is_changed_without_copying():
     table = Entries()
-    shared = table._own_table()
+    shared = table._table_of_version()
     for index in range(1000):
         table = table.with_entry(index, index)
-    assert table._own_table() is shared
+    assert table._table_of_version() is shared

@@ -213,7 +213,7 @@ def test_a_sum_of_a_shape_prints_with_symbols() -> None:
 def test_a_value_that_is_no_attribute_cannot_be_printed(annotate: Op) -> None:
     node = annotate(parameter(0, f32), value=1)
     broken = object.__new__(Node)
-    broken.op, broken.operands, broken.type, broken.own_origins = node.op, node.operands, node.type, ()
+    broken.op, broken.operands, broken.type, broken.local_origins = node.op, node.operands, node.type, ()
     broken.located, broken.functions = False, ()
     broken.attributes = (("value", b"bytes"),)
     with pytest.raises(UsageError, match="has no text form"):

@@ -22,7 +22,7 @@ from livegrad.ops.elementwise import add, mul
 def forged(node: Node, **changes: Any) -> Node:
     """A node that no op made."""
     copy = object.__new__(Node)
-    for name in ("op", "operands", "attributes", "functions", "type", "own_origins", "located"):
+    for name in ("op", "operands", "attributes", "functions", "type", "local_origins", "located"):
         setattr(copy, name, changes.get(name, getattr(node, name)))
     return copy
 

@@ -78,7 +78,7 @@ def test_data_is_uploaded_once_and_results_are_copied_when_they_are_read() -> No
     (x + 1.0).execute()
     assert Away.uploads - uploads == 1
     assert copies() - before == 1
-    assert isinstance(lazy_values.known_value(doubled.node), Away)
+    assert isinstance(lazy_values.cached_value(doubled.node), Away)
     np.testing.assert_array_equal(np.asarray(doubled), [2.0, 4.0, 6.0])
     np.testing.assert_array_equal(np.asarray(doubled), [2.0, 4.0, 6.0])
     assert copies() - before == 2
@@ -143,7 +143,7 @@ def test_values_of_the_device_are_dropped_when_it_has_no_room_and_computed_again
     before = lg.stats().evictions
     assert lazy_values.release_device_values()
     assert lg.stats().evictions > before
-    assert lazy_values.known_value(y.node) is None
+    assert lazy_values.cached_value(y.node) is None
     np.testing.assert_array_equal(np.asarray(y), [3.0, 6.0])
 
 

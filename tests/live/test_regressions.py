@@ -139,5 +139,5 @@ def test_a_fill_by_another_thread_during_the_check_of_a_value_is_noticed(monkeyp
         return plain(node)
 
     monkeypatch.setattr(lazy_values, "leaf_of", fill_behind)
-    lazy_values.known_value(y.node)
+    lazy_values.cached_value(y.node)
     assert y.tolist() == [6.0]

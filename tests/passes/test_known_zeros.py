@@ -9,7 +9,7 @@ import pytest
 import livegrad as lg
 from livegrad.compiler import lower_loops
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.runtime.cpu.cpu_function import CpuFunction
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.loops.nest import for_cpu
@@ -60,7 +60,7 @@ def sums_with_an_end(program: Callable[[Any], Any]) -> int:
     bodies = [stage.body for step in kernels for stage in lower_loops(for_cpu(step, CPU, 64)).kernel.stages]
     loops = [node for body in reachable_functions(bodies) for node in nodes_of(body) if node.op.name == "for_loop"]
     sums = [loop for loop in loops if dict(loop.attributes).get("lanes", 1) > 1]
-    return sum(known_integer(loop.operands[0]) is None for loop in sums)
+    return sum(constant_integer(loop.operands[0]) is None for loop in sums)
 
 
 @pytest.mark.parametrize("name", CASES)

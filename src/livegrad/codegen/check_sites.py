@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.diagnostics import Mark, NodeOrigin, Place, TextOrigin
+from livegrad.diagnostics import Mark, NodeOrigin, SourceLocation, TextOrigin
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Site:
     """
 
     message: str
-    origin: Place | None
+    origin: SourceLocation | None
 
 
-def place_sites(sites: Iterable[Site], locations: Sequence[Place | None]) -> tuple[Site, ...]:
+def place_sites(sites: Iterable[Site], locations: Sequence[SourceLocation | None]) -> tuple[Site, ...]:
     """The sites of code that is shared, as one user of it has them: with its lines in place of the marks.
 
     A node that cannot fail is shared by all functions, so its site may have a mark of another function: it has no line.
@@ -37,7 +37,7 @@ def place_sites(sites: Iterable[Site], locations: Sequence[Place | None]) -> tup
     return tuple(Site(site.message, _place_of(site.origin, locations)) for site in sites)
 
 
-def _place_of(origin: Place | None, locations: Sequence[Place | None]) -> Place | None:
+def _place_of(origin: SourceLocation | None, locations: Sequence[SourceLocation | None]) -> SourceLocation | None:
     if not isinstance(origin, Mark):
         return origin
     return locations[origin.number] if origin.number < len(locations) else None
@@ -52,7 +52,7 @@ def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
     return [[site.message, _encode_place(site.origin)] for site in sites]
 
 
-def _encode_place(location: Place | None) -> Any:
+def _encode_place(location: SourceLocation | None) -> Any:
     if location is None:
         return None
     if isinstance(location, Mark):
@@ -71,7 +71,7 @@ def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
     return tuple(Site(message, _decode_place(location)) for message, location in data)
 
 
-def _decode_place(location: Any) -> Place | None:
+def _decode_place(location: Any) -> SourceLocation | None:
     if location is None:
         return None
     if isinstance(location, int):

@@ -14,7 +14,7 @@ from typing import Any, Protocol, get_args, get_type_hints
 
 from livegrad.contexts.errors import ContextError
 from livegrad.contexts.guard import NodeContext
-from livegrad.diagnostics import Place, caller_origin
+from livegrad.diagnostics import SourceLocation, caller_origin
 from livegrad.ops.context import FeatureLevel, feature_named, parse_feature
 
 Names = str | Iterable[str]
@@ -42,7 +42,7 @@ class NodeDeclaration:
     extract_all: bool = False
     version: str | None = None
     persist: bool = False
-    origin: Place | None = field(default=None, compare=False)
+    origin: SourceLocation | None = field(default=None, compare=False)
 
     @property
     def injects(self) -> frozenset[str]:

@@ -253,14 +253,14 @@ class Evaluation:
         while runs:
             if step == len(runs[0].answers):
                 return runs[0].interned
-            asked = runs[0].answers[step]
-            edge = unit.scoped[asked.edge_index]
-            child_env = edge.combine(env + asked.overlay)
+            request = runs[0].answers[step]
+            edge = unit.scoped[request.edge_index]
+            child_env = edge.combine(env + request.overlay)
             try:
                 interned = self.nested(edge.child, child_env)
             except Exception:
                 return None
-            ready[asked.edge_index, child_env] = interned
+            ready[request.edge_index, child_env] = interned
             runs = tuple([run for run in runs if run.answers[step].interned is interned])
             step += 1
         return None

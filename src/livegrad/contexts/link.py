@@ -134,8 +134,10 @@ class _Linker:
                 if not edge.scoped
             ]
         )
-        asked = [edge for edge in declaration.inputs if edge.scoped]
-        scoped = tuple([_scoped_edge(index, edge, units[edge.source], need) for index, edge in enumerate(asked)])
+        scoped_inputs = [edge for edge in declaration.inputs if edge.scoped]
+        scoped = tuple(
+            [_scoped_edge(index, edge, units[edge.source], need) for index, edge in enumerate(scoped_inputs)]
+        )
         reads = _readable(declaration, need, scoped)
         direct = tuple(sorted({position for position in reads.values() if position is not None}))
         content = (

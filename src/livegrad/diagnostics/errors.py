@@ -109,7 +109,7 @@ class Mark:
         return f"source location {self.number}"
 
 
-Place = Origin | TextOrigin | NodeOrigin | Mark
+SourceLocation = Origin | TextOrigin | NodeOrigin | Mark
 
 
 cached_origins: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
@@ -185,7 +185,7 @@ class LivegradError(Exception):
         self,
         what: str,
         *,
-        where: Place | None = None,
+        where: SourceLocation | None = None,
         expected: str | None = None,
         found: str | None = None,
         help: str | None = None,
@@ -197,7 +197,7 @@ class LivegradError(Exception):
         self.help = help
         super().__init__(self._message())
 
-    def move_to(self, where: Place | None) -> None:
+    def move_to(self, where: SourceLocation | None) -> None:
         """Returns the same error for another source location."""
         self.where = where
         self.args = (self._message(),)

@@ -52,7 +52,7 @@ class Shortcut(Protocol):
         """The result of a call, or what `learn` is called with after it; neither if the call is just made."""
         ...
 
-    def learn(self, found: Any, result: Any, /) -> None:
+    def learn(self, call_key: Any, result: Any, /) -> None:
         """Notes the result of a call."""
         ...
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from livegrad.ir.dimension import Dimension
-from livegrad.ir.line_sites import mark_places
+from livegrad.ir.line_sites import mark_locations
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of, reachable_functions
@@ -21,7 +21,7 @@ def function_digest(function: Function) -> bytes | None:
     digest = function.__dict__.get("_digest")
     if digest is None:
         digests: dict[Function, bytes | None] = {}
-        marked, _ = mark_places(function)
+        marked, _ = mark_locations(function)
         for inner in reachable_functions([marked]):
             # Without marks a function inside is by itself what it is here.
             inner_digest = inner.__dict__.get("_digest") if marked is function else None

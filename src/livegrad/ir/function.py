@@ -17,7 +17,7 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
     """A closed function of `inputs`, which may be any nodes; they become its parameters by position."""
     parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
     replacements = dict(zip(inputs, parameters, strict=True))
-    with propagating_lines(()) as places:
+    with propagating_lines(()) as lines:
         exchanged = exchange(results, keep, replacements)
         for node in exchanged:
             if node.op is parameter_op and node not in replacements:
@@ -27,7 +27,7 @@ def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) ->
                     help="pass it as an operand and give the function a parameter for it",
                 )
         function = Function(name, parameters, tuple([exchanged[result] for result in results]))
-        places.take(function, exchanged)
+        lines.take(function, exchanged)
     return function
 
 
@@ -85,21 +85,21 @@ def captured_values(
 
     What a caller cannot pass is computed inside, from what it can.
     """
-    own: set[Node] = set(inputs)
+    inner_nodes: set[Node] = set(inputs)
     order = toposort(results, stop=set(inputs).__contains__)
     outer: set[Node] = set()
     for node in order:
-        if node in own:
+        if node in inner_nodes:
             continue
         if node.op in (input_op, parameter_op):
             outer.add(node)
-        elif not own.isdisjoint(node.operands):
-            own.add(node)
+        elif not inner_nodes.isdisjoint(node.operands):
+            inner_nodes.add(node)
         elif not outer.isdisjoint(node.operands):
             outer.add(node)
     if not outer:
         return ()
-    inside = own.difference(inputs)
+    inside = inner_nodes.difference(inputs)
     if can_be_passed is not None:
         inside |= _reached_inside([*inside, *results], outer, can_be_passed)
     needed = {operand for node in order if node in inside for operand in node.operands} | set(results)
@@ -126,7 +126,9 @@ def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
             expected=", ".join(map(str, function.parameter_types)),
             found=", ".join(str(argument.type) for argument in arguments),
         )
-    return substitute(function.results, dict(zip(function.parameters, arguments, strict=True)), function.places)
+    return substitute(
+        function.results, dict(zip(function.parameters, arguments, strict=True)), function.source_locations
+    )
 
 
 @propagates_lines

@@ -1,36 +1,36 @@
 """Replaces source lines in a function by indices before compilation; the lines are stored next to the compiled code.
 
-Backends call `mark_places` before they look for compiled code, so that functions that differ only in the lines of their
-checks share it. `name_place` adds the line to an error.
+Backends call `mark_locations` before they look for compiled code, so that functions that differ only in the lines of
+their checks share it. `resolve_location` adds the line to an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from livegrad.diagnostics import LivegradError, Mark, Place
+from livegrad.diagnostics import LivegradError, Mark, SourceLocation
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions
 
-Places = tuple[Place | None, ...]  # by the numbers of marks
+SourceLocations = tuple[SourceLocation | None, ...]  # by the numbers of marks
 
 
-def mark_places(function: Function) -> tuple[Function, Places]:
+def mark_locations(function: Function) -> tuple[Function, SourceLocations]:
     """The function with a mark for each line that its nodes may blame, and those lines by the marks' numbers.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
     >>> g = lg.ir.trace(lambda a, b:
     ...     a // b, lg.i32, lg.i32)
-    >>> f == g, mark_places(f)[0] == mark_places(g)[0]
+    >>> f == g, mark_locations(f)[0] == mark_locations(g)[0]
     (False, True)
     """
     marked_function = function.__dict__.get("_marked")
     if marked_function is None:
         lines = lines_to_blame(function)
         marks = {line: Mark(number) for number, line in enumerate(lines)}
-        marked_function = exchange_places(function, marks) if lines else function, lines
+        marked_function = replace_locations(function, marks) if lines else function, lines
         function.__dict__["_marked"] = marked_function
     return marked_function
 
@@ -43,22 +43,22 @@ def equal_but_for_lines(first: Function, second: Function) -> bool:
     >>> equal_but_for_lines(lg.ir.parse_function(lg.ir.print_function(f)), f)
     True
     """
-    first, second = (exchange_places(f, dict.fromkeys(lines_to_blame(f))) for f in (first, second))
+    first, second = (replace_locations(f, dict.fromkeys(lines_to_blame(f))) for f in (first, second))
     return first == second
 
 
-def written_alike(first: Function, second: Function) -> bool:
+def have_same_locations(first: Function, second: Function) -> bool:
     """Whether messages about two equal functions are the same: they have one name and were written at the same lines.
 
     >>> import livegrad as lg
     >>> f, g = lg.ir.trace(lambda x: x + 1.0, lg.f32, name="f"), lg.ir.trace(lambda x: x + 1.0, lg.f32, name="g")
-    >>> f == g, written_alike(f, g)
+    >>> f == g, have_same_locations(f, g)
     (True, False)
     """
-    return first is second or (first.name == second.name and first.places == second.places)
+    return first is second or (first.name == second.name and first.source_locations == second.source_locations)
 
 
-def lines_to_blame(function: Function) -> Places:
+def lines_to_blame(function: Function) -> SourceLocations:
     """The lines that a function's nodes, and those of functions inside, name when they fail; ordered by structure."""
     functions = [inner for inner in reachable_functions([function]) if may_blame(inner)]
     failing = [node for inner in functions for node in nodes_of(inner) if node.may_fail]
@@ -70,16 +70,20 @@ def may_blame(function: Function) -> bool:
     return any(op.checked for op in ops_in(function))
 
 
-def exchange_places(function: Function, exchange: Mapping[Place | None, Place | None]) -> Function:
+def replace_locations(
+    function: Function, replacements: Mapping[SourceLocation | None, SourceLocation | None]
+) -> Function:
     """The function, and those inside it, with other lines to blame."""
     done: dict[Function, Function] = {}
     for inner in reachable_functions([function]):
-        done[inner] = _exchanged(inner, exchange, done)
+        done[inner] = _replace_own_locations(inner, replacements, done)
     return done[function]
 
 
-def _exchanged(
-    function: Function, exchange: Mapping[Place | None, Place | None], functions: Mapping[Function, Function]
+def _replace_own_locations(
+    function: Function,
+    replacements: Mapping[SourceLocation | None, SourceLocation | None],
+    functions: Mapping[Function, Function],
 ) -> Function:
     order = nodes_of(function)
     if not (may_blame(function) and any(node.may_fail for node in order)) and not any(
@@ -87,27 +91,27 @@ def _exchanged(
     ):
         return function
     done: dict[Node, Node] = {}
-    with originating_from(()) as places:
+    with originating_from(()) as ambient_location:
         for node in order:
             operands = tuple([done[operand] for operand in node.operands])
             attributes = exchanged_functions(node.attributes, functions)
-            line = exchange.get(node.origin, node.origin) if node.may_fail else node.origin
+            line = replacements.get(node.origin, node.origin) if node.may_fail else node.origin
             if line is node.origin and operands == node.operands and attributes is node.attributes:
                 done[node] = node
                 continue
-            places.move_to(() if line is None else (line,))
+            ambient_location.move_to(() if line is None else (line,))
             done[node] = make_node(node.op, operands, attributes)
     return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
 
 
-def name_place(error: LivegradError, places: Places) -> None:
+def resolve_location(error: LivegradError, locations: SourceLocations) -> None:
     """Puts the line into an error that has one of these marks; a mark of an enclosing function is left to that.
 
     >>> from livegrad.diagnostics import TextOrigin
     >>> error = LivegradError("no such element", where=Mark(0))
-    >>> name_place(error, (TextOrigin("part.py", 3),))
+    >>> resolve_location(error, (TextOrigin("part.py", 3),))
     >>> str(error)
     'no such element (part.py:3)'
     """
-    if isinstance(error.where, Mark) and error.where.number < len(places):
-        error.move_to(places[error.where.number])
+    if isinstance(error.where, Mark) and error.where.number < len(locations):
+        error.move_to(locations[error.where.number])

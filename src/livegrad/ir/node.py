@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from livegrad.diagnostics import Place, UsageError, caller_origin, caller_origins
+from livegrad.diagnostics import SourceLocation, UsageError, caller_origin, caller_origins
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.interning import InternTable
@@ -54,10 +54,10 @@ class Node:
         "cell",
         "functions",
         "holder",
+        "local_origins",
         "located",
         "op",
         "operands",
-        "own_origins",
         "type",
     )
     op: Op
@@ -65,7 +65,7 @@ class Node:
     attributes: tuple[tuple[str, Attribute], ...]
     functions: tuple[Function, ...]  # among its attributes, in tuples too: bodies of loops, branches, callees
     type: Type
-    own_origins: tuple[Place, ...]  # the lines of authors that made it, or that of whoever made it first
+    local_origins: tuple[SourceLocation, ...]  # the lines of authors that made it, or that of whoever made it first
     located: bool  # whether its line is part of its identity
     cell: Any  # what the engine keeps beside the node: its value, once somebody has asked for it
     holder: Any  # a weak reference to the first handle on it, for the engine
@@ -80,13 +80,13 @@ class Node:
         raise KeyError(f"{self.op.name} has no attribute {name}")
 
     @property
-    def origins(self) -> tuple[Place, ...]:
+    def origins(self) -> tuple[SourceLocation, ...]:
         """The source lines of this node in the current function; outside of passes, the lines that created it."""
         table = ambient.table
-        return self.own_origins if table is None or self.located else table.get(self, self.own_origins)
+        return self.local_origins if table is None or self.located else table.get(self, self.local_origins)
 
     @property
-    def origin(self) -> Place | None:
+    def origin(self) -> SourceLocation | None:
         origins = self.origins
         return origins[0] if origins else None
 
@@ -223,18 +223,18 @@ def make_node(
     if node is None:
         node = _new(Node)
         node.op, node.operands, node.attributes, node.cell, node.holder = op, operands, attributes, None, None
-        node.own_origins, node.located = origins, located
+        node.local_origins, node.located = origins, located
         if like is None:
             _set_type(node, signature)
         else:
             node.functions, node.type = like.functions, like.type
         node = _table.enter(key, node)
-    if not plain and ambient.own_nodes is not None:
-        ambient.own_nodes.add(node)
-    if node.own_origins is not origins or not plain:
+    if not plain and ambient.scope_nodes is not None:
+        ambient.scope_nodes.add(node)
+    if node.local_origins is not origins or not plain:
         add_origins(node, origins, first=by_author)
     if node.functions and node.attributes is not attributes:
-        _refresh_places(node.functions, _functions_among(attributes))
+        _refresh_locations(node.functions, _functions_among(attributes))
     return node
 
 
@@ -243,7 +243,7 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
     longer. Functions are in no table, which would keep them alive."""
     op, operands, attributes = node.op, node.operands, node.attributes
     if not attributes:
-        node.functions, node.type = (), op.derive_type(operands, (), node.own_origins)
+        node.functions, node.type = (), op.derive_type(operands, (), node.local_origins)
         return
     key = (op, signature, id(operands[0].type)) if len(operands) == 1 else None
     cached = None if key is None else _types.get(key)
@@ -251,14 +251,14 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
         node.functions, node.type = (), cached[0]
         return
     node.functions = _functions_among(attributes)
-    node.type = op.derive_type(operands, attributes, node.own_origins)
+    node.type = op.derive_type(operands, attributes, node.local_origins)
     if key is not None and not node.functions:
         if len(_types) >= _MOST_TYPES:
             _types.clear()
         _types[key] = node.type, operands[0].type  # whose id is in the key: kept alive
 
 
-def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[Place, ...]) -> Node:
+def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[SourceLocation, ...]) -> Node:
     """`make_node(op, (first, second))` of an op that cannot fail, where `ambient` is plain: what `x + y` comes to.
 
     The caller knows the type of the result, and the line of the author.
@@ -269,9 +269,9 @@ def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[Plac
     if node is None:
         node = _new(Node)
         node.op, node.operands, node.attributes, node.functions = op, (first, second), (), ()
-        node.cell, node.holder, node.own_origins, node.located, node.type = None, None, origins, False, type
+        node.cell, node.holder, node.local_origins, node.located, node.type = None, None, origins, False, type
         node = _table.enter(key, node)
-    if node.own_origins is not origins:
+    if node.local_origins is not origins:
         add_origins(node, origins, first=True)
     return node
 
@@ -286,7 +286,7 @@ def attributes_key(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, 
     """`attribute_key` of the attributes of a node."""
     for _, value in attributes:
         kind = value.__class__
-        if kind in _own_keys:
+        if kind in _plain_keys:
             continue
         if kind is not tuple:
             break
@@ -304,7 +304,7 @@ def attributes_key(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, 
 def is_interned(node: Node) -> bool:
     """Whether a node is the one that `make_node` would give, at its line if that is part of its identity."""
     key = _key_of(node.op, node.operands, node.attributes)
-    entry = _table.get((*key, *node.own_origins) if node.located else key)
+    entry = _table.get((*key, *node.local_origins) if node.located else key)
     return entry is not None and entry() is node
 
 
@@ -314,17 +314,17 @@ def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type
     node.op, node.operands, node.attributes, node.functions = op, (), attributes, ()
     node.type, node.cell, node.holder, node.located = type, None, None, False
     origins = None if ambient.plain else ambient.origins
-    node.own_origins = caller_origins(2) if origins is None else origins
+    node.local_origins = caller_origins(2) if origins is None else origins
     return node
 
 
-def _refresh_places(known: tuple[Function, ...], fresh: tuple[Function, ...]) -> None:
+def _refresh_locations(interned: tuple[Function, ...], fresh: tuple[Function, ...]) -> None:
     """Updates the source locations of the functions among the attributes: equal functions are one object, which takes
     the locations of the last one written.
     """
-    for old, new in zip(known, fresh, strict=True):
+    for old, new in zip(interned, fresh, strict=True):
         if old is not new:
-            old.places.update(new.places)
+            old.source_locations.update(new.source_locations)
 
 
 def _functions_among(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Function, ...]:
@@ -355,7 +355,7 @@ def live_node_count() -> int:
 def attribute_key(value: Attribute) -> Any:
     """Attributes are the same only when type and bits are: 1 is not True, 0.0 is not -0.0, NaN is itself."""
     kind = value.__class__
-    if kind in _own_keys:
+    if kind in _plain_keys:
         return value
     if kind is tuple:
         for item in value:  # type: ignore[union-attr]
@@ -367,7 +367,7 @@ def attribute_key(value: Attribute) -> Any:
     if kind is bool:
         return kind, value
     if isinstance(value, Type | Dimension | Function | Key):
-        _own_keys.add(kind)
+        _plain_keys.add(kind)
         return value
     if isinstance(value, int | str):
         return kind, value
@@ -381,7 +381,7 @@ def attribute_key(value: Attribute) -> Any:
 
 
 # Classes whose objects equal none of another class among keys: truth values and floats have other keys than themselves.
-_own_keys: set[type] = {int, str, type(None)}
+_plain_keys: set[type] = {int, str, type(None)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,13 +401,13 @@ class Function:
     parameters: tuple[Node, ...]
     results: tuple[Node, ...]
 
-    places: dict[Node, tuple[Place, ...]] = field(default_factory=dict, init=False, repr=False)
+    source_locations: dict[Node, tuple[SourceLocation, ...]] = field(default_factory=dict, init=False, repr=False)
     """The source locations of this function's nodes and of those in nested functions; not part of its identity.
 
     A node may be shared with other functions, which have other locations for it.
     """
 
-    def origins_of(self, node: Node) -> tuple[Place, ...]:
+    def origins_of(self, node: Node) -> tuple[SourceLocation, ...]:
         """Returns the source lines of a node of this function.
 
         >>> import livegrad as lg
@@ -415,7 +415,7 @@ class Function:
         >>> len(f.origins_of(f.results[0]))
         1
         """
-        return node.own_origins if node.located else self.places.get(node, node.own_origins)
+        return node.local_origins if node.located else self.source_locations.get(node, node.local_origins)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError, Place, TypeRuleError, UsageError, caller_origin, shown
+from livegrad.diagnostics import LivegradError, SourceLocation, TypeRuleError, UsageError, caller_origin, shown
 from livegrad.ir.bfloat16 import narrow, widen
 from livegrad.ir.node import Attribute, Node, make_node
 from livegrad.ir.symbolic_size import SymbolicSize
@@ -91,7 +91,10 @@ class Op:
         return tuple(operand if isinstance(operand, Node) else literal(operand, like, self) for operand in operands)
 
     def derive_type(
-        self, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...], origins: tuple[Place, ...]
+        self,
+        operands: tuple[Node, ...],
+        attributes: tuple[tuple[str, Attribute], ...],
+        origins: tuple[SourceLocation, ...],
     ) -> Type:
         try:
             if not attributes:

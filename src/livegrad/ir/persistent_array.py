@@ -32,13 +32,13 @@ class Entries(Mapping[int, Any]):
 
     def with_entry(self, index: int, value: Any) -> Entries:
         """The table with another value at one number."""
-        table = self._own_table()
+        table = self._table_of_version()
         entries = Entries(table)
         self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), entries
         table[index] = value
         return entries
 
-    def _own_table(self) -> dict[int, Any]:
+    def _table_of_version(self) -> dict[int, Any]:
         """The dict, updated to the state of this version."""
         if self._table is None:
             chain: list[Entries] = []
@@ -54,16 +54,16 @@ class Entries(Mapping[int, Any]):
         return self._table
 
     def __getitem__(self, index: int) -> Any:
-        return self._own_table()[index]
+        return self._table_of_version()[index]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(list(self._own_table()))
+        return iter(list(self._table_of_version()))
 
     def __len__(self) -> int:
-        return len(self._own_table())
+        return len(self._table_of_version())
 
     def __repr__(self) -> str:
-        return f"Entries({self._own_table()!r})"
+        return f"Entries({self._table_of_version()!r})"
 
 
 def _move_table(newer: Entries, older: Entries) -> None:

@@ -11,13 +11,13 @@ from functools import lru_cache, update_wrapper, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.source_lines import PlaceTable, ambient
+from livegrad.ir.source_lines import LocationTable, ambient
 from livegrad.ir.walk import functions_in, nodes_of, reachable_functions
 from livegrad.state import Owned
 
 _P = ParamSpec("_P")
 _Subject = TypeVar("_Subject", Function, Module)
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
 class propagating_lines:
@@ -26,27 +26,27 @@ class propagating_lines:
     Work that is done in several goes enters the same one again, and has nothing of it in between.
     """
 
-    __slots__ = ("_before", "_functions", "_origins", "_own", "_plain")
+    __slots__ = ("_before", "_functions", "_origins", "_plain", "_table")
 
     def __init__(self, functions: Iterable[Function]) -> None:
         self._functions = functions
-        self._own: PlaceTable | None = None
+        self._table: LocationTable | None = None
 
     def __enter__(self) -> propagating_lines:
         self._before, self._origins, self._plain = ambient.table, ambient.origins, ambient.plain
         table = self._before
         if table is None:
-            table = self._own = PlaceTable() if self._own is None else self._own
+            table = self._table = LocationTable() if self._table is None else self._table
         pending = [function for function in self._functions if function not in table.functions]
         while pending:  # those that use others first: they know best
             function = pending.pop()
             table.functions.add(function)
-            written = function.places
+            written = function.source_locations
             for node in nodes_of(function):
                 if node not in table:
-                    places = node.own_origins if node.located else written.get(node, node.own_origins)
-                    if places:
-                        table[node] = places
+                    locations = node.local_origins if node.located else written.get(node, node.local_origins)
+                    if locations:
+                        table[node] = locations
             pending += [used for used in functions_in(function) if used not in table.functions]
         # Last of all: after an error above nobody would put back what was there before.
         ambient.table, ambient.plain = table, False
@@ -61,7 +61,7 @@ class propagating_lines:
                 self._keep_nodes(function, inner)
         return function
 
-    def keep_own(self, function: Function) -> Function:
+    def keep_outer(self, function: Function) -> Function:
         """The function, with the lines of its own nodes: those inside it have theirs."""
         self._keep_nodes(function, function)
         return function
@@ -69,41 +69,41 @@ class propagating_lines:
     def _keep_nodes(self, function: Function, inner: Function) -> None:
         table = ambient.table
         assert table is not None
-        function.places.update({node: table[node] for node in nodes_of(inner) if node in table})
+        function.source_locations.update({node: table[node] for node in nodes_of(inner) if node in table})
 
     def take(self, function: Function, exchanged: Mapping[Node, Node]) -> None:
         """As `keep`, for a function of which it is known what each of its nodes was made from."""
         table = ambient.table
         assert table is not None
         for old, new in exchanged.items():
-            if old is new and old.own_origins:
-                table.setdefault(new, old.own_origins)
+            if old is new and old.local_origins:
+                table.setdefault(new, old.local_origins)
         if self._before is not None:
             return
-        function.places.update(table)
+        function.source_locations.update(table)
         for node in exchanged.values():
             for inner in node.functions:
-                for inner_node, places in inner.places.items():
-                    function.places.setdefault(inner_node, places)
+                for inner_node, locations in inner.source_locations.items():
+                    function.source_locations.setdefault(inner_node, locations)
 
     def __exit__(self, *exception: object) -> None:
         ambient.table, ambient.origins, ambient.plain = self._before, self._origins, self._plain
 
 
 def propagates_lines(
-    transform: Callable[Concatenate[_Subject, _P], _Made],
-) -> Callable[Concatenate[_Subject, _P], _Made]:
+    transform: Callable[Concatenate[_Subject, _P], _Result],
+) -> Callable[Concatenate[_Subject, _P], _Result]:
     """A pass over a function or module: what it makes has the lines of what it is made from."""
 
     @wraps(transform)
-    def kept(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Made:
-        with propagating_lines(_functions_in(subject)) as places:
+    def run_pass(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Result:
+        with propagating_lines(_functions_in(subject)) as lines:
             result = transform(subject, *arguments, **named)
             for function in _functions_in(result):
-                places.keep(function)
+                lines.keep(function)
         return result
 
-    return kept
+    return run_pass
 
 
 # What each derivation of a session keeps.
@@ -115,29 +115,29 @@ def forget_derivations() -> None:
     derivations.current.clear()
 
 
-class CachedDerivation(Generic[_P, _Made]):
+class CachedDerivation(Generic[_P, _Result]):
     """What `cached_derivation` makes of a function."""
 
-    def __init__(self, transform: Callable[Concatenate[Function, _P], _Made], maxsize: int) -> None:
+    def __init__(self, transform: Callable[Concatenate[Function, _P], _Result], maxsize: int) -> None:
         update_wrapper(self, transform)
         self._transform, self._maxsize = transform, maxsize
 
-    def __call__(self, function: Function, /, *arguments: _P.args, **named: _P.kwargs) -> _Made:
+    def __call__(self, function: Function, /, *arguments: _P.args, **named: _P.kwargs) -> _Result:
         if not ambient.every_line:
-            kept = derivations.current.get(self)
-            if kept is None:
-                kept = derivations.current.setdefault(self, lru_cache(self._maxsize)(self._transform))
-            return kept(function, *arguments, **named)
-        made = {} if ambient.table is None else ambient.table.made
+            derive = derivations.current.get(self)
+            if derive is None:
+                derive = derivations.current.setdefault(self, lru_cache(self._maxsize)(self._transform))
+            return derive(function, *arguments, **named)
+        derived = {} if ambient.table is None else ambient.table.derived
         key = (self, function, arguments, tuple(named.items()))
-        if key not in made:
-            made[key] = self._transform(function, *arguments, **named)
-        return made[key]
+        if key not in derived:
+            derived[key] = self._transform(function, *arguments, **named)
+        return derived[key]
 
 
 def cached_derivation(
     maxsize: int,
-) -> Callable[[Callable[Concatenate[Function, _P], _Made]], CachedDerivation[_P, _Made]]:
+) -> Callable[[Callable[Concatenate[Function, _P], _Result]], CachedDerivation[_P, _Result]]:
     """`lru_cache` for what is made of a function. Where lines are told apart, it lasts for the work at hand alone.
 
     Equal functions are one to the cache: what it holds may stand for the lines of another.

@@ -29,20 +29,20 @@ class Scope:
     """
 
     def __init__(self) -> None:
-        self._own: set[Node] = set()
+        self._nodes: set[Node] = set()
 
     @contextmanager
     def entered(self) -> Iterator[None]:
         """What is traced inside belongs to the scope, and to those around it."""
-        around, plain = ambient.own_nodes, ambient.plain
-        ambient.own_nodes, ambient.plain = self._own, False
+        around, plain = ambient.scope_nodes, ambient.plain
+        ambient.scope_nodes, ambient.plain = self._nodes, False
         try:
             yield
         finally:
-            ambient.own_nodes, ambient.plain = around, plain
+            ambient.scope_nodes, ambient.plain = around, plain
             if around is not None:
-                around |= self._own
+                around |= self._nodes
 
     def can_be_passed(self, node: Node) -> bool:
         """Whether a value comes from around the scope, because it is no work of its own."""
-        return node not in self._own or not node.operands
+        return node not in self._nodes or not node.operands

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 
 if TYPE_CHECKING:
     from livegrad.ir.node import Function, Node
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 _MOST_ORIGINS = 8
 
 
-class PlaceTable(dict["Node", tuple[Place, ...]]):
+class LocationTable(dict["Node", tuple[SourceLocation, ...]]):
     """Where the nodes of the functions at work were written, and what was made of those while lines are told apart."""
 
-    __slots__ = ("functions", "made")
+    __slots__ = ("derived", "functions")
 
     def __init__(self) -> None:
         super().__init__()
         self.functions: set[Function] = set()  # whose lines are in the table
-        self.made: dict[Any, Any] = {}
+        self.derived: dict[Any, Any] = {}
 
 
 class _Ambient(threading.local):
     """Thread-local state that applies to nodes created and inspected by this thread."""
 
-    origins: tuple[Place, ...] | None = None  # what new nodes stand for; None: the calling line
-    table: PlaceTable | None = None  # of the functions at work; None: nodes know their lines themselves
+    origins: tuple[SourceLocation, ...] | None = None  # what new nodes stand for; None: the calling line
+    table: LocationTable | None = None  # of the functions at work; None: nodes know their lines themselves
     every_line: bool = False  # whether authors' nodes of two lines are kept apart even if they cannot fail
-    own_nodes: set[Node] | None = None  # of the branch or loop body that is traced; None: of none
+    scope_nodes: set[Node] | None = None  # of the branch or loop body that is traced; None: of none
     plain: bool = True  # none of these: asked for every node that is made
 
     def reset(self) -> None:
@@ -50,7 +50,7 @@ class originating_from:
 
     __slots__ = ("_before", "_origins")
 
-    def __init__(self, origins: tuple[Place, ...]) -> None:
+    def __init__(self, origins: tuple[SourceLocation, ...]) -> None:
         self._origins = origins
 
     def __enter__(self) -> originating_from:
@@ -58,19 +58,19 @@ class originating_from:
         ambient.origins, ambient.plain = self._origins, False
         return self
 
-    def move_to(self, origins: tuple[Place, ...]) -> None:
+    def move_to(self, origins: tuple[SourceLocation, ...]) -> None:
         ambient.origins = origins
 
     def __exit__(self, *exception: object) -> None:
         ambient.origins, ambient.plain = self._before
 
 
-class made_at:
+class created_at:
     """Nodes created inside get these lines, as if they had been created earlier and outside of all contexts."""
 
     __slots__ = ("_before", "_origins")
 
-    def __init__(self, origins: tuple[Place, ...]) -> None:
+    def __init__(self, origins: tuple[SourceLocation, ...]) -> None:
         self._origins = origins
 
     def __enter__(self) -> None:
@@ -96,14 +96,14 @@ class telling_lines_apart:
         ambient.every_line, ambient.plain = self._before
 
 
-def merge_places(known: tuple[Place, ...], more: tuple[Place, ...]) -> tuple[Place, ...]:
-    """Places without repetition, those of `known` first; eight are kept."""
-    if len(known) >= _MOST_ORIGINS:
-        return known
-    return (known + tuple(place for place in more if place not in known))[:_MOST_ORIGINS]
+def merge_locations(first: tuple[SourceLocation, ...], more: tuple[SourceLocation, ...]) -> tuple[SourceLocation, ...]:
+    """The source locations of both without repetition, at most eight, those of `first` first."""
+    if len(first) >= _MOST_ORIGINS:
+        return first
+    return (first + tuple(location for location in more if location not in first))[:_MOST_ORIGINS]
 
 
-def add_origins(node: Node, origins: tuple[Place, ...], *, first: bool = False) -> None:
+def add_origins(node: Node, origins: tuple[SourceLocation, ...], *, first: bool = False) -> None:
     """Records more places that a node stands for, after those it has; a node that may fail keeps its one line.
 
     With `first` they come before: a line that was written last is still in somebody's hands.
@@ -112,14 +112,14 @@ def add_origins(node: Node, origins: tuple[Place, ...], *, first: bool = False) 
     if not origins or node.located:
         return
     if table is None:
-        known = node.own_origins
+        present = node.local_origins
         if first and not node.operands:
-            node.own_origins = origins  # a constant is everybody's
-        elif known is not origins:
-            node.own_origins = merge_places(origins, known) if first else merge_places(known, origins)
+            node.local_origins = origins  # a constant is everybody's
+        elif present is not origins:
+            node.local_origins = merge_locations(origins, present) if first else merge_locations(present, origins)
         return
-    known = table.get(node)
-    if known is None:
+    present = table.get(node)
+    if present is None:
         table[node] = origins
-    elif known is not origins:
-        table[node] = merge_places(known, origins)
+    elif present is not origins:
+        table[node] = merge_locations(present, origins)

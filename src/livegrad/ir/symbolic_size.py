@@ -43,7 +43,7 @@ class SymbolicSize:
         """It passes for an integer in Python; native code has to ask for the number (`__index__`)."""
         return int
 
-    def _made(self, terms: Terms, hint: int) -> Any:
+    def _with_terms(self, terms: Terms, hint: int) -> Any:
         varying, constant = split_constant(terms)
         return SymbolicSize(self.guards, terms, hint) if varying else constant
 
@@ -65,18 +65,20 @@ class SymbolicSize:
         parts = self._parts(other)
         if parts is None:
             return SymbolicReal(self) + other if isinstance(other, float) else NotImplemented
-        return self._made(add_terms(self.terms, parts[0]), self.hint + parts[1])
+        return self._with_terms(add_terms(self.terms, parts[0]), self.hint + parts[1])
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
-        return self._made(multiply_terms(self.terms, constant_terms(-1)), -self.hint)
+        return self._with_terms(multiply_terms(self.terms, constant_terms(-1)), -self.hint)
 
     def __sub__(self, other: Any) -> Any:
         parts = self._parts(other)
         if parts is None:
             return SymbolicReal(self) - other if isinstance(other, float) else NotImplemented
-        return self._made(add_terms(self.terms, multiply_terms(parts[0], constant_terms(-1))), self.hint - parts[1])
+        return self._with_terms(
+            add_terms(self.terms, multiply_terms(parts[0], constant_terms(-1))), self.hint - parts[1]
+        )
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
@@ -89,7 +91,7 @@ class SymbolicSize:
             if isinstance(other, str | bytes | list | tuple):
                 return other * self.__index__()
             return NotImplemented
-        return self._made(multiply_terms(self.terms, parts[0]), self.hint * parts[1])
+        return self._with_terms(multiply_terms(self.terms, parts[0]), self.hint * parts[1])
 
     __rmul__ = __mul__
 
@@ -309,8 +311,8 @@ def replace_sizes(value: Any, number_of: Callable[[SymbolicSize], int]) -> Any:
         members = [replace_sizes(member, number_of) for member in value]
         return type(value)(*members) if hasattr(value, "_fields") else tuple(members)
     if is_dataclass(value) and symbolic_within((value,)) is not None:
-        own = {part.name: getattr(value, part.name) for part in fields(value)}
-        return replace(value, **{name: replace_sizes(part, number_of) for name, part in own.items()})  # type: ignore[type-var]
+        field_values = {part.name: getattr(value, part.name) for part in fields(value)}
+        return replace(value, **{name: replace_sizes(part, number_of) for name, part in field_values.items()})  # type: ignore[type-var]
     return value
 
 

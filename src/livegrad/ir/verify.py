@@ -54,18 +54,18 @@ def verify_module(
 
 
 def _verify(
-    functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op], known: Collection[Node] = ()
+    functions: Iterable[Function], allow_inputs: bool, forbidden: frozenset[Op], outer_nodes: Collection[Node] = ()
 ) -> None:
     functions, verified = tuple(functions), _verified.current
     pending = [function for function in functions if function not in verified]
-    seen = set(pending)
+    visited = set(pending)
     while pending:
         function = pending.pop()
-        _check_structure(function, known)
-        used = [inner for inner in functions_in(function) if inner not in seen and inner not in verified]
-        seen.update(used)
+        _check_structure(function, outer_nodes)
+        used = [inner for inner in functions_in(function) if inner not in visited and inner not in verified]
+        visited.update(used)
         pending += used
-    verified.update(seen)
+    verified.update(visited)
     unwanted = forbidden if allow_inputs else forbidden | {input_op}
     for function in functions:
         if not ops_below(function).isdisjoint(unwanted):
@@ -73,11 +73,11 @@ def _verify(
             raise _unwanted_op(next(inner for inner in every if not ops_in(inner).isdisjoint(unwanted)), unwanted)
 
 
-def _check_structure(function: Function, known: Collection[Node]) -> None:
+def _check_structure(function: Function, outer_nodes: Collection[Node]) -> None:
     _check_parameters(function)
     parameters = set(function.parameters)
     for node in _ordered(function):
-        if node not in known:
+        if node not in outer_nodes:
             if node.attributes:
                 _check_attributes(function, node)
             if not is_interned(node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.source_lines import add_origins, originating_from
 
@@ -19,17 +19,17 @@ def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) 
     Where `stop` holds the walk does not go on to the operands.
     """
     order: list[Node] = []
-    seen: set[Node] = set()
+    visited: set[Node] = set()
     # A None on the stack says that the node under it has all its operands behind it.
     pending: list[Node | None] = [*roots]
     pending.reverse()
-    pop, push, see, put = pending.pop, pending.append, seen.add, order.append  # a compilation walks a hundred times
+    pop, push, see, put = pending.pop, pending.append, visited.add, order.append  # a compilation walks a hundred times
     while pending:
         node = pop()
         if node is None:
             put(pop())  # type: ignore[arg-type]
             continue
-        if node in seen:
+        if node in visited:
             continue
         see(node)
         operands = node.operands
@@ -39,7 +39,7 @@ def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) 
         push(node)
         push(None)
         for operand in operands[::-1]:
-            if operand not in seen:
+            if operand not in visited:
                 push(operand)
     return order
 
@@ -64,8 +64,8 @@ def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
 def rewrite(
     roots: Iterable[Node],
     rule: Callable[[Node], Node | None],
-    given: dict[Node, Node] | None = None,
-    places: Mapping[Node, tuple[Place, ...]] | None = None,
+    replacements: dict[Node, Node] | None = None,
+    locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> tuple[Node, ...]:
     """The roots with `rule` applied bottom-up: it sees each node over rewritten operands; None keeps the node.
 
@@ -73,18 +73,18 @@ def rewrite(
     lines of the nodes in the function that they are of.
     """
     roots = tuple(roots)
-    done = exchange(roots, rule, given, places)
+    done = exchange(roots, rule, replacements, locations)
     return tuple(done[root] for root in roots)
 
 
 def exchange(
     roots: Iterable[Node],
     rule: Callable[[Node], Node | None],
-    given: dict[Node, Node] | None = None,
-    places: Mapping[Node, tuple[Place, ...]] | None = None,
+    replacements: dict[Node, Node] | None = None,
+    locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> dict[Node, Node]:
     """What `rewrite` puts in place of every node."""
-    done: dict[Node, Node] = {} if given is None else dict(given)
+    done: dict[Node, Node] = {} if replacements is None else dict(replacements)
     order = toposort(roots, stop=done.__contains__ if done else None)
     changes = rule is not keep
     keeps_types = not changes and all(old.type is new.type for old, new in done.items())
@@ -97,7 +97,7 @@ def exchange(
             # Nodes are equal when they are the same.
             moved = over != operands
             if moved or changes:
-                origins = None if places is None or node.located else places.get(node)
+                origins = None if locations is None or node.located else locations.get(node)
                 if origins is None:
                     origins = node.origins
                 current.move_to(origins)
@@ -112,10 +112,12 @@ def exchange(
 
 
 def substitute(
-    roots: Iterable[Node], given: dict[Node, Node], places: Mapping[Node, tuple[Place, ...]] | None = None
+    roots: Iterable[Node],
+    replacements: dict[Node, Node],
+    locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> tuple[Node, ...]:
     """The roots with nodes exchanged."""
-    return rewrite(roots, keep, given, places)
+    return rewrite(roots, keep, replacements, locations)
 
 
 def keep(node: Node) -> None:
@@ -167,18 +169,18 @@ def reachable_functions(roots: Iterable[Function], stop: Callable[[Function], bo
     if len(roots) == 1 and not functions_in(roots[0]):
         return roots
     order: list[Function] = []
-    seen: set[Function] = set()
+    visited: set[Function] = set()
     pending: list[tuple[Function, bool]] = [(root, False) for root in reversed(roots)]
     while pending:
         function, ready = pending.pop()
         if ready:
             order.append(function)
             continue
-        if function in seen:
+        if function in visited:
             continue
-        seen.add(function)
+        visited.add(function)
         pending.append((function, True))
         if stop is not None and stop(function):
             continue
-        pending.extend((inner, False) for inner in functions_in(function) if inner not in seen)
+        pending.extend((inner, False) for inner in functions_in(function) if inner not in visited)
     return order

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError, Mark, Place
+from livegrad.diagnostics import LivegradError, Mark, SourceLocation
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant_op
-from livegrad.ir.line_sites import Places, exchange_places, mark_places, name_place
+from livegrad.ir.line_sites import SourceLocations, mark_locations, replace_locations, resolve_location
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function, Node, attribute_key
 from livegrad.ir.types import Scalar, Tensor, bf16
@@ -67,7 +67,8 @@ class _Programs:
         renew_lock_after_fork(self, "lock")
         self.by_key: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
         self.of_small_graphs: LruCache[Any, Any] = LruCache(_MOST_PROGRAMS)  # see `small_graphs`
-        self.seen: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)  # graphs that ran, without whole numbers
+        # Keys of graphs that ran, without their whole numbers.
+        self.executed: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)
 
 
 programs_of_session = Owned(_Programs)
@@ -78,13 +79,13 @@ def forget_programs() -> None:
     programs = programs_of_session.current
     with programs.lock:
         programs.by_key.clear()
-        programs.seen.clear()
+        programs.executed.clear()
         programs.of_small_graphs.clear()
 
 
 def find_program(
     order: Sequence[Node],
-    known: Mapping[Node, Array],
+    values: Mapping[Node, Array],
     wanted: Sequence[Node],
     compile: Compile = compile_function,
 ) -> tuple[Program, Graph, bool]:
@@ -93,40 +94,40 @@ def find_program(
     Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
     with other whole numbers is counting something: the program that is made then takes them as arguments.
     """
-    graph = _describe(order, known, wanted, may_change)
-    found = _look_up((compile, graph.key))
-    if found is not None:
-        return found, graph, False
-    general = _describe(order, known, wanted, _is_number)
+    graph = _describe(order, values, wanted, may_change)
+    program = _look_up((compile, graph.key))
+    if program is not None:
+        return program, graph, False
+    general = _describe(order, values, wanted, _is_number)
     if general.key != graph.key:
         programs = programs_of_session.current
         with programs.lock:
-            counts = general.key in programs.seen
-            programs.seen.keep(general.key, True)
+            counts = general.key in programs.executed
+            programs.executed.keep(general.key, True)
         if counts:
-            graph, found = general, _look_up((compile, general.key))
-            if found is not None:
-                return found, graph, False
+            graph, program = general, _look_up((compile, general.key))
+            if program is not None:
+                return program, graph, False
     try:
-        made = Program(exchange_places(make_function("tensors", graph.inputs, wanted), graph.marks), compile)
+        compiled = Program(replace_locations(make_function("tensors", graph.inputs, wanted), graph.marks), compile)
     except LivegradError as error:
-        name_place(error, graph.places)
+        resolve_location(error, graph.source_locations)
         raise
     programs = programs_of_session.current
     with programs.lock:
-        programs.by_key.keep((compile, graph.key), made)
-    return made, graph, True
+        programs.by_key.keep((compile, graph.key), compiled)
+    return compiled, graph, True
 
 
-def known_program(
-    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]
+def find_cached_program(
+    order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]
 ) -> tuple[Program, Graph] | None:
     """The program of the CPU for a graph that ran before, and the graph; None if there is none."""
     for is_argument in (may_change, _is_number):
-        graph = _describe(order, known, wanted, is_argument)
-        found = _look_up((compile_function, graph.key))
-        if found is not None:
-            return found, graph
+        graph = _describe(order, values, wanted, is_argument)
+        program = _look_up((compile_function, graph.key))
+        if program is not None:
+            return program, graph
     return None
 
 
@@ -143,26 +144,26 @@ class Graph:
     key: tuple[Any, ...]
     inputs: list[Node]
     arguments: list[Any]
-    marks: dict[Place | None, Mark]  # for the lines that its nodes may blame: the program has the marks
+    marks: dict[SourceLocation | None, Mark]  # for the lines that its nodes may blame: the program has the marks
 
     @property
-    def places(self) -> Places:
+    def source_locations(self) -> SourceLocations:
         return tuple(self.marks)
 
 
 def _describe(
-    order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
+    order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
 ) -> Graph:
     numbers: dict[Node, int] = {}
     parts: list[Any] = []
     inputs: list[Node] = []
     arguments: list[Any] = []
-    marks: dict[Place | None, Mark] = {}
+    marks: dict[SourceLocation | None, Mark] = {}
     for node in order:
         numbers[node] = len(numbers)
-        if node in known:
+        if node in values:
             inputs.append(node)
-            arguments.append(known[node])
+            arguments.append(values[node])
             parts.append(node.type)
         elif node.op is constant_op and is_argument(node):
             inputs.append(node)
@@ -177,12 +178,12 @@ def _describe(
     return Graph((tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments, marks)
 
 
-def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
+def _attributes_and_lines(node: Node) -> tuple[Any, SourceLocations]:
     """A node's attributes without the lines that it, and functions among them, may blame; and those lines.
 
     A division that cannot fail may do so when its divisor becomes an argument.
     """
-    own: Places = (node.origin,) if node.op.checked and (node.op is not cast or node.may_fail) else ()
+    own: SourceLocations = (node.origin,) if node.op.checked and (node.op is not cast or node.may_fail) else ()
     attributes = node.attributes
     if not attributes:
         return (), own
@@ -192,7 +193,7 @@ def _attributes_and_lines(node: Node) -> tuple[Any, Places]:
             break
     else:
         return attribute_key(attributes), own
-    marked = {function: mark_places(function) for function in node.functions}
+    marked = {function: mark_locations(function) for function in node.functions}
     if not any(lines for _, lines in marked.values()):
         return attribute_key(attributes), own
     inner = [line for _, lines in marked.values() for line in lines]

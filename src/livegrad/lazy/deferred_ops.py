@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import ref
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.leaves import constant_op, input_op
 from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op
-from livegrad.ir.source_lines import ambient, made_at, originating_from
+from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor
 from livegrad.lazy import lazy_values
 from livegrad.lazy.devices import DEFAULT_DEVICE
@@ -56,7 +56,7 @@ class DeferredOp:
     operands: tuple[Any, ...]  # nodes and deferred ops
     attributes: tuple[tuple[str, Any], ...]
     type: Tensor
-    origins: tuple[Place, ...]
+    origins: tuple[SourceLocation, ...]
     holder: Any
     node: Node | None
     value: Array | None
@@ -67,7 +67,11 @@ class DeferredOp:
 
 
 def defer_op(
-    op: Op, operands: tuple[Any, ...], attributes: tuple[tuple[str, Any], ...], type: Any, origins: tuple[Place, ...]
+    op: Op,
+    operands: tuple[Any, ...],
+    attributes: tuple[tuple[str, Any], ...],
+    type: Any,
+    origins: tuple[SourceLocation, ...],
 ) -> DeferredOp | None:
     """An op over small data, deferred; None if an operand is not such data, and the node has to be made now."""
     depth = 0
@@ -85,11 +89,12 @@ def defer_op(
             return None  # neither data nor computed, nor a number that is spread over a shape
     if depth >= MOST_DEPTH or variables:
         return None
-    made: DeferredOp = _new(DeferredOp)
-    made.op, made.operands, made.attributes, made.type, made.origins = op, operands, attributes, type, origins
-    made.node, made.value, made.stamp, made.generation, made.depth = None, None, 0, 0, depth + 1
-    made.ancestors, made.holder = None, None
-    return made
+    deferred: DeferredOp = _new(DeferredOp)
+    deferred.op, deferred.operands, deferred.attributes = op, operands, attributes
+    deferred.type, deferred.origins = type, origins
+    deferred.node, deferred.value, deferred.stamp, deferred.generation, deferred.depth = None, None, 0, 0, depth + 1
+    deferred.ancestors, deferred.holder = None, None
+    return deferred
 
 
 def is_small(type: Any) -> bool:
@@ -137,7 +142,7 @@ def node_of_deferred(root: DeferredOp) -> Node:
 
 def _make_node(deferred: DeferredOp) -> Node:
     """The node over operands that have nodes, with the value that is known."""
-    with originating_from(deferred.origins) if ambient.plain else made_at(deferred.origins):
+    with originating_from(deferred.origins) if ambient.plain else created_at(deferred.origins):
         if deferred.op is None:
             node = leaf_node(deferred.value, deferred.type)  # type: ignore[arg-type]
             leaf: Leaf = node.attributes[0][1]
@@ -148,7 +153,7 @@ def _make_node(deferred: DeferredOp) -> Node:
     if deferred.value is not None:
         cell: Cell = lazy_values.cell_of(node)
         if cell.value is None and cell.pending is None:
-            cost = lazy_values.own_cost(node)
+            cost = lazy_values.node_cost(node)
             lazy_values.keep(cell, deferred.value, cost, volatile=False, stamp=deferred.stamp)
             cell.generation, cell.device = deferred.generation, DEFAULT_DEVICE
     return node

@@ -28,8 +28,8 @@ class Piece:
 
     def outside(self) -> list[Node]:
         """The values that the piece reads but does not compute."""
-        own = set(self.order)
-        return list(dict.fromkeys(operand for node in self.order for operand in node.operands if operand not in own))
+        inside = set(self.order)
+        return list(dict.fromkeys(operand for node in self.order for operand in node.operands if operand not in inside))
 
 
 def cut(todo: Sequence[Node], devices: Mapping[Node, str], most: int) -> list[Piece]:
@@ -41,17 +41,17 @@ def cut(todo: Sequence[Node], devices: Mapping[Node, str], most: int) -> list[Pi
     >>> [len(piece.nodes) for piece in cut(chain, {}, 2)]
     [2, 1]
     """
-    made: list[list[Node]] = []
+    pieces: list[list[Node]] = []
     last: str | None = None
     for node in _members_first(todo):
         device = devices.get(node, DEFAULT_DEVICE)
-        is_full = last is not None and len(made[-1]) >= most and not _is_member(node)
+        is_full = last is not None and len(pieces[-1]) >= most and not _is_member(node)
         if device != last or is_full:
-            made.append([])
+            pieces.append([])
             last = device
-        made[-1].append(node)
+        pieces[-1].append(node)
     missing = set(todo)
-    return [Piece(_computed_again(nodes, missing), tuple(nodes)) for nodes in made]
+    return [Piece(_computed_again(nodes, missing), tuple(nodes)) for nodes in pieces]
 
 
 def can_be_handed_on(node: Node) -> bool:
@@ -81,12 +81,14 @@ def _members_first(todo: Sequence[Node]) -> list[Node]:
 
 
 def _computed_again(nodes: Sequence[Node], missing: set[Node]) -> tuple[Node, ...]:
-    own = set(nodes)
-    needed = [o for node in nodes for o in node.operands if o in missing and o not in own and not can_be_handed_on(o)]
+    inside = set(nodes)
+    needed = [
+        o for node in nodes for o in node.operands if o in missing and o not in inside and not can_be_handed_on(o)
+    ]
     if not needed:
         return ()
 
     def is_there(node: Node) -> bool:
-        return node not in missing or node in own or can_be_handed_on(node)
+        return node not in missing or node in inside or can_be_handed_on(node)
 
     return tuple(node for node in toposort(needed, stop=is_there) if not is_there(node))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import LivegradError, Place
+from livegrad.diagnostics import LivegradError, SourceLocation
 from livegrad.ir.leaves import constant_op, input_op
-from livegrad.ir.line_sites import name_place
+from livegrad.ir.line_sites import resolve_location
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import shape_of
 from livegrad.ir.walk import nodes_of, toposort
@@ -30,14 +30,14 @@ from livegrad.runtime.reference import apply_node
 DEFAULT_DEVICE = "cpu"
 # (nodes in order, values of those that are known, nodes whose values are wanted) → values
 Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
-LookAt = Callable[[Node, Any, Sequence[Place]], None]  # a node, its value, and the lines that wrote it
+LookAt = Callable[[Node, Any, Sequence[SourceLocation]], None]  # a node, its value, and the lines that wrote it
 # What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
 TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
 KEEPING_DEVICES = frozenset({"cuda"})
 
 
-def _run_native(order: Sequence[Node], known: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    return _run_compiled(order, known, wanted, compile_function)
+def _run_native(order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    return _run_compiled(order, values, wanted, compile_function)
 
 
 @cache
@@ -48,10 +48,10 @@ def _cuda() -> Any:
     return backend
 
 
-def _run_cuda(order: Sequence[Node], known: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
+def _run_cuda(order: Sequence[Node], values: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
     """Runs on the first GPU. Values that were moved there are uploaded once and stay there; so do results."""
     backend = _cuda()
-    given: dict[Node, Value] = dict(known)
+    given: dict[Node, Value] = dict(values)
     for node in order:
         if node in given or not node.operands or node.operands[0] not in given:
             continue
@@ -83,16 +83,16 @@ def _rows(node: Node, source: Any) -> Any:
 
 def _run_compiled(
     order: Sequence[Node],
-    known: Mapping[Node, Any],
+    values: Mapping[Node, Any],
     wanted: Sequence[Node],
     compile: Compile,
     run: Callable[[Program, list[Any]], list[Any]] = lambda program, arguments: program.run(arguments),
 ) -> list[Any]:
-    program, graph, fresh = find_program(order, known, wanted, compile)
+    program, graph, fresh = find_program(order, values, wanted, compile)
     try:
         results = run(program, graph.arguments)
     except LivegradError as error:
-        name_place(error, graph.places)
+        resolve_location(error, graph.source_locations)
         raise
     count(
         kernels_run=program.kernels,
@@ -105,38 +105,38 @@ def _run_compiled(
 
 def run_by_node(
     order: Sequence[Node],
-    known: Mapping[Node, Array],
+    values: Mapping[Node, Array],
     wanted: Sequence[Node],
     look_at: LookAt = lambda node, value, lines: None,
-    lines_of: Callable[[Node], Sequence[Place]] = attrgetter("origins"),
+    lines_of: Callable[[Node], Sequence[SourceLocation]] = attrgetter("origins"),
 ) -> list[Array]:
     """Node by node, with NumPy: slow and obvious. Every value is shown to `look_at` as soon as it is there."""
-    made: dict[Node, Any] = dict(known)
+    computed: dict[Node, Any] = dict(values)
     call = partial(_run_function, look_at)
     with np.errstate(all="ignore"):
         for node in order:
-            if node not in made:
-                made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
-            look_at(node, made[node], lines_of(node))
-    return [np.array(made[node], order="C") for node in wanted]
+            if node not in computed:
+                computed[node] = apply_node(node, [computed[operand] for operand in node.operands], call)
+            look_at(node, computed[node], lines_of(node))
+    return [np.array(computed[node], order="C") for node in wanted]
 
 
 def _run_function(look_at: LookAt, function: Function, *arguments: Any) -> Any:
     """A function among a node's attributes, the body of a loop for example."""
-    made: dict[Node, Any] = dict(zip(function.parameters, arguments, strict=True))
+    values: dict[Node, Any] = dict(zip(function.parameters, arguments, strict=True))
     call = partial(_run_function, look_at)
     for node in nodes_of(function):
-        if node not in made:
-            made[node] = apply_node(node, [made[operand] for operand in node.operands], call)
-            look_at(node, made[node], function.origins_of(node))
-    results = tuple(made[result] for result in function.results)
+        if node not in values:
+            values[node] = apply_node(node, [values[operand] for operand in node.operands], call)
+            look_at(node, values[node], function.origins_of(node))
+    results = tuple(values[result] for result in function.results)
     return results[0] if len(results) == 1 else results
 
 
 RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_node, "cuda": _run_cuda}
 
 
-def is_made_of_constants(node: Node) -> bool:
+def is_broadcast_constant(node: Node) -> bool:
     """Whether a node is a constant, spread or laid out: it has no home, and is made wherever it is needed."""
     return node.op in TRIVIAL and all(operand.op is constant_op for operand in node.operands)
 
@@ -149,15 +149,18 @@ def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
     devices: dict[Node, str | None] = {}
     for node in order:
         cell: Cell | None = node.cell
-        if cell is not None and cell.value is not None and not is_made_of_constants(node):
+        if cell is not None and cell.value is not None and not is_broadcast_constant(node):
             devices[node] = cell.device
         elif (leaf := leaf_of(node)) is not None:
             devices[node] = DEFAULT_DEVICE if isinstance(leaf.array, np.ndarray) else leaf.array.device
         elif node.op is transfer:
             devices[node] = node.attribute("device")
         elif node.operands:
-            found = [devices[operand] for operand in node.operands if devices[operand] is not None]
-            devices[node] = next((device for device in found if device != DEFAULT_DEVICE), found[0] if found else None)
+            operand_devices = [devices[operand] for operand in node.operands if devices[operand] is not None]
+            devices[node] = next(
+                (device for device in operand_devices if device != DEFAULT_DEVICE),
+                operand_devices[0] if operand_devices else None,
+            )
         else:
             devices[node] = DEFAULT_DEVICE if node.op is input_op else None
     for node in reversed(order):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import KernelCheckError, Place, UsageError, caller_origin
+from livegrad.diagnostics import KernelCheckError, SourceLocation, UsageError, caller_origin
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node
@@ -30,7 +30,7 @@ from livegrad.lazy.devices import (
     RUNNERS,
     TRIVIAL,
     assign_devices,
-    is_made_of_constants,
+    is_broadcast_constant,
     run_by_node,
 )
 from livegrad.lazy.layout import cut_out, lay_out
@@ -40,17 +40,17 @@ from livegrad.lazy.lazy_values import (
     Cell,
     Claim,
     Value,
+    cached_value,
     is_held,
     keep,
-    known_value,
     leaf_of,
-    own_cost,
+    node_cost,
     read_leaf,
     recomputation_costs,
     value_store,
 )
 from livegrad.lazy.small_graphs import remember, run_small_graph
-from livegrad.lazy.truncate_history import truncate_histories
+from livegrad.lazy.truncate_history import truncate_history
 from livegrad.ops.aggregate import get
 from livegrad.ops.placement import transfer
 
@@ -69,7 +69,7 @@ class _Work:
     roots: list[Node]
     stamp: int = 0
     order: list[Node] = field(default_factory=list)
-    known: dict[Node, Value] = field(default_factory=dict)
+    values: dict[Node, Value] = field(default_factory=dict)
     kept: set[Node] = field(default_factory=set)
     lent: set[Node] = field(default_factory=set)  # known, and of use to tensors that wait
     volatile: bool = False
@@ -104,9 +104,9 @@ def execute_node(root: Node) -> Value:
 
 
 def _execute_in_general(roots: Sequence[Node], progress: Progress | None) -> list[Value]:
-    known = _known_already(roots)
-    if known is not None:
-        return known
+    values = _cached_values(roots)
+    if values is not None:
+        return values
     while True:
         work = _Work(list(roots))
         try:
@@ -115,17 +115,17 @@ def _execute_in_general(roots: Sequence[Node], progress: Progress | None) -> lis
             if other is None:
                 if work.kept:
                     _run(work, progress)
-                return [work.known[root] for root in roots]
+                return [work.values[root] for root in roots]
         finally:
             # Also after Ctrl-C in the middle of a claim: a thread that waits for these values must not wait for ever.
             _release(work)
         other.wait()  # another thread computes something that this one needs
 
 
-def _known_already(roots: Sequence[Node]) -> list[Value] | None:
+def _cached_values(roots: Sequence[Node]) -> list[Value] | None:
     """The values of nodes when every one of them is known: results of compiled functions are asked for again and again,
     and a claim on nothing would take longer than a small function. Otherwise None."""
-    found: list[Value] = []
+    values: list[Value] = []
     hits = 0
     with value_store.current.lock:
         for root in roots:
@@ -133,14 +133,14 @@ def _known_already(roots: Sequence[Node]) -> list[Value] | None:
             if cell is not None and cell.companions:
                 return None
             leaf = leaf_of(root)
-            value = known_value(root) if leaf is None else read_leaf(leaf)
+            value = cached_value(root) if leaf is None else read_leaf(leaf)
             if value is None:
                 return None
             hits += leaf is None
-            found.append(value)
+            values.append(value)
         if hits:
             count(cache_hits=hits)
-    return found
+    return values
 
 
 def _release(work: _Work) -> None:
@@ -158,7 +158,7 @@ def _claim(work: _Work) -> Claim | None:
     """
     work.stamp = lazy_values.changes()
     hits = 0
-    seen: set[Node] = set()
+    visited: set[Node] = set()
     kept: set[Node] = set()
     roots = set(work.roots)
     pending: list[Node | None] = [node for root in work.roots for node in lazy_values.missing_companions(root)]
@@ -168,14 +168,14 @@ def _claim(work: _Work) -> Claim | None:
         if node is None:
             _take(pending.pop(), work, kept)  # type: ignore[arg-type]
             continue
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         cell = node.cell
         # What is made of constants is made anew: somebody's copy of it would be moved to a device time and again.
-        if cell is not None and not (is_made_of_constants(node) and node not in roots):
-            if cell.value is not None and (value := known_value(node)) is not None:
-                work.known[node] = value
+        if cell is not None and not (is_broadcast_constant(node) and node not in roots):
+            if cell.value is not None and (value := cached_value(node)) is not None:
+                work.values[node] = value
                 work.order.append(node)
                 work.generation = max(work.generation, cell.generation)
                 hits += 1
@@ -185,13 +185,13 @@ def _claim(work: _Work) -> Claim | None:
         if node.op is get:
             pending[:0] = _held_siblings(node)
         pending += (node, None)
-        pending += [operand for operand in reversed(node.operands) if operand not in seen]
-    kept.update(root for root in work.roots if root not in work.known)
+        pending += [operand for operand in reversed(node.operands) if operand not in visited]
+    kept.update(root for root in work.roots if root not in work.values)
     _keep_for_others(work, kept)
-    work.kept = kept.difference(work.known)
+    work.kept = kept.difference(work.values)
     for node in work.kept:
         cell = lazy_values.cell_of(node)
-        if cell.pending is None or not cell.pending.is_own():
+        if cell.pending is None or not cell.pending.is_mine():
             cell.pending = work.claim
     if hits:
         count(cache_hits=hits)
@@ -205,7 +205,7 @@ def _take(node: Node, work: _Work, kept: set[Node]) -> None:
         _take_leaf(node, work)
     if not is_held(node):
         return
-    if node.op not in TRIVIAL or any(_is_lost(operand, work.known, kept) for operand in node.operands):
+    if node.op not in TRIVIAL or any(_is_lost(operand, work.values, kept) for operand in node.operands):
         kept.add(node)
 
 
@@ -217,26 +217,26 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
     ours = set(work.order)
 
     def ends(node: Node) -> bool:
-        return node in work.known or (node in ours and node.op not in TRIVIAL and can_be_handed_on(node))
+        return node in work.values or (node in ours and node.op not in TRIVIAL and can_be_handed_on(node))
 
     holders = lazy_values.waiting_holders(max(1000, len(ours)))
     waiting = [holder._node for holder in holders if holder._node not in ours]
     for node in lazy_values.reach(waiting, ends, max(lazy_values.MOST_LOOKED_AT, 4 * len(ours)))[0]:
-        if node in work.known:
+        if node in work.values:
             work.lent.add(node)
         elif node.operands and ends(node):
             kept.add(node)
 
 
-def _is_lost(node: Node, known: dict[Node, Value], kept: set[Node]) -> bool:
+def _is_lost(node: Node, values: dict[Node, Value], kept: set[Node]) -> bool:
     """Whether a value will be gone after the execution, so that what is laid out from it cannot be laid out again."""
-    while node not in known and node not in kept:
+    while node not in values and node not in kept:
         if node.op not in TRIVIAL:
             return True
         if not node.operands:
             return False
         (node,) = node.operands
-    return node in known and leaf_of(node) is None and not is_held(node)
+    return node in values and leaf_of(node) is None and not is_held(node)
 
 
 def _held_siblings(node: Node) -> list[Node]:
@@ -252,7 +252,7 @@ def _held_siblings(node: Node) -> list[Node]:
 def _take_leaf(node: Node, work: _Work) -> None:
     leaf = leaf_of(node)
     if leaf is not None:
-        work.known[node] = read_leaf(leaf)
+        work.values[node] = read_leaf(leaf)
         work.volatile |= leaf.external
     elif node.op in (input_op, parameter_op):
         raise UsageError(
@@ -269,8 +269,8 @@ def _take_leaf(node: Node, work: _Work) -> None:
 
 def _run(work: _Work, progress: Progress | None) -> None:
     count(executions=1)
-    inputs = list(work.known)
-    todo = [node for node in work.order if node not in work.known and node.op is not constant_op]
+    inputs = list(work.values)
+    todo = [node for node in work.order if node not in work.values and node.op is not constant_op]
     devices = assign_devices(work.order) if any(node.op is transfer or _is_away(node) for node in work.order) else {}
     groups = [] if devices or len(work.roots) == 1 or watch.active else _independent_groups(todo)
     if len(groups) > 1:
@@ -289,7 +289,7 @@ def _independent_groups(todo: list[Node]) -> list[list[Node]]:
     """Parts of a graph that share no pending work, if each is worth a thread."""
     group_of: dict[Node, list[Node]] = {}
     for node in todo:
-        if is_made_of_constants(node):
+        if is_broadcast_constant(node):
             continue  # a spread constant is made anew wherever it is used
         joined = {id(group_of[o]): group_of[o] for o in node.operands if o in group_of}
         parts = sorted(joined.values(), key=len)
@@ -300,23 +300,23 @@ def _independent_groups(todo: list[Node]) -> list[list[Node]]:
         group.append(node)
         group_of[node] = group
     groups = list({id(group): group for group in group_of.values()}.values())
-    worth = all(sum(own_cost(node) for node in group) >= _WORTH_A_THREAD for group in groups)
+    worth = all(sum(node_cost(node) for node in group) >= _WORTH_A_THREAD for group in groups)
     return groups if worth and all(len(group) <= _MOST_NODES for group in groups) else []
 
 
 def _run_at_once(work: _Work, groups: list[list[Node]]) -> None:
-    place = {node: index for index, node in enumerate(work.order)}
+    position = {node: index for index, node in enumerate(work.order)}
     with ThreadPoolExecutor(len(groups), thread_name_prefix="livegrad-group") as pool:
         orders = []
         for group in groups:
-            needed = set(toposort(group, stop=work.known.__contains__))
-            orders.append((sorted(needed, key=place.__getitem__), work.kept.intersection(group)))
+            needed = set(toposort(group, stop=work.values.__contains__))
+            orders.append((sorted(needed, key=position.__getitem__), work.kept.intersection(group)))
         runs = [pool.submit(_run_piece, work, order, outputs, DEFAULT_DEVICE) for order, outputs in orders]
         for run in runs:
             run.result()
-    left = [node for node in work.order if node in work.kept and node not in work.known]
+    left = [node for node in work.order if node in work.kept and node not in work.values]
     if left:
-        _run_piece(work, toposort(left, stop=work.known.__contains__), set(left), DEFAULT_DEVICE)
+        _run_piece(work, toposort(left, stop=work.values.__contains__), set(left), DEFAULT_DEVICE)
     count(parallel_groups=len(groups))
 
 
@@ -336,7 +336,7 @@ def _let_go(work: _Work, inputs: list[Node]) -> None:
         # Asked again only once in a while: a history that a gradient may be asked for stays, and grows.
         if work.volatile or not work.generation or work.generation % MOST_GENERATIONS:
             return
-        truncate_histories(work.kept, len(work.order))
+        truncate_history(work.kept, len(work.order))
 
 
 def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progress: Progress | None) -> None:
@@ -356,7 +356,7 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
         count(copies_between_devices=len(counted))
         for node in outside:
             if last_use[node] == number and node not in lasting:
-                work.known.pop(node, None)
+                work.values.pop(node, None)
         done += len(piece.nodes)
         if progress is not None:
             progress(done, len(todo))
@@ -364,7 +364,7 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
 
 def _all_on_host(order: list[Node], work: _Work) -> dict[Node, Array]:
     """What is known of some nodes, with copies of what lies on a device."""
-    return {node: lazy_values.on_host(work.known[node]) for node in order if node in work.known}
+    return {node: lazy_values.on_host(work.values[node]) for node in order if node in work.values}
 
 
 def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, away: bool = False) -> None:
@@ -372,17 +372,17 @@ def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, 
     wanted = [node for node in order if node in outputs]
     results: Sequence[Value] | None
     if device in KEEPING_DEVICES and not watch.active:
-        results = RUNNERS[device](order, work.known, wanted)
+        results = RUNNERS[device](order, work.values, wanted)
     else:
-        known: dict[Node, Array] = work.known if device == DEFAULT_DEVICE and not away else _all_on_host(order, work)  # type: ignore[assignment]
-        results = _run_watched(order, known, wanted) if watch.active else lay_out(order, known, wanted)
+        values: dict[Node, Array] = work.values if device == DEFAULT_DEVICE and not away else _all_on_host(order, work)  # type: ignore[assignment]
+        results = _run_watched(order, values, wanted) if watch.active else lay_out(order, values, wanted)
         if results is None:
-            results = RUNNERS[device](*cut_out(order, known, wanted), wanted)
-    costs = recomputation_costs(order, work.known, work.kept)
+            results = RUNNERS[device](*cut_out(order, values, wanted), wanted)
+    costs = recomputation_costs(order, work.values, work.kept)
     with value_store.current.lock:
-        count(nodes_computed=sum(node not in work.known for node in order))
+        count(nodes_computed=sum(node not in work.values for node in order))
         for node, value in zip(wanted, results, strict=True):
-            work.known[node] = value
+            work.values[node] = value
             if node in work.kept:
                 keep(node.cell, value, costs[node], volatile=work.volatile, stamp=work.stamp)
                 node.cell.generation, node.cell.device = work.generation + 1, device
@@ -409,8 +409,8 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
         watch.active, watch.infinities = before
 
 
-def _run_watched(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
-    return run_by_node(order, known, wanted, require_numbers)
+def _run_watched(order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+    return run_by_node(order, values, wanted, require_numbers)
 
 
 def _wrong_numbers(value: Any) -> Any:
@@ -427,16 +427,16 @@ def has_wrong_numbers(value: Any) -> bool:
     return wrong is not None and bool(np.any(wrong))
 
 
-def require_numbers(node: Node, value: Any, lines: Sequence[Place]) -> None:
+def require_numbers(node: Node, value: Any, lines: Sequence[SourceLocation]) -> None:
     """Refuses a value of a node, written at these lines, that has what this thread looks for."""
     wrong = _wrong_numbers(value) if isinstance(node.type, Tensor | Scalar) else None
     if wrong is not None and np.any(wrong):
-        place = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
+        index = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
         kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
         what = "this data contains" if node.op is input_op else f"`{node.op.name}` produced"
         others = ", ".join(map(str, lines[1:]))  # of a graph that was built before anybody looked for NaNs
         raise KernelCheckError(
-            f"{what} the first {kind}, at index {tuple(map(int, place))}",
+            f"{what} the first {kind}, at index {tuple(map(int, index))}",
             where=lines[0] if lines else caller_origin(),
             help=f"the same value is written at {others}" if others else None,
         )

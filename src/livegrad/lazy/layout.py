@@ -23,36 +23,36 @@ LAYOUT = frozenset({broadcast, reshape, permute, slice_, flip, concatenate})
 _WORTH_A_COPY = 1 << 16
 
 
-def lay_out(order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
+def lay_out(order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]) -> list[Array] | None:
     """The results when nothing but layout is to be done; None when there is something to compute."""
-    if any(node.op not in LAYOUT and node not in known and node.op is not constant_op for node in order):
+    if any(node.op not in LAYOUT and node not in values and node.op is not constant_op for node in order):
         return None
-    made: dict[Node, Any] = dict(known)
+    arrays: dict[Node, Any] = dict(values)
     for node in order:
-        if node not in made:
+        if node not in arrays:
             assert node.op.evaluate is not None
-            made[node] = node.op.evaluate(*[made[o] for o in node.operands], **dict(node.attributes))
-    return [dense_value(made[node], node) for node in wanted]
+            arrays[node] = node.op.evaluate(*[arrays[o] for o in node.operands], **dict(node.attributes))
+    return [dense_value(arrays[node], node) for node in wanted]
 
 
 def cut_out(
-    order: list[Node], known: dict[Node, Array], wanted: Sequence[Node]
+    order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]
 ) -> tuple[list[Node], dict[Node, Array]]:
     """The graph with slices of known data as data themselves: the next batch of a data set runs the same program."""
     parts: dict[Node, Array] = {}
-    asked = set(wanted)
+    requested = set(wanted)
     for node in order:
-        if node.op is slice_ and node not in known and node not in asked:
+        if node.op is slice_ and node not in values and node not in requested:
             (source,) = node.operands
-            whole = parts.get(source) if source in parts else known.get(source)
+            whole = parts.get(source) if source in parts else values.get(source)
             if whole is not None:
                 part = slice_.evaluate(whole, **dict(node.attributes))  # type: ignore[misc]
                 if is_dense(part) or part.nbytes <= _WORTH_A_COPY:
                     parts[node] = np.ascontiguousarray(part).reshape(part.shape)
     if not parts:
-        return order, known
-    given = {**known, **parts}
-    return toposort(wanted, stop=given.__contains__), given
+        return order, values
+    inputs = {**values, **parts}
+    return toposort(wanted, stop=inputs.__contains__), inputs
 
 
 def dense_value(value: Any, node: Node) -> Array:

@@ -91,13 +91,13 @@ class Claim(threading.Event):
         super().__init__()
         self._owner = os.getpid(), threading.get_ident()
 
-    def is_own(self) -> bool:
+    def is_mine(self) -> bool:
         """Whether this thread computes them: then it asked again on the way, in a callback or a signal's handler."""
         return self._owner == (os.getpid(), threading.get_ident())
 
     def must_be_awaited(self) -> bool:
         """Whether a thread of this process computes them; after a fork, only the forking thread exists."""
-        return self._owner[0] == os.getpid() and not self.is_own()
+        return self._owner[0] == os.getpid() and not self.is_mine()
 
 
 class Cell:
@@ -256,7 +256,7 @@ def _look_through(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.r
     Others may append meanwhile, who take no lock: what lies behind the present end stays.
     """
     end = len(waiting)
-    left = waiting[start:end] = [own for own in waiting[start:end] if _waits(own())]
+    left = waiting[start:end] = [reference for reference in waiting[start:end] if _waits(reference())]
     return left
 
 
@@ -275,17 +275,17 @@ def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tup
 
     A graph that only grows must not be looked through for every number that is read: there is a limit.
     """
-    found = dict.fromkeys(roots)
-    queue = deque(found)
+    reached = dict.fromkeys(roots)
+    queue = deque(reached)
     while queue:
-        if len(found) > most:
-            return list(found), False
+        if len(reached) > most:
+            return list(reached), False
         node = queue.popleft()
         if node.operands and not ends(node):
-            fresh = [operand for operand in node.operands if operand not in found]
-            found.update(dict.fromkeys(fresh))
+            fresh = [operand for operand in node.operands if operand not in reached]
+            reached.update(dict.fromkeys(fresh))
             queue.extend(dict.fromkeys(fresh))
-    return list(found), True
+    return list(reached), True
 
 
 def _waits(holder: Holder | None) -> bool:
@@ -358,8 +358,8 @@ def is_missing(node: Node) -> bool:
 
 def leaf_node(array: Value, type: Tensor | None = None, *, external: bool = False) -> Node:
     """A node for data. The array is used as it is: dense, and not written to by anyone (unless it is external)."""
-    known = type or Tensor(scalar_of_dtype(array.dtype), array.shape)
-    return make_unique_node(input_op, (("key", Leaf(array, external=external)), ("type", known)), known)
+    leaf_type = type or Tensor(scalar_of_dtype(array.dtype), array.shape)
+    return make_unique_node(input_op, (("key", Leaf(array, external=external)), ("type", leaf_type)), leaf_type)
 
 
 def leaf_of(node: Node) -> Leaf | None:
@@ -408,7 +408,7 @@ def on_host(value: Value) -> Array:
     return value.on_host
 
 
-def known_value(node: Node) -> Value | None:
+def cached_value(node: Node) -> Value | None:
     """A node's value if it is known and still good."""
     cell: Cell | None = node.cell
     if cell is None or cell.value is None or cell.volatile:
@@ -432,12 +432,12 @@ def _still_good(node: Node, cell: Cell) -> bool:
             newest[below] = math.inf if leaf.external or _is_outdated(leaf) else leaf.changed
         else:
             newest[below] = max((newest[operand] for operand in below.operands), default=0)
-        own: Cell | None = below.cell
-        if own is not None and own is not cell and own.value is not None and not own.volatile:
-            if newest[below] <= own.stamp:
-                own.stamp = max(own.stamp, now)
+        inner: Cell | None = below.cell
+        if inner is not None and inner is not cell and inner.value is not None and not inner.volatile:
+            if newest[below] <= inner.stamp:
+                inner.stamp = max(inner.stamp, now)
             else:
-                forget(own)
+                forget(inner)
     if newest[node] > cell.stamp:
         return False
     cell.stamp = now
@@ -466,18 +466,18 @@ def forget(cell: Cell) -> None:
             cell.store.valued.pop(id(cell), None)
 
 
-def recomputation_costs(order: Sequence[Node], known: Container[Node], kept: Container[Node]) -> dict[Node, float]:
+def recomputation_costs(order: Sequence[Node], cached: Container[Node], kept: Container[Node]) -> dict[Node, float]:
     """A rough cost of recomputing each node from cached values."""
     costs: dict[Node, float] = {}
     for node in order:
-        if node in known:
+        if node in cached:
             costs[node] = 0.0
             continue
-        costs[node] = own_cost(node) + sum(costs[o] for o in node.operands if o not in kept)
+        costs[node] = node_cost(node) + sum(costs[o] for o in node.operands if o not in kept)
     return costs
 
 
-def own_cost(node: Node) -> float:
+def node_cost(node: Node) -> float:
     """Roughly how many additions a node is worth."""
     return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]
 
@@ -489,11 +489,11 @@ def release_device_values() -> bool:
     """
     store = value_store.current
     with store.lock:
-        found = [cell for cell in valued_cells(store) if not isinstance(cell.value, np.ndarray)]
-        for cell in found:
+        cells = [cell for cell in valued_cells(store) if not isinstance(cell.value, np.ndarray)]
+        for cell in cells:
             forget(cell)
-        count(evictions=len(found))
-        return bool(found)
+        count(evictions=len(cells))
+        return bool(cells)
 
 
 def enforce_budget(spare: Iterable[Cell]) -> None:

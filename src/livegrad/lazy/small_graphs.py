@@ -22,10 +22,10 @@ from livegrad.ir.node import Node, attributes_key
 from livegrad.ir.types import Scalar, Tensor, scalar_of, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
-from livegrad.lazy.compiled_graphs import Program, known_program, may_change, programs_of_session
+from livegrad.lazy.compiled_graphs import Program, find_cached_program, may_change, programs_of_session
 from livegrad.lazy.counts import RepeatedRun
 from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, truncate_deferred
-from livegrad.lazy.devices import DEFAULT_DEVICE, TRIVIAL, is_made_of_constants
+from livegrad.lazy.devices import DEFAULT_DEVICE, TRIVIAL, is_broadcast_constant
 from livegrad.lazy.layout import LAYOUT, dense_value, lay_out
 from livegrad.lazy.lazy_values import (
     MOST_GENERATIONS,
@@ -38,7 +38,7 @@ from livegrad.lazy.lazy_values import (
     is_held,
     value_store,
 )
-from livegrad.lazy.truncate_history import truncate_histories
+from livegrad.lazy.truncate_history import truncate_history
 from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.placement import transfer
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
@@ -261,7 +261,7 @@ class SmallGraph:
             if cell.pending is not None or cell.companions:
                 raise _NotSmall
             return None
-        if node.op in TRIVIAL and is_made_of_constants(node):
+        if node.op in TRIVIAL and is_broadcast_constant(node):
             return None  # it is made anew, as in the general way
         if cell.volatile or cell.device != DEFAULT_DEVICE or cell.stamp != self.stamp:
             raise _NotSmall
@@ -301,7 +301,7 @@ class SmallGraph:
         if store.cached_bytes > store.budget or len(store.dropped) > _MOST_DROPPED:
             lazy_values.enforce_budget([self.kept[-1].cell])
         if generation and generation % MOST_GENERATIONS == 0:
-            truncate_histories(self.kept, len(self.numbers))
+            truncate_history(self.kept, len(self.numbers))
 
 
 def run_small_graph(root: Node) -> tuple[Array | None, SmallGraph | None]:
@@ -369,29 +369,29 @@ def _others_wait(graph: SmallGraph) -> bool:
 def remember(graph: SmallGraph) -> None:
     """Keeps the program of a graph that was just executed in the general way, for the next one of its structure."""
     root = graph.kept[-1]
-    known = {
+    values = {
         node: array for node, array in zip(graph.inputs, graph.arguments, strict=True) if node.op is not constant_op
     }
-    order = toposort([root], stop=known.__contains__)
+    order = toposort([root], stop=values.__contains__)
     if not all(_is_plain(node) for node in order):
         return
     each = {"executions": 1, "cache_hits": graph.hits}
     # What was cut out of data counts as computed.
-    each["nodes_computed"] = len(order) - sum(node.op is not slice_ or _has_value(node) for node in known)
-    costs = lazy_values.recomputation_costs(order, known, set(graph.kept))
+    each["nodes_computed"] = len(order) - sum(node.op is not slice_ or _has_value(node) for node in values)
+    costs = lazy_values.recomputation_costs(order, values, set(graph.kept))
     program, entry, positions, fixed = None, None, None, ()
-    if graph.constants or not all(node in known or node.op in LAYOUT for node in order):
+    if graph.constants or not all(node in values or node.op in LAYOUT for node in order):
         wanted = [node for node in order if node in graph.kept]
-        found = known_program(order, known, wanted) if wanted == graph.kept else None
+        found = find_cached_program(order, values, wanted) if wanted == graph.kept else None
         if found is None or not found[0].plan.only_kernels:
             return
         program, described = found
         entry = make_plan_entry(program.plan, frozen=True)
-        places = {node: place for place, node in enumerate(graph.inputs)}
-        others = [node for node in described.inputs if node not in places]
+        slots = {node: slot for slot, node in enumerate(graph.inputs)}
+        others = [node for node in described.inputs if node not in slots]
         fixed = tuple(node.attribute("value") for node in others)
-        places.update((node, len(graph.inputs) + place) for place, node in enumerate(others))
-        order_of_arguments = tuple(places[node] for node in described.inputs)
+        slots.update((node, len(graph.inputs) + slot) for slot, node in enumerate(others))
+        order_of_arguments = tuple(slots[node] for node in described.inputs)
         positions = None if order_of_arguments == tuple(range(len(graph.inputs))) else order_of_arguments
         each |= {"kernels_run": program.kernels, "library_calls": program.library_calls, "programs_reused": 1}
     kept_costs, named = tuple(costs[node] for node in graph.kept), (*_types_of(graph.inputs), *graph.constants)

@@ -1,6 +1,6 @@
 """Truncates lazy history: turns a tensor into a leaf after eight executions, so a loop does not retain its whole graph.
 
-`execution` periodically calls `truncate_histories` with the values it has computed. Everything here runs under
+`execution` periodically calls `truncate_history` with the values it has computed. Everything here runs under
 the lock of the value store.
 """
 
@@ -20,10 +20,10 @@ from livegrad.lazy.lazy_values import (
     Cell,
     Leaf,
     Value,
+    cached_value,
     cell_of,
     holders_of,
     keep,
-    known_value,
     leaf_node,
     leaf_of,
     reach,
@@ -36,7 +36,7 @@ _SHARE_OF_WORK = 8  # it is looked once in eight executions: as much each time a
 
 def detach_into_leaf(node: Node, value: Value) -> Node:
     """Turns the value of a node into a leaf, so that its history can be freed."""
-    return _data_from(value, leaves_below([node])[node])
+    return _leaf_from(value, leaves_below([node])[node])
 
 
 def has_long_history(node: Node) -> bool:
@@ -45,7 +45,7 @@ def has_long_history(node: Node) -> bool:
     return cell is not None and cell.value is not None and cell.generation >= MOST_GENERATIONS
 
 
-def truncate_histories(computed: Iterable[Node], work: int) -> None:
+def truncate_history(computed: Iterable[Node], work: int) -> None:
     """Truncates the history of nodes that were just computed, and of values that pending tensors depend on.
 
     Nodes that a gradient may go through keep their history. The number of examined nodes is bounded by the `work` that
@@ -55,25 +55,25 @@ def truncate_histories(computed: Iterable[Node], work: int) -> None:
     waiting = waiting_holders(max(1000, work))
     candidates = [node for node in computed if _has_value(node)]
     below, _ = reach((holder._node for holder in waiting), _has_value, most)
-    candidates += [node for node in below if _has_value(node) and known_value(node) is not None]
+    candidates += [node for node in below if _has_value(node) and cached_value(node) is not None]
     needed = differentiable_among(candidates)
-    known = [node for node in dict.fromkeys(candidates) if node not in needed]
-    leaves = leaves_below(known)
-    made = {node: _data_from(node.cell.value, leaves[node]) for node in known}
-    for node, data in made.items():
+    detachable = [node for node in dict.fromkeys(candidates) if node not in needed]
+    leaves = leaves_below(detachable)
+    leaf_nodes = {node: _leaf_from(node.cell.value, leaves[node]) for node in detachable}
+    for node, data in leaf_nodes.items():
         for holder in list(holders_of(node)):
             holder._settle(data)
         node.cell.detached = data
-    if made:
-        _rebase(waiting, made, needed, most)
+    if leaf_nodes:
+        _rebase(waiting, leaf_nodes, needed, most)
 
 
-def _data_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
-    made = leaf_node(value)
-    leaf = leaf_of(made)
+def _leaf_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
+    node = leaf_node(value)
+    leaf = leaf_of(node)
     assert leaf is not None
     leaf.detached, leaf.ancestors = True, ancestors_of(ancestors)
-    return made
+    return node
 
 
 def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
@@ -98,50 +98,52 @@ def leaves_below(nodes: list[Node]) -> dict[Node, tuple[Leaf, ...]]:
         if leaf is not None:
             bits[node] = 1 << bit_of.setdefault(leaf, len(bit_of))
             continue
-        own = 0
+        mask = 0
         if _remembers_leaves(node):
-            for known in node.cell.leaves:
-                own |= 1 << bit_of.setdefault(known, len(bit_of))
+            for ancestor in node.cell.leaves:
+                mask |= 1 << bit_of.setdefault(ancestor, len(bit_of))
         else:
             for operand in node.operands:
-                own |= bits[operand]
-        bits[node] = own
+                mask |= bits[operand]
+        bits[node] = mask
     leaves = tuple(bit_of)
-    found = {own: tuple([leaf for place, leaf in enumerate(leaves) if own >> place & 1]) for own in set(bits.values())}
-    for node, own in bits.items():
-        if node.cell is not None and len(found[own]) <= _FEW_LEAVES:
-            node.cell.leaves = found[own]
-    return {node: found[bits[node]] for node in nodes}
+    leaves_of_mask = {
+        mask: tuple([leaf for bit, leaf in enumerate(leaves) if mask >> bit & 1]) for mask in set(bits.values())
+    }
+    for node, mask in bits.items():
+        if node.cell is not None and len(leaves_of_mask[mask]) <= _FEW_LEAVES:
+            node.cell.leaves = leaves_of_mask[mask]
+    return {node: leaves_of_mask[bits[node]] for node in nodes}
 
 
 def _remembers_leaves(node: Node) -> bool:
     return node.cell is not None and node.cell.leaves is not None
 
 
-def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[Node], most: int) -> None:
+def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Container[Node], most: int) -> None:
     """Tensors that were built on some nodes before these were computed go on from the data that they have become.
 
     Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
     """
     holders = list(waiting)
-    given = dict(made)
+    replacements = dict(leaf_nodes)
 
     def ends(node: Node) -> bool:
-        return node in made or (_has_value(node) and node not in needed)
+        return node in leaf_nodes or (_has_value(node) and node not in needed)
 
     # The nearest nodes: what lies beyond the limit was moved when it was near, and stays as it is.
     below, _ = reach((holder._node for holder in holders), ends, most)
     looked_at = set(below)
     for node in below:
-        if node not in made and ends(node):
-            given[node] = node
-        elif node not in made:
+        if node not in leaf_nodes and ends(node):
+            replacements[node] = node
+        elif node not in leaf_nodes:
             for operand in node.operands:
                 if operand not in looked_at:
-                    given.setdefault(operand, operand)
-    moved = exchange([holder._node for holder in holders], keep_as_it_is, given)
+                    replacements.setdefault(operand, operand)
+    moved = exchange([holder._node for holder in holders], keep_as_it_is, replacements)
     for before, after in moved.items():
-        if after is not before and before not in made:
+        if after is not before and before not in leaf_nodes:
             _take_over(before, after)
     for holder in holders:
         if moved[holder._node] is not holder._node:
@@ -150,14 +152,14 @@ def _rebase(waiting: Iterable[Any], made: dict[Node, Node], needed: Container[No
 
 def _take_over(before: Node, after: Node) -> None:
     """A node that was built anew is known as it was before, if that is still good."""
-    known: Cell | None = before.cell
-    if known is None:
+    earlier: Cell | None = before.cell
+    if earlier is None:
         return
-    cell_of(after).companions = known.companions
-    value = known_value(before)
+    cell_of(after).companions = earlier.companions
+    value = cached_value(before)
     if value is not None and after.cell.value is None:
-        keep(after.cell, value, known.cost, volatile=False, stamp=known.stamp)
-        after.cell.generation, after.cell.device = known.generation, known.device
+        keep(after.cell, value, earlier.cost, volatile=False, stamp=earlier.stamp)
+        after.cell.generation, after.cell.device = earlier.generation, earlier.device
 
 
 def _has_value(node: Node) -> bool:

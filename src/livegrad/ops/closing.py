@@ -14,7 +14,7 @@ from livegrad.ir.op import Op
 from livegrad.ir.scopes import Scope
 from livegrad.ir.types import Tensor
 from livegrad.ir.walk import substitute, toposort
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
 from livegrad.ops.rules import zero
@@ -27,7 +27,7 @@ Closed = tuple[Function, tuple[Node, ...]]  # a function, and the captured value
 
 def runs_at_least_once(iterations: Node) -> bool:
     """Whether a loop provably has an iteration, so that its invariants may be computed before it."""
-    count = known_integer(iterations)
+    count = constant_integer(iterations)
     return isinstance(count, int) and count > 0  # not a symbolic size, which may be zero
 
 
@@ -99,7 +99,7 @@ def compute_if(
 def _work_of(values: Sequence[Node], can_be_passed: Callable[[Node], bool]) -> tuple[Node, ...]:
     """The nodes below views that the values are computed from."""
     work: dict[Node, None] = {}
-    pending, seen = list(reversed(values)), set(values)
+    pending, visited = list(reversed(values)), set(values)
     while pending:
         node = pending.pop()
         if not node.operands or can_be_passed(node):
@@ -107,6 +107,6 @@ def _work_of(values: Sequence[Node], can_be_passed: Callable[[Node], bool]) -> t
         if node.op not in _VIEWS or node.may_fail:
             work[node] = None
             continue
-        pending += [operand for operand in node.operands if operand not in seen]
-        seen.update(node.operands)
+        pending += [operand for operand in node.operands if operand not in visited]
+        visited.update(node.operands)
     return tuple(work)

@@ -392,7 +392,7 @@ def map_over(function: Function, lifted: Sequence[bool] | None = None, *, size: 
         (value,) if result_count == 1 else tuple(Op.named("get")(value, index=index) for index in range(result_count))
     )
     mapped = Function(function.name, parameters, results)
-    mapped.places.update(function.places)
+    mapped.source_locations.update(function.source_locations)
     return mapped
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from livegrad.diagnostics import DifferentiationError, Place, TypeRuleError
+from livegrad.diagnostics import DifferentiationError, SourceLocation, TypeRuleError
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
@@ -51,7 +51,7 @@ from livegrad.ops.solving import solve, triangular_solve
 # --- undefined derivatives -------------------------------------------------------------------------------------------
 
 
-def _refuse(reason: str, where: Place | None = None) -> DifferentiationError:
+def _refuse(reason: str, where: SourceLocation | None = None) -> DifferentiationError:
     return DifferentiationError("a value that is not unique has no derivative", where=where, help=reason)
 
 

@@ -16,7 +16,7 @@ Operands = tuple[Node, ...]
 Attributes = tuple[tuple[str, Attribute], ...]
 
 
-def known_integer(node: Node) -> int | None:
+def constant_integer(node: Node) -> int | None:
     """The integer that every element of a node has, or None if it is not a constant."""
     while node.op.name in _SPREADING:
         (node,) = node.operands
@@ -51,7 +51,7 @@ def member_can_fail(operands: Operands, attributes: Attributes) -> bool:
     """An index into an aggregate may be out of range."""
     if len(operands) < 2:
         return True
-    index = known_integer(operands[1])
+    index = constant_integer(operands[1])
     return index is None or not 0 <= index < len(components(operands[0].type))
 
 
@@ -61,7 +61,7 @@ def lookup_can_fail(operands: Operands, attributes: Attributes) -> bool:
         return True
     if not write_can_fail(operands, attributes):
         return False
-    indices = map(known_integer, operands[1:])
+    indices = map(constant_integer, operands[1:])
     return not all(
         isinstance(size, int) and index is not None and 0 <= index < size
         for size, index in zip(operands[0].type.shape, indices, strict=False)
@@ -84,5 +84,5 @@ def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:
 def power_can_fail(operands: Operands, attributes: Attributes) -> bool:
     """An integer has no negative powers."""
     scalar = scalar_of(operands[-1].type) if operands else None
-    exponent = known_integer(operands[-1]) if operands else None
+    exponent = constant_integer(operands[-1]) if operands else None
     return not (scalar is not None and scalar.kind == "unsigned") and (exponent is None or exponent < 0)

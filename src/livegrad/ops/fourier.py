@@ -57,7 +57,7 @@ fft = Op(
 )
 
 
-def _known_length(size: Size) -> int:
+def _require_static_length(size: Size) -> int:
     if not isinstance(size, int):
         raise TypeRuleError(f"the length {size} must be a number", help="half of it is not a symbolic size")
     return size
@@ -73,7 +73,7 @@ def _rfft_type(x: Type, *, axis: int, norm: str) -> Type:
     _require_lengths(tensor, (axis,))
     if tensor.element not in (f32, f64):
         raise TypeRuleError("rfft takes f32 or f64", help="cast first, or use fft for complex numbers")
-    length = _known_length(tensor.shape[axis])
+    length = _require_static_length(tensor.shape[axis])
     return Tensor(c64 if tensor.element is f32 else c128, _with_length(tensor, axis, length // 2 + 1))
 
 
@@ -103,7 +103,7 @@ def _scaled_inside(spectrum: Node, axis: int, length: int, factor: float) -> Nod
 
 def _rfft_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     axis, norm = y.attribute("axis"), y.attribute("norm")
-    length = _known_length(shape_of(y.operands[0].type)[axis])
+    length = _require_static_length(shape_of(y.operands[0].type)[axis])
     halved = _scaled_inside(conj(ct), axis, length, 0.5)
     return (irfft(halved, axis=axis, size=length, norm=_TRANSPOSED_NORM[norm]),)
 

@@ -15,7 +15,7 @@ from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import scalar_of, shape_of
 from livegrad.ir.walk import toposort
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 
 _INTEGERS = ("signed", "unsigned")
 _MOST_DEPTH = 32  # of expressions that are looked through
@@ -40,7 +40,7 @@ def motion_of(index: Node, depth: int = _MOST_DEPTH) -> Motion:
     >>> motion_of(index_along((3, 4), 1) * 2 + 5)
     Motion(axis=1, start=5, step=2, others=frozenset())
     """
-    integer = known_integer(index)
+    integer = constant_integer(index)
     if integer is not None:
         return Motion(None, integer, 0)
     if depth:
@@ -119,7 +119,7 @@ def constant_difference(first: Node, second: Node) -> int | None:
     total = 0
     for node in reversed(toposort([first, second], stop=lambda node: _linear_parts(node) is None)):
         factor = factors.pop(node, 0)
-        integer = known_integer(node)
+        integer = constant_integer(node)
         parts = _linear_parts(node)
         if not factor:
             continue
@@ -144,7 +144,7 @@ def _linear_parts(node: Node) -> tuple[tuple[Node, int], ...] | None:
         case "neg":
             return ((operands[0], -1),)
         case "mul":
-            first, second = map(known_integer, operands)
+            first, second = map(constant_integer, operands)
             if second is not None:
                 return ((operands[0], second),)
             return None if first is None else ((operands[1], first),)

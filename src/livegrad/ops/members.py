@@ -15,12 +15,12 @@ from livegrad.ir.types import Type
 
 
 def _members_call_type(*types: Type, function: Function, in_turn: Function) -> Type:
-    for own in (function, in_turn):
-        if own.parameter_types != types or own.result_types != function.result_types:
+    for callee in (function, in_turn):
+        if callee.parameter_types != types or callee.result_types != function.result_types:
             raise TypeRuleError(
-                f"`{own.name}` does not fit the batch",
+                f"`{callee.name}` does not fit the batch",
                 expected=", ".join(map(str, types)),
-                found=", ".join(map(str, own.parameter_types)),
+                found=", ".join(map(str, callee.parameter_types)),
             )
     return function.result_type
 

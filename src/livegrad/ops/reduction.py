@@ -156,11 +156,11 @@ def _extremum_of_all(name: str, fold: Any, pair: Op) -> Op:
         return pair.type_of(types[0], types[0])
 
     def jvp(y: Node, *tangents: Node | None) -> Node | None:
-        given = [(x, dx) for x, dx in zip(y.operands, tangents, strict=True) if dx is not None]
-        if not given:
+        active = [(x, dx) for x, dx in zip(y.operands, tangents, strict=True) if dx is not None]
+        if not active:
             return None
         hits = [select(equal(x, y), filled(1.0, y.type), zero(y.type)) for x in y.operands]
-        parts = [select(equal(x, y), dx, zero(y.type)) for x, dx in given]
+        parts = [select(equal(x, y), dx, zero(y.type)) for x, dx in active]
         return fold_pairs(add, parts) / fold_pairs(add, hits)
 
     return Op(

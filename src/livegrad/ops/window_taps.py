@@ -191,7 +191,7 @@ def take_at_taps(y: Node) -> Node:
     return taken
 
 
-def put_at_taps(y: Node) -> Node:
+def scatter_to_taps(y: Node) -> Node:
     """Puts one value per window at its tap: a select if windows do not overlap, else a sum over the windows of each
     element."""
     ct, tap_indices = y.operands

@@ -25,8 +25,8 @@ from livegrad.ops.window_taps import (
     find_in_windows,
     fold_windows,
     neutral,
-    put_at_taps,
     repeat_windows,
+    scatter_to_taps,
     take_at_taps,
     windows_of_node,
 )
@@ -233,7 +233,7 @@ def _expand_put_window(y: Node) -> Node:
     values, tap_indices = y.operands
     if scalar_of(y.type) is f16:
         return cast(put_window(cast(values, type=f32), tap_indices, **dict(y.attributes)), type=f16)
-    return put_at_taps(y)
+    return scatter_to_taps(y)
 
 
 # A tensor of `shape` with the value of each window added at its tap.

@@ -38,11 +38,11 @@ def as_for_loop(loop: Node) -> Node | None:
         bound, counter = map(_without_shape, comparison.operands)
     else:
         return None
-    place = _place(counter, condition)
-    if place is None or place >= carried:
+    index = _parameter_index(counter, condition)
+    if index is None or index >= carried:
         return None
-    step = _step(body.results[place], body.parameters[1 + place])
-    start, stop = _as_number(loop.operands[place]), _bound(bound, condition, loop)
+    step = _step(body.results[index], body.parameters[1 + index])
+    start, stop = _as_number(loop.operands[index]), _bound(bound, condition, loop)
     if step is None or start is None or stop is None:
         return None
     more = step if comparison.op in (less_equal, greater_equal) else step - 1
@@ -66,7 +66,7 @@ def _without_shape(node: Node) -> Node:
     return node
 
 
-def _place(node: Node, function: Function) -> int | None:
+def _parameter_index(node: Node, function: Function) -> int | None:
     return function.parameters.index(node) if node.op is parameter_op and node in function.parameters else None
 
 
@@ -94,10 +94,10 @@ def _bound(node: Node, condition: Function, loop: Node) -> Node | None:
     """What the counter is compared with, outside of the loop: a number, or what no iteration changes."""
     if node.op is constant_op:
         return node if node.type is i64 and abs(node.attribute("value")) < _MOST else None
-    place = _place(node, condition)
-    if place is None:
+    index = _parameter_index(node, condition)
+    if index is None:
         return None
     body: Function = loop.attribute("body")
-    if place < loop.attribute("carried") and body.results[place] is not body.parameters[1 + place]:
+    if index < loop.attribute("carried") and body.results[index] is not body.parameters[1 + index]:
         return None
-    return _as_number(loop.operands[place])
+    return _as_number(loop.operands[index])

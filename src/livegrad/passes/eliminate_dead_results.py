@@ -36,16 +36,16 @@ def eliminate_dead_results(module: Module) -> Module:
     liveness = _Liveness(called={})
     # What one caller reads makes the callee need more of the others, who then read more: until all agree.
     while True:
-        found = _find_liveness(module, order, liveness.called)
-        if found.called == liveness.called:
+        next_liveness = _find_liveness(module, order, liveness.called)
+        if next_liveness.called == liveness.called:
             break
-        liveness = found
-    maker = _Maker(found)
+        liveness = next_liveness
+    maker = _Maker(next_liveness)
     for function in order:
-        for live in found.versions(function):
+        for live in next_liveness.versions(function):
             maker.make(function, live)
-    made = maker.made
-    return Module(tuple(renamed(made[function, _every(function)], function.name) for function in module.functions))
+    versions = maker.versions
+    return Module(tuple(renamed(versions[function, _every(function)], function.name) for function in module.functions))
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ class _Liveness:
     needed: dict[tuple[Function, Bits], dict[Node, Bits]] = field(default_factory=dict)  # by version: node → results
 
     def versions(self, function: Function) -> list[Bits]:
-        found = set(self.run.get(function, ()))
+        bits = set(self.run.get(function, ()))
         if function in self.called:
-            found.add(self.called[function])
+            bits.add(self.called[function])
         if function in self.whole:
-            found.add(_every(function))
-        return sorted(found)
+            bits.add(_every(function))
+        return sorted(bits)
 
-    def version_for(self, region: Region, place: int, kept: Bits) -> tuple[Function, Bits]:
+    def version_for(self, region: Region, position: int, kept: Bits) -> tuple[Function, Bits]:
         """The version of a region's function that gives the kept results; a loop's condition gives its only one."""
-        function = region.functions[place]
-        return function, _every(function) if _is_test(region, place) else kept
+        function = region.functions[position]
+        return function, _every(function) if _is_test(region, position) else kept
 
     def kept_results(self, region: Region, read: Bits) -> Bits:
         """The results that stay when these are read."""
@@ -100,8 +100,8 @@ class _Liveness:
     def _needed_arguments(self, region: Region, kept: Bits) -> Bits:
         """The arguments from which the functions make the kept results; a loop's condition counts always."""
         total = 0
-        for place, offset in enumerate(region.offsets):
-            function, results = self.version_for(region, place, kept)
+        for position, offset in enumerate(region.offsets):
+            function, results = self.version_for(region, position, kept)
             total |= self.facts[function].needed_by(results) >> offset
         return total
 
@@ -117,12 +117,12 @@ class _Liveness:
         return [*region.leading, *(region.arguments[index] for index in self.kept_arguments(region, kept))]
 
     def fails(self, region: Region, kept: Bits) -> bool:
-        versions = (self.version_for(region, place, kept) for place in range(len(region.functions)))
+        versions = (self.version_for(region, position, kept) for position in range(len(region.functions)))
         return region.node.may_fail or any(self.facts[function].fails & results for function, results in versions)
 
 
-def _is_test(region: Region, place: int) -> bool:
-    return region.is_loop and place != len(region.functions) - 1
+def _is_test(region: Region, position: int) -> bool:
+    return region.is_loop and position != len(region.functions) - 1
 
 
 def _every(function: Function) -> Bits:
@@ -190,7 +190,7 @@ def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
         if failing:
             fails[node] = failing
     checks = [fails.get(node, 0) for node in function.results]
-    failing_results = _union(1 << index for index, own in enumerate(checks) if own)
+    failing_results = _union(1 << index for index, own_checks in enumerate(checks) if own_checks)
     return _Facts(tuple(needs[node] for node in function.results), failing_results, _covering(checks))
 
 
@@ -228,8 +228,8 @@ def _tell_functions(region: Region, kept: Bits, liveness: _Liveness) -> None:
     if region.node.op is call:
         liveness.called[region.functions[0]] = kept
         return
-    for place in range(len(region.functions)):
-        function, results = liveness.version_for(region, place, kept)
+    for position in range(len(region.functions)):
+        function, results = liveness.version_for(region, position, kept)
         liveness.run.setdefault(function, set()).add(results)
 
 
@@ -241,7 +241,7 @@ class _Maker:
 
     def __init__(self, liveness: _Liveness) -> None:
         self.liveness = liveness
-        self.made: dict[tuple[Function, Bits], Function] = {}
+        self.versions: dict[tuple[Function, Bits], Function] = {}
         self._narrowed: dict[tuple[Function, tuple[int, ...]], Function] = {}
 
     def make(self, function: Function, live: Bits) -> None:
@@ -253,7 +253,7 @@ class _Maker:
                 with originating_from(node.origins):
                     values[node] = self._moved(node, needed, values)
         results = tuple(values[function.results[index]] for index in _indices(live))
-        self.made[function, live] = Function(function.name, function.parameters, results)
+        self.versions[function, live] = Function(function.name, function.parameters, results)
 
     def _moved(self, node: Node, needed: dict[Node, Bits], values: dict[Node, Node]) -> Node:
         source = _region_read_by(node)
@@ -264,21 +264,21 @@ class _Maker:
         if region is not None:
             return self._make_region(region, needed[node], values)
         moved = rebuild(node, tuple([values[operand] for operand in node.operands]))
-        inner = {f: self.made[f, _every(f)] for f in node.functions}
+        inner = {f: self.versions[f, _every(f)] for f in node.functions}
         return exchange_attributes(moved, inner) if inner else moved
 
     def _make_region(self, region: Region, kept: Bits, values: dict[Node, Node]) -> Node:
         arguments = self.liveness.kept_arguments(region, kept)
         functions = []
-        for place, offset in enumerate(region.offsets):
-            version = self.made[self.liveness.version_for(region, place, kept)]
+        for position, offset in enumerate(region.offsets):
+            version = self.versions[self.liveness.version_for(region, position, kept)]
             functions.append(self._narrow(version, tuple(parameter_order(offset, arguments))))
         # Operands that nothing needs have no value here, and are left out.
         operands = [values.get(operand, operand) for operand in region.node.operands]
         return region.rebuild(operands, functions, arguments, _indices(kept))
 
     def _narrow(self, function: Function, order: tuple[int, ...]) -> Function:
-        found = self._narrowed.get((function, order))
-        if found is None:
-            found = self._narrowed[function, order] = rearranged(function, order)
-        return found
+        narrowed = self._narrowed.get((function, order))
+        if narrowed is None:
+            narrowed = self._narrowed[function, order] = rearranged(function, order)
+        return narrowed

@@ -24,11 +24,11 @@ def flatten_signature(function: Function) -> Function:
         return function
     inputs: list[Node] = []
     replacements = {parameter: _assembled(parameter.type, inputs) for parameter in function.parameters}
-    results = rewrite(function.results, take_from_made, replacements)
+    results = rewrite(function.results, get_of_make, replacements)
     return make_function(function.name, inputs, [leaf for result in results for leaf in leaves_of(result)])
 
 
-def take_from_made(node: Node) -> Node | None:
+def get_of_make(node: Node) -> Node | None:
     """A member of an aggregate from what that was made of; None for other nodes."""
     return (
         node.operands[0].operands[node.attribute("index")] if node.op is get and node.operands[0].op is make else None

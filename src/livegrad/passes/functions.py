@@ -31,11 +31,11 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
     return Module(tuple(renamed(done[function], function.name) for function in module.functions))
 
 
-def change_until_settled(function: Function, next_change: Callable[[Function], dict[Node, Node] | None]) -> Function:
+def rewrite_to_fixpoint(function: Function, next_change: Callable[[Function], dict[Node, Node] | None]) -> Function:
     """The function after one change after another, each of which says what to put in the place of which nodes."""
     while (change := next_change(function)) is not None:
         changed = Function(function.name, function.parameters, substitute(function.results, change))
-        changed.places.update(function.places)
+        changed.source_locations.update(function.source_locations)
         function = changed
     return function
 

@@ -113,7 +113,7 @@ def _keeps_tensors(loop: Node) -> bool:
     except _NotInPlace:
         return False
     carries = [isinstance(type, Tensor) for type in body.result_types[:carried]]
-    return sources == tuple(1 + place if tensor else None for place, tensor in enumerate(carries))
+    return sources == tuple(1 + position if tensor else None for position, tensor in enumerate(carries))
 
 
 @lru_cache(maxsize=1024)
@@ -122,23 +122,27 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
 
     Raises an error if the function cannot write its tensors in place.
     """
-    source = {own: place for place, own in enumerate(function.parameters) if isinstance(own.type, Tensor)}
+    source = {
+        parameter: position
+        for position, parameter in enumerate(function.parameters)
+        if isinstance(parameter.type, Tensor)
+    }
     members: dict[Node, tuple[int | None, ...]] = {}
     for node in nodes_of(function):
         if node.op is parameter_op:
             continue
         if node.op is get and node.operands[0] in members:
-            place = members[node.operands[0]][node.attribute("index")]
-            if place is not None:
-                source[node] = place
+            position = members[node.operands[0]][node.attribute("index")]
+            if position is not None:
+                source[node] = position
         elif node.op in UPDATES and not isinstance(node.operands[1].type, Tensor):
             source[node] = source[node.operands[0]]
         elif node.op in (*LOOPS, *BRANCHES) and holds_tensor(node.type):
-            returned = [None if place is None else node.operands[place] for place in operands_of_results(node)]
-            places = tuple([None if operand is None else source[operand] for operand in returned])
+            returned = [None if position is None else node.operands[position] for position in operands_of_results(node)]
+            positions = tuple([None if operand is None else source[operand] for operand in returned])
             if isinstance(node.type, Tensor):
                 source[node] = source[returned[0]]  # type: ignore[index]
-            members[node] = places
+            members[node] = positions
         elif not _reads_elements(node, source):
             raise _NotInPlace
     _require_order(function, source)
@@ -161,7 +165,7 @@ def written_operands(node: Node) -> tuple[int, ...]:
         return (0,)
     if node.op not in (*LOOPS, *BRANCHES) or not holds_tensor(node.type):
         return ()
-    return tuple([place for place in dict.fromkeys(operands_of_results(node)) if place is not None])
+    return tuple([position for position in dict.fromkeys(operands_of_results(node)) if position is not None])
 
 
 def operands_of_results(node: Node) -> tuple[int | None, ...]:
@@ -171,11 +175,11 @@ def operands_of_results(node: Node) -> tuple[int | None, ...]:
             raise _NotInPlace
         first, carried = first_argument(node), node.attribute("carried")
         types = [operand.type for operand in node.operands[first : first + carried]]
-        return tuple([first + place if isinstance(type, Tensor) else None for place, type in enumerate(types)])
+        return tuple([first + position if isinstance(type, Tensor) else None for position, type in enumerate(types)])
     every = [versions_returned(branch) for branch in node.functions]
     if any(sources != every[0] for sources in every):
         raise _NotInPlace
-    return tuple([None if place is None else 1 + place for place in every[0]])
+    return tuple([None if position is None else 1 + position for position in every[0]])
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
@@ -185,10 +189,10 @@ def _require_order(function: Function, source: dict[Node, int]) -> None:
     """Raises `_NotInPlace` unless each version is written once at most, after everything that reads it."""
     writers: dict[Node, Node] = {}
     for node in nodes_of(function):
-        for place in written_operands(node):
-            if node.operands[place] in writers or node.operands.count(node.operands[place]) > 1:
+        for position in written_operands(node):
+            if node.operands[position] in writers or node.operands.count(node.operands[position]) > 1:
                 raise _NotInPlace
-            writers[node.operands[place]] = node
+            writers[node.operands[position]] = node
     results = [result for result in function.results if result in source]
     if len(set(results)) != len(results) or any(result in writers for result in results):
         raise _NotInPlace

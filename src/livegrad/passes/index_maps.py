@@ -10,7 +10,7 @@ from livegrad.ir.types import Tensor, i64
 from livegrad.ops.comparison import greater_equal, less
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.conversion import cast
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.movement import broadcast, flip, permute, reshape, sizes, slice_, squeezed_axes
 
 Index = tuple[Node, ...]
@@ -52,13 +52,13 @@ def moved_index(node: Node, index: Index) -> Index:
     if kept is not None:
         return tuple([whole(0) if axis is None else index[axis] for axis in kept])
     number = index[0] if index else whole(0)
-    for place, size in zip(index[1:], target[1:], strict=True):
-        number = number * size + place
-    places: list[Node] = []
+    for coordinate, size in zip(index[1:], target[1:], strict=True):
+        number = number * size + coordinate
+    coordinates: list[Node] = []
     for size in reversed(source[1:]):
-        places.append(number % size)
+        coordinates.append(number % size)
         number = number // size
-    return (number, *reversed(places)) if source else ()
+    return (number, *reversed(coordinates)) if source else ()
 
 
 def merged_index(index: Index, axes: Sequence[int], inner: Index) -> Index:
@@ -68,12 +68,12 @@ def merged_index(index: Index, axes: Sequence[int], inner: Index) -> Index:
     return tuple([reduced[axis] if axis in reduced else next(kept) for axis in range(rank)])
 
 
-def checked_index(place: Node, size: int, axis: int) -> Node:
+def checked_index(index: Node, size: int, axis: int) -> Node:
     """An index as an i64 that is checked to be in range."""
-    known = known_integer(place)
-    if known is not None and 0 <= known < size:
-        return whole(known)
-    wide = place if place.type is i64 else cast(place, type=i64)
+    constant = constant_integer(index)
+    if constant is not None and 0 <= constant < size:
+        return whole(constant)
+    wide = index if index.type is i64 else cast(index, type=i64)
     inside = greater_equal(wide, 0) & less(wide, size)
     return check(wide, inside, message=f"index out of range for axis {axis}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from livegrad.diagnostics import CompileError, Place
+from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
@@ -68,7 +68,7 @@ def inline_small_calls(module: Module) -> Module:
 
 
 class _TooLarge(Exception):
-    def __init__(self, where: Place | None) -> None:
+    def __init__(self, where: SourceLocation | None) -> None:
         super().__init__()
         self.where = where
 

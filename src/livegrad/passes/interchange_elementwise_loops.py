@@ -48,7 +48,9 @@ def _with_maps(function: Function) -> Function:
             results[node] = make_tuple(*values.values())
     if not loops:
         return function
-    return Function(function.name, function.parameters, substitute(function.results, results, function.places))
+    return Function(
+        function.name, function.parameters, substitute(function.results, results, function.source_locations)
+    )
 
 
 # --- which loops ------------------------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def _is_pointwise(loop: _PointwiseLoop, node: Node) -> bool:
     """Whether one point computes a node of the body, from numbers of its own and numbers that all points share."""
     arguments, pointwise = loop.arguments, loop.pointwise
     if node in arguments:
-        is_known = not isinstance(node.type, Tape) or _is_known_tape(arguments[node])
+        is_known = not isinstance(node.type, Tape) or _has_known_writer(arguments[node])
         return is_known and _has_points(node.type, loop.shape)
     if node.op.elementwise or node.op in (constant_op, make, get) or (node.op is lookup and len(node.operands) == 1):
         return pointwise.issuperset(node.operands) and _has_points(node.type, loop.shape)
@@ -179,7 +181,7 @@ def _has_points(type: Type, shape: _Shape) -> bool:
     return all(leaf_shape in ((), shape) for leaf_shape in _leaf_shapes(type))
 
 
-def _is_known_tape(tape: Node) -> bool:
+def _has_known_writer(tape: Node) -> bool:
     """Whether it is known where a tape comes from: it is empty, or a loop wrote it."""
     return tape.op is tape_new or (tape.op is get and tape.operands[0].op is for_loop)
 
@@ -272,16 +274,16 @@ class _Map:
         rows = {node: self._value(operand, False, values) for node, operand in loop.rows.items()}
 
         def step(index: Node, *state: Node) -> list[Node]:
-            inside = known | constant | dict(zip([loop.carried[own] for own in kept], state, strict=True))
+            inside = known | constant | dict(zip([loop.carried[position] for position in kept], state, strict=True))
             inside |= {node: lookup(row, index) for node, row in rows.items()}
             inside[loop.body.parameters[0]] = index
             for node in nodes_of(loop.body):
                 if node.op is not parameter_op and node not in inside and inside.keys() >= set(node.operands):
                     inside[node] = _compute(node, [inside[operand] for operand in node.operands])
-            return [inside[loop.body.results[own]] for own in kept]
+            return [inside[loop.body.results[position]] for position in kept]
 
         iterations = self._value(loop.node.operands[0], False, values)
-        first = [known[loop.carried[own]] for own in kept]
+        first = [known[loop.carried[position]] for position in kept]
         ends = make_for_loop(iterations, step, *first, reverse=loop.node.attribute("reverse"))
         runs[loop.node] = dict(zip(kept, ends, strict=True))
         return runs[loop.node]

@@ -57,7 +57,9 @@ def _with_maps(function: Function) -> Function:
         exchanged[node] = make_tuple(*results)
     if not exchanged:
         return function
-    return Function(function.name, function.parameters, substitute(function.results, exchanged, function.places))
+    return Function(
+        function.name, function.parameters, substitute(function.results, exchanged, function.source_locations)
+    )
 
 
 def _domain_of(node: Node) -> tuple[int, ...] | None:
@@ -87,7 +89,7 @@ class _PointMap:
         node, body = self._node, self._node.attribute("body")
         operands = substitute(node.operands, exchanged)
         inside = self._at_point(operands)
-        given = self._given(operands)
+        inputs = self._map_inputs(operands)
         types = [self._blocks.type_at_point(type) for type in body.result_types]
 
         def scalars(*nodes: Node) -> list[Node]:
@@ -95,16 +97,16 @@ class _PointMap:
             results = zip(replace_tensors(inside, values), types, strict=True)
             return [node for value, type in results for node in flatten(value, type)]
 
-        point = trace(scalars, *[type for _, type, _ in given], name=body.name)
+        point = trace(scalars, *[type for _, type, _ in inputs], name=body.name)
         used = used_parameters(point)
-        kept = [place for place in range(len(given)) if place in used]
-        if not any(given[place][2] for place in kept):
+        kept = [position for position in range(len(inputs)) if position in used]
+        if not any(inputs[position][2] for position in kept):
             kept = [0, *kept]  # only coordinates say what the domain is
         point = rearranged(point, kept)
         value = map_(
-            *[given[place][0] for place in kept],
+            *[inputs[position][0] for position in kept],
             function=point,
-            lifted=tuple([given[place][2] for place in kept]),
+            lifted=tuple([inputs[position][2] for position in kept]),
             summed=(False,) * len(point.results),
         )
         supply = iter(result_nodes(value, len(point.results)))
@@ -129,32 +131,32 @@ class _PointMap:
 
     def _forms(self, type: Type) -> list[Type]:
         """The types in which a point is given an operand: its own value, and the tensor of all points."""
-        own = self._blocks.type_at_point(type)
-        return [own] if own is type else [own, type]
+        point_type = self._blocks.type_at_point(type)
+        return [point_type] if point_type is type else [point_type, type]
 
-    def _given(self, operands: Sequence[Node]) -> list[tuple[Node, Type, bool]]:
+    def _map_inputs(self, operands: Sequence[Node]) -> list[tuple[Node, Type, bool]]:
         """The operands of the map, their types at a point, and whether each point has its own."""
-        given: list[tuple[Node, Type, bool]] = []
+        inputs: list[tuple[Node, Type, bool]] = []
         for axis in range(len(self._domain)):
-            given.append((iota(shape=self._domain, axis=axis, type=i64), i64, True))
+            inputs.append((iota(shape=self._domain, axis=axis, type=i64), i64, True))
         for operand in operands:
-            own, *whole = self._forms(operand.type)
+            point_type, *whole = self._forms(operand.type)
             if whole:
-                assert isinstance(own, Tensor)
-                given += [(part, own.element, True) for part in self._components(operand)]
+                assert isinstance(point_type, Tensor)
+                inputs += [(part, point_type.element, True) for part in self._components(operand)]
             if whole or not isinstance(operand.type, Tensor) or operand.type.rank:
-                given.append((operand, operand.type, False))
+                inputs.append((operand, operand.type, False))
             else:
-                given.append((lookup(operand), operand.type.element, False))
-        return given
+                inputs.append((lookup(operand), operand.type.element, False))
+        return inputs
 
     def _values(self, nodes: Iterator[Node], operands: Sequence[Node]) -> list[Value]:
         """What `_at_point` takes, from the operands of the map at one point."""
         values: list[Value] = [next(nodes) for _ in self._domain]
         for operand in operands:
-            own, *whole = self._forms(operand.type)
+            point_type, *whole = self._forms(operand.type)
             if whole:
-                shape: tuple[int, ...] = shape_of(own)  # type: ignore[assignment]
+                shape: tuple[int, ...] = shape_of(point_type)  # type: ignore[assignment]
                 values.append(array_of([next(nodes) for _ in range(prod(shape))], shape))
             node = next(nodes)
             if isinstance(node.type, Tensor):
@@ -183,13 +185,13 @@ class _PointMap:
 
     def _whole(self, parts: Iterator[Node], type: Type) -> Node:
         """A result of the loop, from the next results of the map."""
-        own = self._blocks.type_at_point(type)
-        nodes = [next(parts) for _ in range(prod(static_shape(own)))]
-        if own is type:
+        point_type = self._blocks.type_at_point(type)
+        nodes = [next(parts) for _ in range(prod(static_shape(point_type)))]
+        if point_type is type:
             return self._shared(nodes, type)
         start = self._blocks.block(type)
         assert start is not None
-        components = shape_of(own)
+        components = shape_of(point_type)
         if not components:
             return nodes[0]
         rows = concatenate(*[reshape(node, shape=(1, *self._domain)) for node in nodes], axis=0)

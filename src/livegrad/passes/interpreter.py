@@ -57,14 +57,14 @@ class Interpreter(Generic[_V]):
         raise NotImplementedError
 
     def results(self, function: Function, arguments: Sequence[_V]) -> list[_V]:
-        known: dict[Node, _V] = dict(zip(function.parameters, arguments, strict=True))
+        values: dict[Node, _V] = dict(zip(function.parameters, arguments, strict=True))
         for node in nodes_of(function):
-            if node not in known:
+            if node not in values:
                 with originating_from(node.origins):
-                    operands = [known[operand] for operand in node.operands]
+                    operands = [values[operand] for operand in node.operands]
                     control = _CONTROL.get(node.op)
-                    known[node] = control(self, node, operands) if control else self.rewrite_node(node, operands)
-        return [known[result] for result in function.results]
+                    values[node] = control(self, node, operands) if control else self.rewrite_node(node, operands)
+        return [values[result] for result in function.results]
 
     def _flat(self, values: Sequence[_V], types: Sequence[Type]) -> list[Node]:
         return [node for value, type in zip(values, types, strict=True) for node in self.flatten(value, type)]

@@ -132,7 +132,11 @@ class _Joined:
         """Builds the loop, and returns its results in the place of those of the others."""
         ends = [end for loop in loops for end in self._add(loop)]
         results = [get(self._values[end.operands[0]], index=end.attribute("index")) for end in ends]
-        parameters = [input_node(Key("index"), i64), *[own for _, own in self._starts], *self._captured.values()]
+        parameters = [
+            input_node(Key("index"), i64),
+            *[start_parameter for _, start_parameter in self._starts],
+            *self._captured.values(),
+        ]
         body = make_function("joined", parameters, results)
         operands = [*[start for start, _ in self._starts], *self._captured]
         self.loop = for_loop(constant(1, i64), *operands, body=body, carried=len(ends), reverse=False)
@@ -146,13 +150,13 @@ class _Joined:
         for index, start in enumerate(loop.operands[first : first + number]):
             if isinstance(start.type, Tape):
                 continue
-            own = input_node(Key("carried"), start.type)
+            parameter = input_node(Key("carried"), start.type)
             ends.append(get(loop, index=index))
             if start in self._inside:
-                self._starts.append((zero(start.type), own))
+                self._starts.append((zero(start.type), parameter))
             else:
-                self._starts.append((start, own))
-                self._values[own] = operands[first + index] = own
+                self._starts.append((start, parameter))
+                self._values[parameter] = operands[first + index] = parameter
         self._values[loop] = make_node(loop.op, tuple(map(self._value, operands)), loop.attributes)
         return ends
 

@@ -275,15 +275,15 @@ class _Body:
             raise _NotLowered
         if tape.is_list and not self._has_row(tape, index):
             raise _NotLowered
-        place = (*tape.prefix, index)
+        row = (*tape.prefix, index)
         if node.op is tape_get and node in self.unstacked:
             assert isinstance(tape.element, Tensor)
             inner = Tensor(tape.element.element, tape.element.shape[1:])
-            return _Row(_LoweredTape(inner, tape.tensors, place, tape.is_list))
+            return _Row(_LoweredTape(inner, tape.tensors, row, tape.is_list))
         if node.op is tape_get:
-            return _read(tape.element, iter(tape.tensors), place)
+            return _read(tape.element, iter(tape.tensors), row)
         return _LoweredTape(
-            tape.element, tuple(_write(operands[1], tape.element, iter(tape.tensors), place)), tape.prefix
+            tape.element, tuple(_write(operands[1], tape.element, iter(tape.tensors), row)), tape.prefix
         )
 
     def _has_row(self, tape: _LoweredTape, index: Node) -> bool:
@@ -338,7 +338,7 @@ class _Body:
         type = loop.operands[1 + number].type
         assert isinstance(type, Tape)
         types = _tape_types(loop, number, {})
-        return _LoweredTape(type.element, tuple([self.memory.start(own) for own in types]), ())
+        return _LoweredTape(type.element, tuple([self.memory.start(type_of_part) for type_of_part in types]), ())
 
 
 def _nodes(value: _Value) -> list[Node]:
@@ -379,16 +379,16 @@ def _homes(
         for leaf in _stored_leaves(written.operands[2]):
             if leaf.op is tape_stack and leaf.operands[0].op is get:
                 taken = leaf.operands[0]
-                place = (taken.operands[0], taken.attribute("index"))
-                if place in homes or not _starts_empty(taken):
+                key = (taken.operands[0], taken.attribute("index"))
+                if key in homes or not _starts_empty(taken):
                     raise _NotLowered
-                homes[place] = _LoweredTape(taken.type.element, (next(tensors),), (*tape.prefix, index))  # type: ignore[attr-defined]
+                homes[key] = _LoweredTape(taken.type.element, (next(tensors),), (*tape.prefix, index))  # type: ignore[attr-defined]
             elif isinstance(leaf.type, Tape):
-                own = tuple([next(tensors) for _ in _leaves(leaf.type.element)])
-                place = (leaf.operands[0], leaf.attribute("index"))
-                if place in homes:
+                components_of_leaf = tuple([next(tensors) for _ in _leaves(leaf.type.element)])
+                key = (leaf.operands[0], leaf.attribute("index"))
+                if key in homes:
                     raise _NotLowered
-                homes[place] = _LoweredTape(leaf.type.element, own, (*tape.prefix, index))
+                homes[key] = _LoweredTape(leaf.type.element, components_of_leaf, (*tape.prefix, index))
             else:
                 for _ in _leaves(leaf.type):
                     next(tensors)
@@ -422,46 +422,50 @@ def _stored_leaves(value: Node) -> Iterator[Node]:
         yield value
 
 
-def _read(type: Type, tensors: Iterator[Node], place: tuple[Node, ...]) -> _Value:
+def _read(type: Type, tensors: Iterator[Node], row: tuple[Node, ...]) -> _Value:
     """What a row of a tape holds."""
     if isinstance(type, Tape):
-        return _LoweredTape(type.element, tuple([next(tensors) for _ in _leaves(type.element)]), place)
+        return _LoweredTape(type.element, tuple([next(tensors) for _ in _leaves(type.element)]), row)
     if isinstance(type, Scalar):
-        return lookup(next(tensors), *place)
+        return lookup(next(tensors), *row)
     if isinstance(type, Tensor):
         if type.shape:
-            return lookup(next(tensors), *_row_indices(type, place))
-        return broadcast(lookup(next(tensors), *place), axes=(), shape=())
-    members = [_read(own, tensors, place) for own in components(type)]
-    nodes = [own for own in members if isinstance(own, Node)]
+            return lookup(next(tensors), *_row_indices(type, row))
+        return broadcast(lookup(next(tensors), *row), axes=(), shape=())
+    members = [_read(part, tensors, row) for part in components(type)]
+    nodes = [part for part in members if isinstance(part, Node)]
     return make(*nodes, type=type) if len(nodes) == len(members) else tuple(members)
 
 
-def _row_indices(type: Tensor, place: tuple[Node, ...]) -> list[Node]:
+def _row_indices(type: Tensor, row: tuple[Node, ...]) -> list[Node]:
     """The indices of all elements of a tensor that is stored at a place."""
-    fixed = [broadcast(index, axes=(), shape=type.shape) for index in place]
+    fixed = [broadcast(index, axes=(), shape=type.shape) for index in row]
     return [*fixed, *[index_along(type.shape, axis) for axis in range(type.rank)]]
 
 
-def _write(value: _Value, type: Type, tensors: Iterator[Node], place: tuple[Node, ...]) -> list[Node]:
+def _write(value: _Value, type: Type, tensors: Iterator[Node], row: tuple[Node, ...]) -> list[Node]:
     """The tensors of a tape after a value was stored in a row."""
     if isinstance(type, Tape):
         assert isinstance(value, _LoweredTape)
         for _ in value.tensors:
             next(tensors)
-        if value.prefix != place:
+        if value.prefix != row:
             raise _NotLowered
         return list(value.tensors)
     if isinstance(type, Scalar | Tensor):
         if isinstance(value, _Row):
-            if value.tape.prefix != place:
+            if value.tape.prefix != row:
                 raise _NotLowered
             next(tensors)
             return list(value.tape.tensors)
         assert isinstance(value, Node)
         if isinstance(type, Tensor) and type.shape:
-            return [assign(next(tensors), value, *_row_indices(type, place))]
+            return [assign(next(tensors), value, *_row_indices(type, row))]
         number = lookup(value) if isinstance(type, Tensor) else value
-        return [assign(next(tensors), number, *place)]
+        return [assign(next(tensors), number, *row)]
     parts = value if isinstance(value, tuple) else [member(value, i) for i in range(len(components(type)))]  # type: ignore[arg-type]
-    return [n for part, own in zip(parts, components(type), strict=True) for n in _write(part, own, tensors, place)]
+    return [
+        n
+        for part, part_type in zip(parts, components(type), strict=True)
+        for n in _write(part, part_type, tensors, row)
+    ]

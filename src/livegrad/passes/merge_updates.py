@@ -18,14 +18,14 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
 from livegrad.ops.movement import iota
 from livegrad.ops.rules import is_zero_node
-from livegrad.passes.functions import change_until_settled, count_uses, rewrite_functions, uses_any
+from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_fixpoint, uses_any
 
 
 def merge_updates(function: Function) -> Function:
     """The function, and those inside it, with fewer additions by index."""
     if not uses_any(reachable_functions([function]), (scatter_add,)):
         return function
-    merged = rewrite_functions(Module((function,)), lambda inner: change_until_settled(inner, _next_change))
+    merged = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return merged.functions[0]
 
 

@@ -22,7 +22,7 @@ from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.movement import broadcast, reshape
 from livegrad.ops.tape import tape_get, tape_new, tape_set
-from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of, take_from_made
+from livegrad.passes.flatten_signature import flatten_signature, get_of_make, leaf_types, leaves_of
 from livegrad.passes.regions import region_of
 
 _NESTS = (for_loop, while_loop, cond, switch)
@@ -45,7 +45,7 @@ def _and_unpack(rule: Callable[[Node], Node | None]) -> Callable[[Node], Node | 
     """The rule, and members of aggregates taken from what they were made of."""
 
     def apply(node: Node) -> Node | None:
-        taken = take_from_made(node)
+        taken = get_of_make(node)
         return rule(node) if taken is None else taken
 
     return apply

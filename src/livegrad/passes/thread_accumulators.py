@@ -19,7 +19,7 @@ from livegrad.ops.control import cond, for_loop, switch
 from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.rules import is_zero_node
-from livegrad.passes.functions import change_until_settled, count_uses, rewrite_functions, uses_any
+from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_fixpoint, uses_any
 
 _BRANCHES = (cond, switch)
 
@@ -28,7 +28,7 @@ def thread_accumulators(function: Function) -> Function:
     """The function, and those inside it, with totals of tensors handed to the loops and branches that add to them."""
     if not uses_any(reachable_functions([function]), (for_loop,)):
         return function
-    threaded = rewrite_functions(Module((function,)), lambda inner: change_until_settled(inner, _next_change))
+    threaded = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return threaded.functions[0]
 
 
@@ -112,8 +112,8 @@ def _begin_with_parameter(branch: Function, index: int) -> Function:
     start = parameter(len(branch.parameters), results[index].type)
     results[index] = add(start, results[index])
     changed = Function(branch.name, (*branch.parameters, start), tuple(results))
-    changed.places.update(branch.places)
-    return change_until_settled(changed, _next_change)
+    changed.source_locations.update(branch.source_locations)
+    return rewrite_to_fixpoint(changed, _next_change)
 
 
 @lru_cache(maxsize=1024)

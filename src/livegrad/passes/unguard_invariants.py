@@ -51,7 +51,7 @@ def _unguarded(function: Function) -> Function:
         else:
             done[node] = rebuild(node, operands)
     changed = Function(function.name, function.parameters, tuple([done[result] for result in function.results]))
-    changed.places.update(function.places)
+    changed.source_locations.update(function.source_locations)
     return changed
 
 

@@ -15,7 +15,7 @@ from livegrad.compiler import compile_plan
 from livegrad.diagnostics import LivegradError, Mark
 from livegrad.ir.collecting import collection_paused
 from livegrad.ir.digest import function_digest
-from livegrad.ir.line_sites import mark_places, name_place, written_alike
+from livegrad.ir.line_sites import have_same_locations, mark_locations, resolve_location
 from livegrad.ir.lru import LruCache
 from livegrad.ir.node import Function
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector
@@ -82,7 +82,7 @@ class CompiledFunction(ABC, Generic[PlanT]):
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self._marked, self._places = mark_places(function)
+        self._marked, self._places = mark_locations(function)
         leaves = [leaf_types(type) for type in function.parameter_types]
         is_flat = leaves == [[type] for type in function.parameter_types]
         # What arguments look like that need no conversion. None: some parameters have several leaves.
@@ -94,7 +94,7 @@ class CompiledFunction(ABC, Generic[PlanT]):
 
     def for_equal(self, function: Function) -> Self:
         """The compiled form of an equal function: the same plans, and errors that name this function and its lines."""
-        if written_alike(self.function, function):
+        if have_same_locations(self.function, function):
             return self
         other = copy(self)
         other.function = function
@@ -182,7 +182,7 @@ class CompiledFunction(ABC, Generic[PlanT]):
         except LivegradError as error:
             if not isinstance(error.where, Mark):
                 compile_plan(self.function, self.target, sizes)  # the same error, with this function's name and lines
-            name_place(error, self._places)
+            resolve_location(error, self._places)
             raise
 
     def forget_plans(self) -> None:

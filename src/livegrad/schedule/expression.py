@@ -24,7 +24,7 @@ from livegrad.ops.comparison import equal, greater_equal, less
 from livegrad.ops.control import check, component_shape, map_
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import mod, select
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup, lookup_or
 from livegrad.ops.movement import iota, pad, sizes
 from livegrad.ops.rules import zero
@@ -264,7 +264,7 @@ class Expressions:
         meant: Node | None = None
         for dimension, chosen_index in zip(choice.chosen, chosen_indices, strict=True):
             wide = chosen_index if chosen_index.type is i64 else cast(chosen_index, type=i64)
-            if known_integer(wide) is None:
+            if constant_integer(wide) is None:
                 size = constant(shape_of(node.type)[dimension], i64)
                 inside = greater_equal(wide, 0) & less(wide, size)
                 wide = check(wide, inside, message=f"index out of range for axis {dimension}")

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Literal, NamedTuple
 
-from livegrad.diagnostics import CompileError, Place
+from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.node import Function
 from livegrad.ir.op import Op
 from livegrad.ir.text import print_function
@@ -194,7 +194,7 @@ class HostStep:
     function: Function  # of the operands, with that one op in it
     operands: tuple[Slot, ...]
     result: Slot
-    origin: Place | None = None
+    origin: SourceLocation | None = None
     loop: RowLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
     # The components of a tuple that the step stores itself, by their index; nothing takes those from `result`.
     stored: tuple[tuple[int, Buffer], ...] = ()

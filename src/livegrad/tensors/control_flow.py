@@ -22,7 +22,7 @@ from livegrad.ops.control import cond as choose
 from livegrad.ops.control import make_for_loop, make_while_loop
 from livegrad.ops.control import switch as choose_branch
 from livegrad.ops.conversion import cast
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
 from livegrad.passes.counted_while_loops import as_for_loop
@@ -109,7 +109,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     """
     require_callable(body, "fori_loop")
     start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
-    first, last = known_integer(start), known_integer(end)
+    first, last = constant_integer(start), constant_integer(end)
     iterations = end - start if first is None or last is None else constant(last - first, i64)
 
     def loop(inputs: list[Node], state: _State) -> Any:
@@ -198,7 +198,7 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
         raise ShapeError(
             f"`{user}` takes a single value here", where=caller_origin(), found=f"shape {shape_of(node.type)}"
         )
-    integer = known_integer(node)
+    integer = constant_integer(node)
     if integer is not None and wanted is i64 and scalar_of(node.type) is i64:
         return constant(integer, i64)
     scalar = lookup(node)

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
-from livegrad.ir.source_lines import ambient, made_at, originating_from
+from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
 from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, node_of_deferred
 from livegrad.lazy.execution import execute_node, watch
-from livegrad.lazy.lazy_values import Array, Leaf, clock, hold, known_value, leaf_node, read_leaf
+from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, hold, leaf_node, read_leaf
 from livegrad.lazy.small_graphs import compute_deferred
 
 # (the node or deferred op that it is an element or a row of, integers that index it, the author's line),
 # (the data, its type, the author's line), or (a deferred op, None, the author's line)
-Deferred = tuple[Any, Any, tuple[Place, ...]]
+Deferred = tuple[Any, Any, tuple[SourceLocation, ...]]
 
 
 @cache
@@ -43,7 +43,7 @@ def array_of(node: Node) -> Array | None:
             return None  # of a function that is traced
         array: Any = read_leaf(leaf) if leaf.ancestors else leaf.array
     else:
-        array = None if node.cell is None else known_value(node)
+        array = None if node.cell is None else cached_value(node)
     return array if array.__class__ is np.ndarray else None
 
 
@@ -172,7 +172,7 @@ def make_deferred_node(deferred: Deferred) -> Node:
     if source.__class__ is DeferredOp:
         whole = node_of_deferred(source)
         return whole if index is None else make_deferred_node((whole, index, origins))
-    with originating_from(origins) if ambient.plain else made_at(origins):
+    with originating_from(origins) if ambient.plain else created_at(origins):
         if source.__class__ is np.ndarray:
             source.setflags(write=False)
             return leaf_node(source, index)

@@ -29,8 +29,8 @@ from livegrad.lazy.execution import execute, execute_node
 from livegrad.lazy.lazy_values import (
     Array,
     Value,
+    cached_value,
     hold,
-    known_value,
     leaf_node,
     leaf_of,
     note_waiting,
@@ -161,7 +161,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         deferred = self._deferred
         if deferred is not None and value_of(deferred) is not None:
             return True
-        return leaf_of(self.node) is not None or known_value(self.node) is not None
+        return leaf_of(self.node) is not None or cached_value(self.node) is not None
 
     def _value(self) -> Array:
         """The value as a read-only NumPy array; computed on first use."""
@@ -181,7 +181,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             if leaf is not None:
                 return read_leaf(leaf)
         elif node.cell is not None:
-            value = known_value(node)
+            value = cached_value(node)
             if value is not None:
                 return value
         argument = at_arguments(node) if arguments.known else node

@@ -24,7 +24,7 @@ from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import run_where_data_lies
 from livegrad.lazy.execution import execute, watch
 from livegrad.lazy.gradient_variables import may_be_differentiated
-from livegrad.lazy.lazy_values import known_value, leaf_of, read_leaf
+from livegrad.lazy.lazy_values import cached_value, leaf_of, read_leaf
 from livegrad.passes.bind_sizes import has_symbolic_size
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
@@ -336,7 +336,7 @@ def _is_sizeless(node: Node) -> bool:
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
     """Whether a tensor without data is an argument of an enclosing trace, or depends on a gradient variable."""
-    if tensor._extra is not None or (known_value(node) is None and is_traced(node)):
+    if tensor._extra is not None or (cached_value(node) is None and is_traced(node)):
         return True
     return may_be_differentiated(node)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from livegrad.diagnostics import Place, UsageError, caller_origin
+from livegrad.diagnostics import SourceLocation, UsageError, caller_origin
 from livegrad.ir.dimension import Size
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ir.function import make_function
@@ -19,7 +19,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, scalar_of, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.lazy.execution import execute
-from livegrad.lazy.lazy_values import holders_of, is_held, known_value, leaf_of
+from livegrad.lazy.lazy_values import cached_value, holders_of, is_held, leaf_of
 from livegrad.runtime.cpu import compile_function
 from livegrad.schedule.plan import Plan
 from livegrad.tensors.errors import GraphMergeError, GraphOrderError
@@ -41,7 +41,7 @@ class GraphNode:
 
     number: int
     node: Node
-    origin: Place | None = None
+    origin: SourceLocation | None = None
     """The line of the program that made the node; of a constant, which is one wherever it is written, its user's."""
 
     @property
@@ -85,7 +85,7 @@ class GraphNode:
     @property
     def is_computed(self) -> bool:
         """Whether the value is known."""
-        return leaf_of(self.node) is not None or known_value(self.node) is not None
+        return leaf_of(self.node) is not None or cached_value(self.node) is not None
 
     @property
     def bytes(self) -> int | None:
@@ -104,13 +104,13 @@ class GraphNode:
         return f"{self.name} {self.op}({attributes}): {self.node.type}, {size}, {state}, {self.origin or 'no origin'}"
 
 
-def _origins(order: list[Node]) -> dict[Node, Place | None]:
+def _origins(order: list[Node]) -> dict[Node, SourceLocation | None]:
     """The source line of each node. Equal constants are one node, which has the line of its first use."""
     fixed: set[Node] = set()
     for node in order:
         if node.op is constant_op or (node.operands and fixed.issuperset(node.operands)):
             fixed.add(node)
-    origins: dict[Node, Place | None] = {}
+    origins: dict[Node, SourceLocation | None] = {}
     for node in reversed(order):
         if node not in fixed:
             origins[node] = node.origin

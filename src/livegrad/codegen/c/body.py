@@ -15,7 +15,7 @@ from livegrad.codegen.c.operands import TapeReference, Text, Value
 from livegrad.diagnostics import CompileError
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tensor, Type, components, i64, scalar_of
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.passes.expand import expand_ops
 
 Rule = Callable[[Writer, Node, list[Value]], Value]
@@ -134,7 +134,7 @@ def _splat(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: int, message: str) -> None:
     """Reports an index outside its range; a constant inside needs no check."""
-    integer = known_integer(operand)
+    integer = constant_integer(operand)
     if writer.checks and (integer is None or not 0 <= integer < size):
         writer.report(f"({writer.dialect.unsigned(64)}){index} >= {size}", message, node.origin)
 
@@ -186,7 +186,7 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
     inside, terms = [], []
     dimensions = zip(node.operands[1:], operands[1:], tensor.extents, tensor.strides, strict=True)
     for axis, (operand, value, extent, stride) in enumerate(dimensions):
-        integer = known_integer(operand)
+        integer = constant_integer(operand)
         index = writer.text(value, operand.type)
         index = index if operand.type is i64 or integer is not None else f"({writer.dialect.index}){index}"
         is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)

@@ -14,7 +14,7 @@ from livegrad.codegen.c.aggregates import Types
 from livegrad.codegen.c.expressions import applied, takes_whole_vectors
 from livegrad.codegen.c.operands import TensorReference, Text, Value
 from livegrad.codegen.check_sites import Site
-from livegrad.diagnostics import CompileError, Place
+from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Tensor, Type, bool_, components, scalar_of
 
@@ -138,5 +138,5 @@ class Writer(ABC):
         """Emits the start of every iteration of a loop."""
 
     @abstractmethod
-    def report(self, bad: str, message: str, origin: Place | None) -> None:
+    def report(self, bad: str, message: str, origin: SourceLocation | None) -> None:
         """Notes the site, and the element, for which `bad` holds."""

@@ -10,7 +10,7 @@ from livegrad.codegen.c.body import RULES, write_node
 from livegrad.codegen.c.line_writer import Writer
 from livegrad.codegen.c.operands import Text, Value
 from livegrad.codegen.check_sites import Site
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
@@ -85,7 +85,7 @@ class FunctionWriter(Writer):
     def begin_iteration(self, node: Node, index: str) -> None:
         """Nothing: who runs the text has no word to stop it by."""
 
-    def report(self, bad: str, message: str, origin: Place | None) -> None:
+    def report(self, bad: str, message: str, origin: SourceLocation | None) -> None:
         """Keeps the first site that fails."""
         self.sites.append(Site(message, origin))
         self.line(f"if ({bad} && *status == 0) *status = {len(self.sites)};")

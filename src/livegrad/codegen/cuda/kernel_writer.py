@@ -18,7 +18,7 @@ from livegrad.codegen.cuda import device_tapes
 from livegrad.codegen.cuda.device_elementwise import kernel_expression, without_parentheses
 from livegrad.codegen.cuda.kernel_values import KERNELS
 from livegrad.codegen.llvm.tapes import execution_order, mentions_tapes
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Type, components
 
@@ -100,7 +100,7 @@ class KernelWriter(Writer):
             self.uses_tapes = True
             self.line("if (memory.failed) break;")
 
-    def report(self, bad: str, message: str, origin: Place | None) -> None:
+    def report(self, bad: str, message: str, origin: SourceLocation | None) -> None:
         """Notes the site and the lowest element for which `bad` holds, for the status word."""
         self.sites.append(Site(message, origin))
         self.line(f"if ({bad}) lg_note(&failed, {self.element}, {len(self.sites) - 1});")

@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.builder import Builder
 from livegrad.codegen.llvm.metadata import STATUS, UNLIKELY, LoopMetadata
 from livegrad.codegen.llvm.registers import Register, llvm_element, llvm_type, pointer
 from livegrad.codegen.llvm.vector_math import math_function_name
-from livegrad.diagnostics import CompileError, Place
+from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, f32, i64
 
@@ -145,7 +145,7 @@ class KernelBuilder(Builder):
         finally:
             self.lanes, self.element_step = before, step
 
-    def report(self, bad: Register, message: str, origin: Place | None) -> None:
+    def report(self, bad: Register, message: str, origin: SourceLocation | None) -> None:
         """Writes the site and the lowest element for which `bad` holds in an active lane to the status word."""
         site = len(self.sites)
         self.sites.append(Site(message, origin))

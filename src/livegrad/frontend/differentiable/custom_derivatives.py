@@ -76,7 +76,7 @@ def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
     """A function with the same parameters and another result, which is computed from them."""
     nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
     wrapper = make_function(function.name, nodes, [result(*nodes)])
-    wrapper.places.update(function.places)
+    wrapper.source_locations.update(function.source_locations)
     return wrapper
 
 

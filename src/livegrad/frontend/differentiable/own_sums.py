@@ -144,7 +144,7 @@ class _Copies:
                 done[node] = node if operands == node.operands else make_node(node.op, operands, node.attributes)
         results = tuple(taken(result, None) for result in plain.results)
         rewritten = Function(function.name, plain.parameters, results)
-        rewritten.places.update(function.places)
+        rewritten.source_locations.update(function.source_locations)
         return rewritten
 
     def _supply(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from livegrad.compiler import lower
-from livegrad.diagnostics import Place, caller_origin
+from livegrad.diagnostics import SourceLocation, caller_origin
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.builder import FunctionBuilder, Wire
 from livegrad.implicit.nodes.errors import AssemblyError
@@ -65,7 +65,7 @@ def add_ir_function(
     return build.finish(**results)
 
 
-def ports_for(name: str, type: Type, where: Place | None = None) -> dict[str, PortType]:
+def ports_for(name: str, type: Type, where: SourceLocation | None = None) -> dict[str, PortType]:
     """The ports for a value: one, or one per component of a vector without a port type.
 
     >>> from livegrad.ir.types import f32

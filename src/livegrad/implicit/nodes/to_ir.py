@@ -151,7 +151,7 @@ class _Conversion:
             )
         chosen = tuple(converted.results[names.index(name)] for name in outputs)
         picked = Function(converted.name, converted.parameters, chosen)
-        picked.places.update(converted.places)
+        picked.source_locations.update(converted.source_locations)
         inputs = tuple(name for name, type in function.inputs.items() if type is not PortType.RESOURCE)
         values = [self.assembly.node(*path).value for path in extra.parameters]
         tables = tuple(self.arrays[key] for key in extra.tables)

@@ -37,7 +37,7 @@ class Cursor:
     def _line_starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
-    def place(self, position: int | None = None, function: str = "") -> TextOrigin:
+    def location(self, position: int | None = None, function: str = "") -> TextOrigin:
         """The file, line and column of a position; of the current one when none is given."""
         position = self.position if position is None else position
         line = bisect_right(self._line_starts, position)
@@ -52,7 +52,7 @@ class Cursor:
         found: str | None = None,
         help: str | None = None,
     ) -> NoReturn:
-        raise ParseError(what, where=self.place(at), expected=expected, found=found, help=help)
+        raise ParseError(what, where=self.location(at), expected=expected, found=found, help=help)
 
     def refuse(self, expected: str, *, help: str | None = None) -> NoReturn:
         """The word that stands here is not what must stand here."""

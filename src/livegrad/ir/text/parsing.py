@@ -118,8 +118,8 @@ class _Parser:
         name = cursor.name("a function's name")
         if name in self.functions:
             cursor.fail(f"function `@{name}` is defined twice", at=start, help="give one of them another name")
-        with propagating_lines(()) as places:
-            function = places.keep_own(_FunctionParser(self, name).read())
+        with propagating_lines(()) as lines:
+            function = lines.keep_outer(_FunctionParser(self, name).read())
         self.functions[name] = function
         if exported:
             self.exports.append(function)
@@ -131,7 +131,7 @@ class _Parser:
         self._types[self.cursor.text[start : self.cursor.position].rstrip()] = type
         return type
 
-    def known_type(self, text: str) -> Type | None:
+    def find_type(self, text: str) -> Type | None:
         return self._types.get(text)
 
 
@@ -209,7 +209,7 @@ class _FunctionParser:
             return False
         name, op_name, listed, type_text = match.groups()
         values, op = self.values, Op.table.get(op_name)
-        type = self.parser.known_type(type_text.rstrip())
+        type = self.parser.find_type(type_text.rstrip())
         if type is None or op is None or op is parameter_op or name in values:
             return False
         try:
@@ -276,19 +276,19 @@ class _FunctionParser:
     def _node(self, op: Op, operands: tuple[Node, ...], attributes: Attributes, at: int) -> Node:
         """The node, with the current text location if it has none; errors of the op are reported at its line."""
         try:
-            with originating_from((self.cursor.place(at, self.name),)):
+            with originating_from((self.cursor.location(at, self.name),)):
                 return make_node(op, operands, attributes)
         except LivegradError as error:
             if error.where is not None:
                 raise
-            where = self.cursor.place(at, self.name)
+            where = self.cursor.location(at, self.name)
             raise error.__class__(
                 error.what, where=where, expected=error.expected, found=error.found, help=error.help
             ) from None
         except Exception as error:  # a type rule that met attributes of a kind it did not foresee
             raise ParseError(
                 f"`{op.name}` does not accept these operands and attributes",
-                where=self.cursor.place(at, self.name),
+                where=self.cursor.location(at, self.name),
                 found=f"{type(error).__name__}: {error}",
                 help="print a valid node of this op to see its attributes",
             ) from error

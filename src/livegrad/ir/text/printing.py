@@ -124,9 +124,9 @@ class _Printer:
         used = reachable_functions(used_functions(node for order in self._orders.values() for node in order))
         self.functions = list(dict.fromkeys([*used, *exports]))
         self.types: dict[Type, str] = {}
-        self.places: dict[int, str] = {}
+        self._location_texts: dict[int, str] = {}
         self.labels: dict[Key, str] = {}
-        self._taken_labels: set[str] = set()
+        self._used_labels: set[str] = set()
         self._label_counts: dict[str, int] = {}
         taken: set[str] = set()
         counts: dict[str, int] = {}
@@ -184,13 +184,14 @@ class _Printer:
             attributes = ", ".join([f"{key}={self._attribute_text(item)}" for key, item in node.attributes])
             inside = f"{inside}; {attributes}" if inside else attributes
         text = f"  {value} = {node.op.name}({inside}): {self.type_text(node.type)}"
-        places = function.origins_of(node) if self.origins else ()
-        return f"{text}  # {', '.join(map(self._place_text, places))}" if places else text
+        locations = function.origins_of(node) if self.origins else ()
+        return f"{text}  # {', '.join(map(self._location_text, locations))}" if locations else text
 
-    def _place_text(self, location: object) -> str:
-        text = self.places.get(id(location))  # nodes made in a loop share their place, and finding its column is slow
+    def _location_text(self, location: object) -> str:
+        # Nodes created in a loop share their location, and finding its column is slow.
+        text = self._location_texts.get(id(location))
         if text is None:
-            text = self.places[id(location)] = str(location).replace("\n", " ")
+            text = self._location_texts[id(location)] = str(location).replace("\n", " ")
         return text
 
     def type_text(self, type: Type) -> str:
@@ -202,7 +203,7 @@ class _Printer:
     def label(self, key: Key) -> str:
         """The label of a key, after its name; the first to be asked for gets the name unchanged."""
         if key not in self.labels:
-            self.labels[key] = _unique(key.name or "key", self._taken_labels, self._label_counts)
+            self.labels[key] = _unique(key.name or "key", self._used_labels, self._label_counts)
         return self.labels[key]
 
     def _attribute_text(self, value: Attribute) -> str:

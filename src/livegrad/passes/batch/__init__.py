@@ -82,7 +82,7 @@ def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> lis
     return axes
 
 
-def _place(axis: int, type: Tensor) -> int:
+def _normalise_axis(axis: int, type: Tensor) -> int:
     """Where the batch stands in a tensor; negative axes count from the last."""
     if not -type.rank <= axis < type.rank:
         raise UsageError(f"batch axis {axis} is out of range", where=caller_origin(), expected=f"an axis of {type}")
@@ -93,7 +93,7 @@ def _with_axis(type: Type, axis: int) -> Type:
     """A batched type whose tensors have the batch at this axis instead of first."""
     match type:
         case Tensor(element=element, shape=(size, *shape)):
-            position = _place(axis, type)
+            position = _normalise_axis(axis, type)
             return Tensor(element, (*shape[:position], size, *shape[position:]))
         case Struct(name=name, fields=fields):
             return Struct(name, tuple((field, _with_axis(member, axis)) for field, member in fields))
@@ -109,7 +109,7 @@ def _axis_first(value: Node, axis: int) -> Node:
     if axis == 0:
         return value
     if isinstance(value.type, Tensor):
-        position = _place(axis, value.type)
+        position = _normalise_axis(axis, value.type)
         rest = [other for other in range(len(shape_of(value.type))) if other != position]
         return permute(value, axes=(position, *rest))
     parts = [_axis_first(member(value, index), axis) for index in range(len(components(value.type)))]
@@ -119,7 +119,7 @@ def _axis_first(value: Node, axis: int) -> Node:
 def _axis_zero(type: Type, axis: int) -> Type:
     match type:
         case Tensor(element=element, shape=shape):
-            position = _place(axis, type)
+            position = _normalise_axis(axis, type)
             return Tensor(element, (shape[position], *shape[:position], *shape[position + 1 :]))
         case Struct(name=name, fields=fields):
             return Struct(name, tuple((field, _axis_zero(member, axis)) for field, member in fields))

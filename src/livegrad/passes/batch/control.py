@@ -67,12 +67,12 @@ def _any(mask: Node) -> Node:
 def _call(node: Node, operands: Sequence[Operand], context: Context) -> Known:
     function: Function = node.attribute("function")
     masks = _masks(context, function)
-    wanted = _wanted_tapes(function, context)
+    wanted = _results_to_batch(function, context)
     batched, flags = batch_function(function, flags_of(operands), context.size, bool(masks), wanted)
     return _results(call(*nodes_in(operands), *masks, function=batched), function, flags)
 
 
-def _wanted_tapes(function: Function, context: Context) -> tuple[bool, ...]:
+def _results_to_batch(function: Function, context: Context) -> tuple[bool, ...]:
     """The results that are to be batched anyway."""
     return tuple(holds_tape(type) for type in function.result_types) if context.every_tape else ()
 
@@ -82,7 +82,7 @@ def _together(
 ) -> tuple[tuple[Function, ...], list[Node], tuple[bool, ...]]:
     """Branches that all members take together: the functions, what they take, and which results are batched."""
     flags, masks = flags_of(operands), _masks(context, *functions)
-    alike = _wanted_tapes(functions[0], context)
+    alike = _results_to_batch(functions[0], context)
     wanted = union(*(batch_function(f, flags, context.size, bool(masks), alike)[1] for f in functions))
     batched = tuple(with_batched_results(f, flags, context.size, wanted, bool(masks)) for f in functions)
     return batched, [*nodes_in(operands), *masks], wanted
@@ -135,7 +135,7 @@ def _merge(mask: Node, new: Node, old: Node) -> Node:
 
 def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], context: Context) -> list[Node]:
     """The function for the members that the mask names, or zeros if there are none: then it does not run at all."""
-    _require_own_tapes(function)
+    _require_inner_tapes(function)
     flags, values = flags_of(arguments), nodes_in(arguments)
     counting = mask if context.mask is None else mask & context.mask
     masked = writes_tapes(function)
@@ -154,7 +154,7 @@ def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], con
     return result_nodes(value, len(batched.results))
 
 
-def _require_own_tapes(function: Function) -> None:
+def _require_inner_tapes(function: Function) -> None:
     if any(written_on(function)):
         raise UsageError(
             f"`{function.name}` adds to an outer tape, in a branch that differs between the members of a batch",

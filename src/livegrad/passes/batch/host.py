@@ -51,7 +51,7 @@ def _number(size: Size) -> Node:
     )
 
 
-def _places(shape: tuple[Size, ...], index: Node) -> list[Node]:
+def _multi_index(shape: tuple[Size, ...], index: Node) -> list[Node]:
     if not shape:
         return [index]
     return [
@@ -63,7 +63,7 @@ def _places(shape: tuple[Size, ...], index: Node) -> list[Node]:
 def _row(value: Node, type: Type, index: Node, node: Node) -> Node:
     """One member of a batch of values of `type`."""
     if isinstance(type, Scalar | Tensor):
-        return lookup(value, *_places(shape_of(type), index))
+        return lookup(value, *_multi_index(shape_of(type), index))
     if not isinstance(type, Struct | Tuple | Array):
         raise _unsupported(type, node)
     parts = components(type)
@@ -73,7 +73,7 @@ def _row(value: Node, type: Type, index: Node, node: Node) -> Node:
 def _with_row(batch: Node, value: Node, index: Node, node: Node) -> Node:
     """The batch, of which this member is still zero, with the value."""
     if isinstance(value.type, Scalar | Tensor):
-        return scatter_add(batch, value, *_places(shape_of(value.type), index))
+        return scatter_add(batch, value, *_multi_index(shape_of(value.type), index))
     if not isinstance(value.type, Struct | Tuple | Array):
         raise _unsupported(value.type, node)
     members = range(len(components(value.type)))

@@ -44,8 +44,10 @@ def run_by_point(
         results = _PointMap(parts, size).build()
     except NotReplaced:
         return None
-    own = iter(results)
-    return [(next(own), True) if node in parts.varying else (parts.shared[node], False) for node in function.results]
+    next_result = iter(results)
+    return [
+        (next(next_result), True) if node in parts.varying else (parts.shared[node], False) for node in function.results
+    ]
 
 
 @dataclass
@@ -58,17 +60,17 @@ class _Parts:
     shared: dict[Node, Node] = field(default_factory=dict)  # the value of each node that does not differ
 
     @property
-    def taken(self) -> list[Node]:
+    def shared_inputs(self) -> list[Node]:
         """The shared nodes that others use."""
         used = {operand: None for node in nodes_of(self.function) if node in self.varying for operand in node.operands}
         return [node for node in used if node not in self.varying and node.op is not constant_op]
 
 
 def _split(function: Function, values: Sequence[Node], flags: Sequence[bool]) -> _Parts | None:
-    given = list(zip(function.parameters, values, flags, strict=True))
-    parts = _Parts(function, {parameter: value for parameter, value, flag in given if flag})
+    inputs = list(zip(function.parameters, values, flags, strict=True))
+    parts = _Parts(function, {parameter: value for parameter, value, flag in inputs if flag})
     parts.varying.update(parts.batched)
-    parts.shared.update({parameter: value for parameter, value, flag in given if not flag})
+    parts.shared.update({parameter: value for parameter, value, flag in inputs if not flag})
     has_control = False
     for node in nodes_of(function):
         if node in parts.varying or node in parts.shared:
@@ -94,10 +96,10 @@ class _PointMap:
     def build(self) -> list[Node]:
         parts = self._parts
         results = [node for node in parts.function.results if node in parts.varying]
-        taken = [*parts.batched, *parts.taken]
+        taken = [*parts.batched, *parts.shared_inputs]
         types = [node.type for node in taken]
         parameters = parameters_of(types)
-        exchanged = substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.places)
+        exchanged = substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.source_locations)
         inside = Function(parts.function.name, parameters, exchanged)
         positions = [self._take(node) for node in taken]
         if not any(self._lifted):
@@ -105,8 +107,8 @@ class _PointMap:
         result_types = [node.type for node in results]
 
         def at_point(*values: Node) -> list[Node]:
-            own = [self._value(node, values, position) for node, position in zip(taken, positions, strict=True)]
-            values_at_point = zip(replace_tensors(inside, own), result_types, strict=True)
+            captured = [self._value(node, values, position) for node, position in zip(taken, positions, strict=True)]
+            values_at_point = zip(replace_tensors(inside, captured), result_types, strict=True)
             return [node for value, type in values_at_point for node in _result(value, type)]
 
         point = trace(at_point, *self._types, name=parts.function.name)

@@ -20,7 +20,7 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, parameters_of, while_loop
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.members import members_call
 from livegrad.ops.movement import broadcast, iota
@@ -66,10 +66,15 @@ def run_in_turn(
 def _ends_apart(function: Function) -> bool:
     """Whether loops may end at different times for different members, and carry an array that is written by index."""
     functions = reachable_functions([function])
-    if any(isinstance(inner, Tape) for own in functions for type in own.result_types for inner in inner_types(type)):
+    if any(
+        isinstance(inner, Tape)
+        for inner_function in functions
+        for type in inner_function.result_types
+        for inner in inner_types(type)
+    ):
         return False
-    loops = [node for own in functions for node in nodes_of(own) if node.op in LOOPS]
-    apart = [loop for loop in loops if loop.op is while_loop or known_integer(loop.operands[0]) is None]
+    loops = [node for inner_function in functions for node in nodes_of(inner_function) if node.op in LOOPS]
+    apart = [loop for loop in loops if loop.op is while_loop or constant_integer(loop.operands[0]) is None]
     if not apart or not uses_any(functions, {assign}):
         return False
     return _carried_elements(apart) > _MOST_SELECTED or _carried_elements(loops) > _MOST_IN_LANES
@@ -94,9 +99,9 @@ def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -
     results = [unwritten(type=batched_type(type, size), slot=slot) for slot, type in enumerate(function.result_types)]
     parameters = parameters_of([i64, *(result.type for result in results), *types])
     index, state, captured = parameters[0], parameters[1 : 1 + len(results)], parameters[1 + len(results) :]
-    given = zip(captured, function.parameter_types, flags, strict=True)
+    inputs = zip(captured, function.parameter_types, flags, strict=True)
     ends = inline(
-        _with_inner_loops(function), [_row(value, type, index) if flag else value for value, type, flag in given]
+        _with_inner_loops(function), [_row(value, type, index) if flag else value for value, type, flag in inputs]
     )
     rows = [_with_row(batch, end, index) for batch, end in zip(state, ends, strict=True)]
     body = Function(function.name, parameters, tuple(rows))
@@ -114,7 +119,7 @@ def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -
 def _with_inner_loops(function: Function) -> Function:
     """The function with loops over the members of batches inside, which start from tensors that there are."""
     module = run_members_in_turn(Module((function,)))
-    return rewrite_functions(module, lambda own: expand_ops(own, lambda node: node.op is unwritten)).functions[0]
+    return rewrite_functions(module, lambda inner: expand_ops(inner, lambda node: node.op is unwritten)).functions[0]
 
 
 # --- rows ------------------------------------------------------------------------------------------------------------

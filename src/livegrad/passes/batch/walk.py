@@ -90,8 +90,8 @@ def batch_function(
     context = Context(size, parameters[-1] if masked else None)
     arguments = [Operand(*pair) for pair in zip(parameters, flags, strict=False)]
     results = batch_values(function, arguments, context, wanted)
-    made = Function(f"{function.name}.batch", parameters, tuple(result.value for result in results))
-    return made, tuple(result.batched for result in results)
+    batched = Function(f"{function.name}.batch", parameters, tuple(result.value for result in results))
+    return batched, tuple(result.batched for result in results)
 
 
 def with_batched_results(
@@ -114,62 +114,62 @@ def batch_values(
     function: Function, arguments: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
 ) -> list[Operand]:
     """The function's results from its arguments, each batched or shared; those wanted are batched."""
-    given = [
+    operands = [
         Operand(argument.value, argument.batched and has_leaves(parameter.type))
         for parameter, argument in zip(function.parameters, arguments, strict=True)
     ]
-    if _fits_a_map(function, given):
-        return _with_wanted(_as_map(function, given), wanted, context)
-    alone = _run_alone(function, given, context)
+    if _fits_a_map(function, operands):
+        return _batch_requested(_as_map(function, operands), wanted, context)
+    alone = _run_alone(function, operands, context)
     if alone is not None:
-        return _with_wanted(alone, wanted, context)
-    return _run_nodes(function, given, context, wanted)
+        return _batch_requested(alone, wanted, context)
+    return _run_nodes(function, operands, context, wanted)
 
 
 def _run_nodes(
-    function: Function, given: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
+    function: Function, arguments: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
 ) -> list[Operand]:
     """The results of a function, node by node over the whole batch."""
     writers: set[Node] = set()  # of tapes that each member needs for itself, though all write the same
     while True:
-        known: dict[Node, Known] = dict(zip(function.parameters, given, strict=True))
+        values: dict[Node, Known] = dict(zip(function.parameters, arguments, strict=True))
         try:
             for node in nodes_of(function):
-                if node not in known:
+                if node not in values:
                     with originating_from(node.origins):
-                        operands = [known[operand] for operand in node.operands]
-                        known[node] = _batch_node(node, operands, context, node in writers)
-            return _with_wanted([_whole(known[result], context) for result in function.results], wanted, context)
+                        operands = [values[operand] for operand in node.operands]
+                        values[node] = _batch_node(node, operands, context, node in writers)
+            return _batch_requested([_whole(values[result], context) for result in function.results], wanted, context)
         except SharedTapeError as error:
-            writer = _writer_of(error.value, known)
+            writer = _writer_of(error.value, values)
             if writer is None or writer in writers:
                 raise
             writers.add(writer)
 
 
-def _with_wanted(results: Sequence[Operand], wanted: Sequence[bool], context: Context) -> list[Operand]:
+def _batch_requested(results: Sequence[Operand], wanted: Sequence[bool], context: Context) -> list[Operand]:
     if not wanted:
         return list(results)
     pairs = zip(results, wanted, strict=True)
     return [Operand(context.batch(result), True) if want else result for result, want in pairs]
 
 
-def _writer_of(tape: Node, known: Mapping[Node, Known]) -> Node | None:
+def _writer_of(tape: Node, values: Mapping[Node, Known]) -> Node | None:
     """The node of a function that writes a tape; None for one that the function is given."""
-    own: dict[Node, Node] = {}
-    for node, found in known.items():
+    original: dict[Node, Node] = {}
+    for node, found in values.items():
         for value in _values_in(found):
-            own.setdefault(value, node)  # what comes later hands it on
-    while tape not in own and tape.op is get:
+            original.setdefault(value, node)  # what comes later hands it on
+    while tape not in original and tape.op is get:
         tape = tape.operands[0]
-    writer = own.get(tape)
+    writer = original.get(tape)
     while writer is not None and writer.op in (get, tape_get):
         writer = writer.operands[0]
     return None if writer is None or writer.op in (parameter_op, input_op) else writer
 
 
-def _values_in(found: Known) -> list[Node]:
-    return [found.value] if isinstance(found, Operand) else [v for part in found.parts for v in _values_in(part)]
+def _values_in(value: Known) -> list[Node]:
+    return [value.value] if isinstance(value, Operand) else [v for part in value.parts for v in _values_in(part)]
 
 
 def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway: bool) -> Known:
@@ -179,19 +179,19 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
         return first.parts[node.attribute("index")]
     if node.op is make and isinstance(node.type, _AGGREGATES) and operands:
         return Parts(node.type, tuple(operands))
-    given = [_whole(operand, context) for operand in operands]
-    if not anyway and not any(operand.batched for operand in given):
-        return Operand(rebuild(node, tuple(operand.value for operand in given)), False)
+    whole_operands = [_whole(operand, context) for operand in operands]
+    if not anyway and not any(operand.batched for operand in whole_operands):
+        return Operand(rebuild(node, tuple(operand.value for operand in whole_operands)), False)
     if node.op in (get, set_) and isinstance(node.operands[0].type, _AGGREGATES):
-        return Operand(make_node(node.op, tuple(map(context.batch, given)), node.attributes), True)
+        return Operand(make_node(node.op, tuple(map(context.batch, whole_operands)), node.attributes), True)
     if node.op.elementwise:
-        return Operand(_elementwise(node, given, context), True)
+        return Operand(_elementwise(node, whole_operands, context), True)
     if not holds_tensors(node.type):
         parameters = parameters_of([operand.type for operand in node.operands])
         single = Function(node.op.name, parameters, (make_node(node.op, parameters, node.attributes),))
-        if _fits_a_map(single, given):
-            return _as_map(single, given)[0]
-    alone = _node_alone(node, given, context)
+        if _fits_a_map(single, whole_operands):
+            return _as_map(single, whole_operands)[0]
+    alone = _node_alone(node, whole_operands, context)
     if alone is not None:
         return alone
     rule = RULES.get(node.op)
@@ -201,18 +201,18 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
             where=node.origin,
             help="add one to livegrad.passes.batch.RULES, or do not batch this op",
         )
-    made = rule(node, given, replace(context, every_tape=True) if anyway else context)
-    return Operand(made, True) if isinstance(made, Node) else made
+    result = rule(node, whole_operands, replace(context, every_tape=True) if anyway else context)
+    return Operand(result, True) if isinstance(result, Node) else result
 
 
-def _whole(found: Known, context: Context) -> Operand:
+def _whole(value: Known, context: Context) -> Operand:
     """A value as one node; parts that are shared become batched if others are."""
-    if isinstance(found, Operand):
-        return found
-    own = [_whole(part, context) for part in found.parts]
-    if not any(part.batched for part in own):
-        return Operand(make(*(part.value for part in own), type=found.type), False)
-    return Operand(make(*map(context.batch, own), type=batched_type(found.type, context.size)), True)
+    if isinstance(value, Operand):
+        return value
+    parts = [_whole(part, context) for part in value.parts]
+    if not any(part.batched for part in parts):
+        return Operand(make(*(part.value for part in parts), type=value.type), False)
+    return Operand(make(*map(context.batch, parts), type=batched_type(value.type, context.size)), True)
 
 
 def _elementwise(node: Node, operands: Sequence[Operand], context: Context) -> Node:
@@ -284,8 +284,8 @@ def _run_alone(function: Function, arguments: Sequence[Operand], context: Contex
 def _together(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
     """The function of a whole batch, not in turn: a map, or node by node over tensors. All results are batched."""
     context = Context(size, is_together=True)
-    given = zip(function.parameter_types, flags, strict=True)
-    parameters = parameters_of([batched_type(type, size) if flag else type for type, flag in given])
+    inputs = zip(function.parameter_types, flags, strict=True)
+    parameters = parameters_of([batched_type(type, size) if flag else type for type, flag in inputs])
     arguments = [Operand(*pair) for pair in zip(parameters, flags, strict=True)]
     alone = _run_alone(function, arguments, context)
     results = _run_nodes(function, arguments, context) if alone is None else alone

@@ -51,7 +51,7 @@ def within_budget(function: Function, bytes: int) -> Function:
             return _for_loop(node, bytes)
         return _while_loop(node, bytes) if node.op is while_loop else None
 
-    return rewrite_functions(Module((function,)), lambda own: map_results(own, rule)).functions[0]
+    return rewrite_functions(Module((function,)), lambda inner: map_results(inner, rule)).functions[0]
 
 
 def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
@@ -59,10 +59,10 @@ def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
     carried = node.attribute("carried")
     active = [is_differentiable(operand.type) for operand in operands]
     remembered = traced_types(node.attribute("body"), carried, active)
-    return _known_bytes(remembered), _known_bytes([operand.type for operand in operands[:carried]])
+    return _static_bytes(remembered), _static_bytes([operand.type for operand in operands[:carried]])
 
 
-def _known_bytes(types: Sequence[Type]) -> int:
+def _static_bytes(types: Sequence[Type]) -> int:
     return sum(size for size in map(byte_size, types) if isinstance(size, int))
 
 
@@ -80,12 +80,12 @@ def _for_loop(node: Node, budget: int) -> Node | None:
     fitting = budget // remembered
     length = constant(_best_length(2 * fitting + 1, remembered, state), i64)
     types = [i64, *(operand.type for operand in operands)]
-    own_iterations, *own = parameters_of(types)
-    whole = for_loop(own_iterations, *own, **dict(node.attributes))
-    parted = _segments(node, own_iterations, own, length)
+    own_iterations, *values = parameters_of(types)
+    whole = for_loop(own_iterations, *values, **dict(node.attributes))
+    parted = _segments(node, own_iterations, values, length)
     number = node.attribute("carried")
     functions = [
-        Function(name, (own_iterations, *own), tuple(get(loop, index=index) for index in range(number)))
+        Function(name, (own_iterations, *values), tuple(get(loop, index=index) for index in range(number)))
         for name, loop in (("stored", whole), ("segments", parted))
     ]
     value = cond(iterations <= fitting, iterations, *operands, then=functions[0], otherwise=functions[1])
@@ -134,23 +134,23 @@ def _while_loop(node: Node, budget: int) -> Node | None:
         return None
     types = [operand.type for operand in node.operands]
     segment = _while_segment(node, types, length)
-    index, *own = parameters_of([i64, *types[:carried], i64, *types[carried:]])
-    state, iterations, captures = own[:carried], own[carried], own[carried + 1 :]
+    index, *values = parameters_of([i64, *types[:carried], i64, *types[carried:]])
+    state, iterations, captures = values[:carried], values[carried], values[carried + 1 :]
     value = recompute_call(*state, iterations, *captures, function=segment)
-    body = Function("segment", (index, *own), tuple(result_nodes(value, carried + 1)))
-    fresh = parameters_of([own_type.type for own_type in own])
+    body = Function("segment", (index, *values), tuple(result_nodes(value, carried + 1)))
+    fresh = parameters_of([value.type for value in values])
     tested = inline(node.attribute("condition"), [*fresh[:carried], *fresh[carried + 1 :]])
     condition = Function("running", fresh, tested)
     start = [*node.operands[:carried], constant(0, i64), *node.operands[carried:]]
     loop = while_loop(*start, condition=condition, body=body, carried=carried + 1, limit=None)
-    return make_tuple(*(get(loop, index=place) for place in range(carried)))
+    return make_tuple(*(get(loop, index=position) for position in range(carried)))
 
 
 def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
     """(what is carried, iterations so far, what is captured) → what is carried, and iterations, after the segment."""
     carried, limit = node.attribute("carried"), node.attribute("limit")
-    own = parameters_of([*types[:carried], i64, *types[carried:]])
-    start = own[carried]
+    values = parameters_of([*types[:carried], i64, *types[carried:]])
+    start = values[carried]
     # The loop inside carries the number of its own iterations; where it began is captured.
     inside = parameters_of([*types[:carried], i64, *types[carried:], i64])
     state, count, captures = inside[:carried], inside[carried], inside[carried + 1 : -1]
@@ -164,9 +164,9 @@ def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
     moved = inline(node.attribute("body"), [iteration, *moved_state, *shifted[carried + 1 : -1]])
     body = Function("iteration", (index, *shifted), (*moved, moved_count + 1))
     loop = while_loop(
-        *own[:carried],
+        *values[:carried],
         constant(0, i64),
-        *own[carried + 1 :],
+        *values[carried + 1 :],
         start,
         condition=condition,
         body=body,
@@ -174,4 +174,4 @@ def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
         limit=None,
     )
     results = [get(loop, index=place) for place in range(carried)]
-    return Function("segment", own, (*results, start + get(loop, index=carried)))
+    return Function("segment", values, (*results, start + get(loop, index=carried)))

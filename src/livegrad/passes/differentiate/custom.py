@@ -32,7 +32,7 @@ def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent
         value = call(*primals, *_differentials(primals, tangents), function=rule)
         return primal, _result_tangent(node, result_nodes(value, len(rule.results)))
     if backward is not None:
-        return primal, _result_tangent(node, _turned_backward(node, primals, tangents))
+        return primal, _result_tangent(node, _transpose_backward(node, primals, tangents))
     return primal, forward.call_tangent(stand_in, primals, tangents)
 
 
@@ -77,7 +77,7 @@ def _linear_forward(rule: Function, primals: tuple[Node, ...], tangents: tuple[T
     return linearize.call_tangent(rule, (*primals, *at_zero), (*[None] * len(primals), *(t for _, t in differentiable)))
 
 
-def _turned_backward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> list[Node]:
+def _transpose_backward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> list[Node]:
     """The results' tangents by a backward derivative: the transpose of the transpose."""
     residuals = _residuals(node, primals)
     backward = _for_active(node.attribute("backward"), primals, tangents)

@@ -29,8 +29,8 @@ from livegrad.passes.regions import carried_flags
 def push_forward(function: Function, active: tuple[bool, ...]) -> tuple[Function, tuple[bool, ...]]:
     """(arguments, tangents of the active ones) → (results, tangents of those that have one), and which those are."""
     function = derivable(function)
-    tangents, known = with_tangent_parameters(function, active)
-    duals = propagate(function.name, function.results, known, RULES)
+    tangents, tangent_of = with_tangent_parameters(function, active)
+    duals = propagate(function.name, function.results, tangent_of, RULES)
     flags = active_flags([tangent for _, tangent in duals])
     results = [primal for primal, _ in duals]
     results += active_nodes([t for _, t in duals], function.results, flags)
@@ -121,8 +121,8 @@ def loop_operands(
 def loop_body(body: Function, carried: int, flags: tuple[bool, ...], captured: tuple[bool, ...]) -> Function:
     """The derived body with its parameters in the order of `loop_operands`, after the index."""
     derived = with_result_tangents(body, (False, *flags, *captured), flags)
-    own = len(body.parameters)
-    tangents = derived.parameters[own:]
+    count = len(body.parameters)
+    tangents = derived.parameters[count:]
     moved = sum(flags)
     order = [*body.parameters[: 1 + carried], *tangents[:moved], *body.parameters[1 + carried :], *tangents[moved:]]
     return reordered(derived, order)
@@ -138,12 +138,14 @@ def reordered(function: Function, order: Sequence[Node]) -> Function:
 def _for_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
     body, carried = node.attribute("body"), node.attribute("carried")
     iterations, *values = primals
-    own = tangents[1:]
-    captured = active_flags(own[carried:])
-    flags = carried_activity(body, active_flags(own[:carried]), captured, lambda f, a: push_forward(f, a)[1])
+    operand_tangents = tangents[1:]
+    captured = active_flags(operand_tangents[carried:])
+    flags = carried_activity(
+        body, active_flags(operand_tangents[:carried]), captured, lambda f, a: push_forward(f, a)[1]
+    )
     loop = for_loop(
         iterations,
-        *loop_operands(values, own, carried, flags, captured),
+        *loop_operands(values, operand_tangents, carried, flags, captured),
         body=loop_body(body, carried, flags, captured),
         carried=carried + sum(flags),
         reverse=node.attribute("reverse"),
@@ -175,9 +177,9 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
 def _widened(condition: Function, carried: int, more: int, types: list[Type]) -> Function:
     """The condition with parameters for tangents, which it does not use, after the carried values."""
     fresh = parameters_of(types)
-    place = [*range(carried), *range(carried + more, len(condition.parameters) + more)]
-    given = {own: fresh[index] for own, index in zip(condition.parameters, place, strict=True)}
-    return Function(condition.name, fresh, substitute(condition.results, given))
+    positions = [*range(carried), *range(carried + more, len(condition.parameters) + more)]
+    replacements = {parameter: fresh[index] for parameter, index in zip(condition.parameters, positions, strict=True)}
+    return Function(condition.name, fresh, substitute(condition.results, replacements))
 
 
 def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -220,6 +222,6 @@ def jvp(function: Function) -> Function:
     number = len(types)
     fresh = parameters_of([*types, *map(differential_of, types)])
     supply = iter(derived.parameters[number:])
-    given = dict(zip(derived.parameters[:number], fresh[:number], strict=True))
-    given |= {next(supply): fresh[number + index] for index, flag in enumerate(active) if flag}
-    return Function(derived.name, fresh, substitute(derived.results, given))
+    replacements = dict(zip(derived.parameters[:number], fresh[:number], strict=True))
+    replacements |= {next(supply): fresh[number + index] for index, flag in enumerate(active) if flag}
+    return Function(derived.name, fresh, substitute(derived.results, replacements))

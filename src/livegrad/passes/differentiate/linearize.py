@@ -58,8 +58,8 @@ class Linearized:
 def linearize(function: Function, active: tuple[bool, ...], behind: int = 0) -> Linearized:
     """Values and tangents of a function whose active parameters have tangents, with room for others before those."""
     function = derivable(function)
-    parameters, known = with_tangent_parameters(function, active, behind)
-    duals = propagate(function.name, function.results, known, RULES)
+    parameters, tangent_of = with_tangent_parameters(function, active, behind)
+    duals = propagate(function.name, function.results, tangent_of, RULES)
     return Linearized(function, parameters, tuple(p for p, _ in duals), tuple(t for _, t in duals))
 
 
@@ -120,24 +120,27 @@ def _linearize_branches(
     wanted = union(*(branch.flags for branch in linear))
     splits = [_split(branch, wanted) for branch in linear]
     needed = _operands_needed(linear, splits)
-    own = [tuple(node for node in split.residuals if node.op is not parameter_op) for split in splits]
-    slots, places = _shared_slots(own)
+    branch_residuals = [tuple(node for node in split.residuals if node.op is not parameter_op) for split in splits]
+    slots, slots_of_branches = _shared_slots(branch_residuals)
     number = len(functions[0].results)
     forward = tuple(
-        Function(b.function.name, b.function.parameters, (*b.primals, *_fill(slots, residuals, place)))
-        for b, residuals, place in zip(linear, own, places, strict=True)
+        Function(b.function.name, b.function.parameters, (*b.primals, *_fill(slots, residuals, branch_slots)))
+        for b, residuals, branch_slots in zip(linear, branch_residuals, slots_of_branches, strict=True)
     )
     nodes = result_nodes(rebuild(primals, forward), number + len(slots))
     if not any(wanted):
         return pack_results(nodes[:number]), None
     linear_branches = []
-    for branch, split, residuals, place in zip(linear, splits, own, places, strict=True):
+    for branch, split, residuals, branch_slots in zip(linear, splits, branch_residuals, slots_of_branches, strict=True):
         parameters = [branch.function.parameters[index] for index in needed]
-        at = {**dict(zip(residuals, place, strict=True)), **{node: len(slots) + i for i, node in enumerate(parameters)}}
+        at = {
+            **dict(zip(residuals, branch_slots, strict=True)),
+            **{node: len(slots) + i for i, node in enumerate(parameters)},
+        }
         types = [*slots, *(node.type for node in parameters)]
         linear_branches.append(_linear_branch(branch, split.tangents, at, types))
-    given = [*(primals[index] for index in needed), *active_nodes(tangents, primals, active)]
-    value = rebuild([*nodes[number:], *given], tuple(linear_branches))
+    operands = [*(primals[index] for index in needed), *active_nodes(tangents, primals, active)]
+    value = rebuild([*nodes[number:], *operands], tuple(linear_branches))
     parts = spread(result_nodes(value, sum(wanted)), wanted)
     return pack_results(nodes[:number]), result_tangent(parts)
 
@@ -154,10 +157,10 @@ def _operands_needed(linear: Sequence[Linearized], splits: Sequence[Split]) -> l
 def _shared_slots(residuals: list[tuple[Node, ...]]) -> tuple[list[Type], list[list[int]]]:
     """Places for the residuals of branches of which only one runs: those of one type share."""
     slots: list[Type] = []
-    places: list[list[int]] = []
+    slots_of_branches: list[list[int]] = []
     for nodes in residuals:
         free = list(range(len(slots)))
-        place = []
+        branch_slots = []
         for node in nodes:
             index = next((i for i in free if slots[i] is node.type), None)
             if index is None:
@@ -165,13 +168,13 @@ def _shared_slots(residuals: list[tuple[Node, ...]]) -> tuple[list[Type], list[l
                 slots.append(node.type)
             else:
                 free.remove(index)
-            place.append(index)
-        places.append(place)
-    return slots, places
+            branch_slots.append(index)
+        slots_of_branches.append(branch_slots)
+    return slots, slots_of_branches
 
 
-def _fill(slots: list[Type], residuals: Sequence[Node], place: list[int]) -> list[Node]:
-    by_slot = dict(zip(place, residuals, strict=True))
+def _fill(slots: list[Type], residuals: Sequence[Node], positions: list[int]) -> list[Node]:
+    by_slot = dict(zip(positions, residuals, strict=True))
     return [by_slot[index] if index in by_slot else zero(type) for index, type in enumerate(slots)]
 
 
@@ -180,9 +183,9 @@ def _linear_branch(
 ) -> Function:
     """The tangents of a branch as a function of values of these types, each node at its place, and of tangents."""
     fresh = parameters_of([*types, *(node.type for node in branch.tangent_parameters)])
-    given = {node: fresh[index] for node, index in at.items()}
-    given |= dict(zip(branch.tangent_parameters, fresh[len(types) :], strict=True))
-    return Function(f"{branch.function.name}.linear", fresh, substitute(tangents, given))
+    replacements = {node: fresh[index] for node, index in at.items()}
+    replacements |= dict(zip(branch.tangent_parameters, fresh[len(types) :], strict=True))
+    return Function(f"{branch.function.name}.linear", fresh, substitute(tangents, replacements))
 
 
 # --- loops -----------------------------------------------------------------------------------------------------------
@@ -210,17 +213,17 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
     flags = carried_activity(body, active_flags(tangents[:carried]), captured, lambda f, a: linearize(f, a).flags)
     linear = linearize(body, (False, *flags, *captured))
     split = _split(linear, flags)
-    own = linear.function.parameters
-    from_carried = _depending(split.residuals, own[1 : 1 + carried])
-    from_index = _depending(split.residuals, own[:1])
+    parameters = linear.function.parameters
+    from_carried = _depending(split.residuals, parameters[1 : 1 + carried])
+    from_index = _depending(split.residuals, parameters[:1])
     repeated = tuple(node for node in split.residuals if node not in from_carried and node in from_index)
     traced = tuple(node for node in split.residuals if node in from_carried)
     # What the program asks to keep is remembered, and what is repeated is computed from that.
-    asked = _asked_to_keep(linear)
-    if traced and not asked:
-        needed, traced = traced, choose_residuals(traced, own[1 : 1 + carried])
+    marked = _marked_as_kept(linear)
+    if traced and not marked:
+        needed, traced = traced, choose_residuals(traced, parameters[1 : 1 + carried])
         repeated += tuple(node for node in needed if node not in traced)
-    traced += tuple(node for node in toposort(repeated) if node in asked and node in from_index)
+    traced += tuple(node for node in toposort(repeated) if node in marked and node in from_index)
     repeated = tuple(node for node in repeated if node not in traced)
     hoisted = tuple(node for node in split.residuals if node not in from_carried and node not in from_index)
     return _LoopPlan(linear, split, carried, flags, traced, repeated, hoisted)
@@ -235,7 +238,7 @@ def traced_types(body: Function, carried: int, active: Sequence[bool]) -> list[T
     return [node.type for node in _plan_loop(body, carried, tangents).traced]
 
 
-def _asked_to_keep(linear: Linearized) -> set[Node]:
+def _marked_as_kept(linear: Linearized) -> set[Node]:
     """The values that are marked: not the marks themselves, for a slope may use a value without its mark."""
     return {node.operands[0] for node in toposort(linear.primals) if node.op is kept}
 
@@ -290,27 +293,27 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
     return make_tuple(*nodes[:carried]), tangent
 
 
-def _with_extra(function: Function, place: int, types: Sequence[Type]) -> Function:
+def _with_extra(function: Function, start: int, types: Sequence[Type]) -> Function:
     """The function with unused parameters inserted at `place`."""
-    own = list(function.parameter_types)
-    fresh = parameters_of([*own[:place], *types, *own[place:]])
-    kept = [*fresh[:place], *fresh[place + len(types) :]]
-    given = dict(zip(function.parameters, kept, strict=True))
-    return Function(function.name, fresh, substitute(function.results, given))
+    existing = list(function.parameter_types)
+    fresh = parameters_of([*existing[:start], *types, *existing[start:]])
+    kept = [*fresh[:start], *fresh[start + len(types) :]]
+    replacements = dict(zip(function.parameters, kept, strict=True))
+    return Function(function.name, fresh, substitute(function.results, replacements))
 
 
 def _remembering_body(plan: _LoopPlan, counter: bool) -> Function:
     """The body that also counts its iterations (for `while`) and writes residuals to the tape."""
     body = plan.linear.function
     extra: list[Type] = [*([i64] if counter else []), *([plan.tape_type] if plan.traced else [])]
-    place = 1 + plan.carried
+    position = 1 + plan.carried
     results = Function(body.name, body.parameters, (*plan.linear.primals, *plan.traced))
-    widened = _with_extra(results, place, extra)
+    widened = _with_extra(results, position, extra)
     index = widened.parameters[0]
     values, remembered = widened.results[: plan.carried], widened.results[plan.carried :]
     more: list[Node] = [index + 1] if counter else []
     if plan.traced:
-        more.append(tape_set(widened.parameters[place + len(extra) - 1], index, make_tuple(*remembered)))
+        more.append(tape_set(widened.parameters[position + len(extra) - 1], index, make_tuple(*remembered)))
     return Function(body.name, widened.parameters, (*values, *more))
 
 
@@ -325,8 +328,8 @@ def _linear_loop(
     """The loop over tangents: carries the active ones, reads residuals from the tape or computes them again."""
     if not any(plan.flags):
         return None
-    carried, own = plan.carried, plan.linear.function.parameters
-    captures = own[1 + carried :]
+    carried, parameters = plan.carried, plan.linear.function.parameters
+    captures = parameters[1 + carried :]
     hoisted = substitute(plan.hoisted, dict(zip(captures, primals[carried:], strict=True)))
     if not runs_at_least_once(iterations):
         hoisted = compute_if(lambda: iterations > 0, hoisted, set(primals[carried:]).__contains__)
@@ -345,8 +348,8 @@ def _linear_loop(
     return tuple(spread([get(loop, index=index) for index in range(len(start))], plan.flags))
 
 
-def _depending_captures(roots: Sequence[Node], known: Sequence[Node], captures: Sequence[Node]) -> list[int]:
-    needed = set(toposort(roots, stop=set(known).__contains__))
+def _depending_captures(roots: Sequence[Node], ends: Sequence[Node], captures: Sequence[Node]) -> list[int]:
+    needed = set(toposort(roots, stop=set(ends).__contains__))
     return [index for index, node in enumerate(captures) if node in needed]
 
 
@@ -358,15 +361,15 @@ def _linear_body(plan: _LoopPlan, types: list[Type], tapes: int, used: list[Node
     tape, rest = rest[:tapes], rest[tapes:]
     hoisted, rest = rest[: len(plan.hoisted)], rest[len(plan.hoisted) :]
     captures, captured_tangents = rest[: len(used)], rest[len(used) :]
-    given = dict(zip(plan.linear.tangent_parameters, [*tangents, *captured_tangents], strict=True))
-    given |= dict(zip(plan.hoisted, hoisted, strict=True))
+    replacements = dict(zip(plan.linear.tangent_parameters, [*tangents, *captured_tangents], strict=True))
+    replacements |= dict(zip(plan.hoisted, hoisted, strict=True))
     if plan.traced:
         entry = tape_get(tape[0], index)
-        given |= {node: member(entry, position) for position, node in enumerate(plan.traced)}
+        replacements |= {node: member(entry, position) for position, node in enumerate(plan.traced)}
     inner = {plan.linear.function.parameters[0]: index, **dict(zip(used, captures, strict=True))}
-    inner |= {node: given[node] for node in plan.traced}
-    given |= dict(zip(plan.repeated, substitute(plan.repeated, inner), strict=True))
-    return Function(f"{plan.linear.function.name}.linear", fresh, substitute(plan.split.tangents, given))
+    inner |= {node: replacements[node] for node in plan.traced}
+    replacements |= dict(zip(plan.repeated, substitute(plan.repeated, inner), strict=True))
+    return Function(f"{plan.linear.function.name}.linear", fresh, substitute(plan.split.tangents, replacements))
 
 
 # --- maps ------------------------------------------------------------------------------------------------------------
@@ -397,9 +400,9 @@ def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -
 
 def _kept_in_map(linear: Linearized, results: Sequence[Node]) -> list[Node]:
     """The values marked as kept that the linear part uses: they depend on the point, not on tangents."""
-    asked = _asked_to_keep(linear)
+    marked = _marked_as_kept(linear)
     from_point = _depending(results, linear.function.parameters)
-    return [node for node in toposort(results) if node in asked and node in from_point and node.operands]
+    return [node for node in toposort(results) if node in marked and node in from_point and node.operands]
 
 
 def _remembering_map(

@@ -45,7 +45,7 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
     if not any(differentiable):
         return rebuild(node, primals), None
     # What is marked inside is remembered beside the operands, and not computed again.
-    marked, number = _asked_to_keep(function), len(function.results)
+    marked, number = _marked_as_kept(function), len(function.results)
     wide = Function(function.name, function.parameters, (*function.results, *marked))
     nodes = result_nodes(recompute_call(*primals, function=wide), number + len(marked))
     active = active_flags(tangents)
@@ -74,7 +74,7 @@ def _transpose(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list
     return [part if flag else None for part, flag in zip(cotangents_of_operands, linear, strict=True)]
 
 
-def _asked_to_keep(function: Function) -> tuple[Node, ...]:
+def _marked_as_kept(function: Function) -> tuple[Node, ...]:
     marked = dict.fromkeys(node.operands[0] for node in nodes_of(function) if node.op is kept)
     return tuple(node for node in marked if node.operands)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.function import captured_values
 from livegrad.ir.leaves import parameter_op
@@ -43,8 +43,8 @@ class Remembered:
     type: Type
     bytes: Size
     because: str
-    where: Place | None = None
-    loop: Place | None = None
+    where: SourceLocation | None = None
+    loop: SourceLocation | None = None
 
     def __str__(self) -> str:
         location = "" if self.where is None else f" ({self.where})"
@@ -74,7 +74,7 @@ class StorageReport:
         return _total(value.bytes for value in self.values if value.kind == "stored")
 
     @property
-    def bytes_per_iteration(self) -> dict[Place | None, Size]:
+    def bytes_per_iteration(self) -> dict[SourceLocation | None, Size]:
         """The bytes that each loop stores per iteration, by the source location of the loop."""
         loops = dict.fromkeys(value.loop for value in self.values if value.kind == "traced")
         return {loop: _total(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops}
@@ -112,12 +112,12 @@ def _report(function: Function) -> StorageReport:
     linear = linearize(trimmed, tuple(map(is_differentiable, trimmed.parameter_types)))
     tangents = active_nodes(linear.tangents, linear.function.results, linear.flags)
     values: list[Remembered] = []
-    seen: set[object] = set()  # once calls are flattened, what several of them were handed is one value
+    counted: set[object] = set()  # once calls are flattened, what several of them were handed is one value
     for node in captured_values(linear.tangent_parameters, tangents):
         value = _resolved(node)
-        if value not in seen:
+        if value not in counted:
             values += _remembered(node, _reason(node, tangents))
-        seen.add(value)
+        counted.add(value)
     return StorageReport(function.name, (*values, *_computed_again(linear.function)))
 
 

@@ -47,7 +47,7 @@ def transpose_graph(
     sums = _Sums()
     for result, cotangent in zip(results, cotangents, strict=True):
         if result in linear:
-            sums.found[result] = add(sums.of(result), cotangent, result.type)
+            sums.cotangents[result] = add(sums.of(result), cotangent, result.type)
     for node in reversed(order):
         cotangent = sums.of(node)
         if node in linear and node not in sources and not is_zero(cotangent):
@@ -60,7 +60,7 @@ def transpose_graph(
                     node.operands, _transpose_node(name, node, cotangent, flags), flags, strict=True
                 ):
                     if flag and not is_zero(part):
-                        sums.found[operand] = add_guarded(sums.of(operand), part, operand.type)
+                        sums.cotangents[operand] = add_guarded(sums.of(operand), part, operand.type)
     return [sums.of(node) for node in inputs]
 
 
@@ -68,21 +68,21 @@ class _Sums:
     """The cotangents so far. Those of an aggregate's members are added one by one: a list of n is not added n times."""
 
     def __init__(self) -> None:
-        self.found: Cotangents = {}
+        self.cotangents: Cotangents = {}
         self._members: dict[Node, list[Tangent]] = {}  # for these, in the place of `found`
 
     def of(self, node: Node) -> Tangent:
         members = self._members.pop(node, None)
         if members is not None:
-            self.found[node] = tuple(members)
-        return self.found.get(node)
+            self.cotangents[node] = tuple(members)
+        return self.cotangents.get(node)
 
     def add_member(self, node: Node, cotangent: Tangent) -> None:
         """The cotangent of `get(aggregate, index)` is one of the aggregate, whose other members are zero."""
         (aggregate,), index = node.operands, node.attribute("index")
         members = self._members.get(aggregate)
         if members is None:
-            before, count = self.found.get(aggregate), len(components(aggregate.type))
+            before, count = self.cotangents.get(aggregate), len(components(aggregate.type))
             members = [tangent_member(before, aggregate.type, position) for position in range(count)]
             self._members[aggregate] = members
         members[index] = add(members[index], cotangent, node.type)

@@ -18,7 +18,7 @@ from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import for_loop, parameters_of, while_loop
 from livegrad.ops.movement import inverse_permutation, permute
 from livegrad.ops.rules import zero
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_function, with_unused_parameters
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
@@ -45,19 +45,19 @@ def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Funct
 
 def runs_by_elements(loop: Node) -> bool:
     """Whether the pass, or later ones, will make a kernel of a loop that writes its tensors in place."""
-    return _is_in_place(loop) or (gains_by_elements(loop) and _expand(loop, gains_by_elements) is not None)
+    return _runs_in_place(loop) or (gains_by_elements(loop) and _expand(loop, gains_by_elements) is not None)
 
 
 def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
     if node.op not in LOOPS or not is_chosen(node):
-        return take_from_made(node)
+        return get_of_make(node)
     for rewrite in (_unrolled, _by_element):
         try:
             with originating_from(node.origins):
                 loop = rewrite(node)
         except NotExpanded:
             continue
-        if _is_in_place(loop):
+        if _runs_in_place(loop):
             return make_tuple(*_results(loop, node.attribute("carried")))
     return None
 
@@ -74,13 +74,16 @@ def _unrolled(node: Node) -> Node:
 def _results(loop: Node, number: int) -> list[Node]:
     """The first results of a loop, which stores the tensors that it goes through by column transposed."""
     axes = transposed_operands(loop)
-    given = [permute(own, axes=axes[place]) if place in axes else own for place, own in enumerate(loop.operands)]
-    transposed = permute_inside(loop, tuple(given), axes) if axes else None
-    if transposed is None or not _is_in_place(transposed):
+    operands = [
+        permute(operand, axes=axes[position]) if position in axes else operand
+        for position, operand in enumerate(loop.operands)
+    ]
+    transposed = permute_inside(loop, tuple(operands), axes) if axes else None
+    if transposed is None or not _runs_in_place(transposed):
         return [get(loop, index=index) for index in range(number)]
-    places = [first_argument(loop) + index for index in range(number)]
-    values = [(place, get(transposed, index=index)) for index, place in enumerate(places)]
-    return [permute(v, axes=inverse_permutation(axes[place])) if place in axes else v for place, v in values]
+    positions = [first_argument(loop) + index for index in range(number)]
+    values = [(position, get(transposed, index=index)) for index, position in enumerate(positions)]
+    return [permute(v, axes=inverse_permutation(axes[position])) if position in axes else v for position, v in values]
 
 
 def _by_element(node: Node) -> Node:
@@ -98,7 +101,7 @@ def _by_element(node: Node) -> Node:
     return make_node(node.op, operands, tuple([(name, changes.get(name, value)) for name, value in node.attributes]))
 
 
-def _is_in_place(loop: Node) -> bool:
+def _runs_in_place(loop: Node) -> bool:
     """Whether one kernel can run the loop, once its numbers are scalars."""
     parameters = parameters_of([operand.type for operand in loop.operands])
     alone = make_node(loop.op, parameters, loop.attributes)

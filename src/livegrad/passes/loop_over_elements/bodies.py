@@ -66,7 +66,7 @@ def expand_function(
 
 
 @dataclass
-class _Place:
+class _Storage:
     """Memory for the versions of one tensor, and its last version."""
 
     last: Node
@@ -79,22 +79,22 @@ class _Body:
         self._versions, self._at = versions, at
         function = versions.function
         self._inputs = [input_node(Key("value"), type) for type in function.parameter_types]
-        self._fresh = [_Place(input_node(Key("fresh"), type)) for type in fresh]
-        self._fresh_inputs = [place.last for place in self._fresh]
-        self._scratch: list[_Place] = []
+        self._fresh = [_Storage(input_node(Key("fresh"), type)) for type in fresh]
+        self._fresh_inputs = [storage.last for storage in self._fresh]
+        self._scratch: list[_Storage] = []
         self._scratch_inputs: list[Node] = []
         self.memory: dict[Node, Node] = {}
         self.numbers: dict[Node, Node] = {}
-        self._places: dict[Node, _Place] = {}  # by version
+        self._storage: dict[Node, _Storage] = {}  # by version
         self._regions: dict[Node, Node] = {}
-        self._own: list[_Place | None] = []
-        for parameter, given in zip(function.parameters, self._inputs, strict=True):
-            self._own.append(None)
-            if is_array(given.type):
-                self.memory[parameter] = given
-                self._own[-1] = self._places[given] = _Place(given)
+        self._result_storage: list[_Storage | None] = []
+        for parameter, input in zip(function.parameters, self._inputs, strict=True):
+            self._result_storage.append(None)
+            if is_array(input.type):
+                self.memory[parameter] = input
+                self._result_storage[-1] = self._storage[input] = _Storage(input)
             else:
-                self.numbers[parameter] = lookup(given) if isinstance(given.type, Tensor) else given
+                self.numbers[parameter] = lookup(input) if isinstance(input.type, Tensor) else input
 
     def expand(self) -> Expanded:
         function = self._versions.function
@@ -106,28 +106,32 @@ class _Body:
             self._rewrite(number)
         results = [self._result(number) for number in range(len(function.results))]
         inputs = [*self._inputs[: self._at], *self._fresh_inputs, *self._scratch_inputs, *self._inputs[self._at :]]
-        ends = [place.last for place in self._scratch]
-        made = make_function(function.name, inputs, [*results, *ends])
-        return Expanded(made, tuple([node.type for node in self._scratch_inputs]))  # type: ignore[misc]
+        ends = [storage.last for storage in self._scratch]
+        expanded = make_function(function.name, inputs, [*results, *ends])
+        return Expanded(expanded, tuple([node.type for node in self._scratch_inputs]))  # type: ignore[misc]
 
     # --- results ---
 
-    def _destination(self, number: int) -> _Place | None:
+    def _destination(self, number: int) -> _Storage | None:
         position = self._versions.destinations[number]
         if position is None:
             return None
-        return self._own[position] if position < len(self._own) else self._fresh[position - len(self._own)]
+        return (
+            self._result_storage[position]
+            if position < len(self._result_storage)
+            else self._fresh[position - len(self._result_storage)]
+        )
 
     def _rewrite(self, number: int) -> None:
         """Writes a result as a whole over its parameter's last version."""
-        result, place = self._versions.function.results[number], self._destination(number)
-        assert place is not None
-        self._write(place, assign, result, result, None)
+        result, storage = self._versions.function.results[number], self._destination(number)
+        assert storage is not None
+        self._write(storage, assign, result, result, None)
 
     def _result(self, number: int) -> Node:
-        result, place = self._versions.function.results[number], self._destination(number)
-        if place is not None:
-            return place.last
+        result, storage = self._versions.function.results[number], self._destination(number)
+        if storage is not None:
+            return storage.last
         return self._as_argument(result)
 
     # --- nodes ---
@@ -143,8 +147,10 @@ class _Body:
             self.numbers[node] = self._number(node)
         elif node.op is lookup:
             tensor, *index = node.operands
-            places = tuple([self.numbers[i] for i in index])
-            self.numbers[node] = self.numbers[tensor] if tensor in self.numbers else self._looked_up(node, places)
+            element_index = tuple([self.numbers[i] for i in index])
+            self.numbers[node] = (
+                self.numbers[tensor] if tensor in self.numbers else self._looked_up(node, element_index)
+            )
         elif any(isinstance(inner, Tensor) for o in (node, *node.operands) for inner in inner_types(o.type)):
             raise NotExpanded
         else:
@@ -164,7 +170,9 @@ class _Body:
     def _looked_up(self, node: Node, index: Index) -> Node:
         elements = Elements(self.memory, self.numbers)
         tensor = node.operands[0]
-        return elements.read(node, tensor, index) if tensor in self.memory else elements.found(node, list(index))
+        return (
+            elements.read(node, tensor, index) if tensor in self.memory else elements.lookup_result(node, list(index))
+        )
 
     def _number(self, node: Node) -> Node:
         """A tensor of rank 0, as a scalar."""
@@ -176,73 +184,73 @@ class _Body:
     def _emit_array(self, node: Node) -> None:
         if node.op in UPDATES:
             base, value, *indices = node.operands
-            place = self._writable(base, (node, 0) in self._versions.copied)
+            storage = self._writable(base, (node, 0) in self._versions.copied)
             if not is_array(value.type):
                 number = self.numbers[value]
-                places = [self.numbers[index] for index in indices]
-                self._set_version(node, place, node.op(place.last, number, *places))
+                element_index = [self.numbers[index] for index in indices]
+                self._set_version(node, storage, node.op(storage.last, number, *element_index))
             else:
-                self._write(place, node.op, node, value, indices)
-                self.memory[node] = place.last
+                self._write(storage, node.op, node, value, indices)
+                self.memory[node] = storage.last
         elif node.op in BRANCHES:
             self._emit_region(node)
         elif node.op is get:
             if node.operands[0] not in self._regions:
                 raise NotExpanded
         elif node in self._versions.stored:
-            place = self._new_place(node.type)
+            storage = self._new_storage(node.type)
             if reduces_rows(node):
-                self._reduce_rows(node, place)
+                self._reduce_rows(node, storage)
             else:
-                self._write(place, assign, node, node, None)
-            self.memory[node] = place.last
+                self._write(storage, assign, node, node, None)
+            self.memory[node] = storage.last
 
-    def _reduce_rows(self, node: Node, place: _Place) -> None:
-        places = [place]
+    def _reduce_rows(self, node: Node, storage: _Storage) -> None:
+        targets = [storage]
         if node.op is arg_reduce:
             element: Scalar = node.operands[0].type.element  # type: ignore[union-attr]
-            places.insert(0, self._new_place(Tensor(element, sizes(node))))
+            targets.insert(0, self._new_storage(Tensor(element, sizes(node))))
         elements = Elements(self.memory, self.numbers)
-        after = elements.reduced_rows(node, tuple([own.last for own in places]))
-        for own, version in zip(places, after, strict=True):
-            own.last = version
-            self._places[version] = own
+        after = elements.reduced_rows(node, tuple([target.last for target in targets]))
+        for target, version in zip(targets, after, strict=True):
+            target.last = version
+            self._storage[version] = target
 
     # --- memory ---
 
-    def _new_place(self, type: Type) -> _Place:
+    def _new_storage(self, type: Type) -> _Storage:
         assert isinstance(type, Tensor)
         scratch = input_node(Key("scratch"), type)
         self._scratch_inputs.append(scratch)
-        self._scratch.append(_Place(scratch))
-        self._places[scratch] = self._scratch[-1]
+        self._scratch.append(_Storage(scratch))
+        self._storage[scratch] = self._scratch[-1]
         return self._scratch[-1]
 
-    def _set_version(self, node: Node, place: _Place, version: Node) -> None:
-        place.last = self.memory[node] = version
-        self._places[version] = place
+    def _set_version(self, node: Node, storage: _Storage, version: Node) -> None:
+        storage.last = self.memory[node] = version
+        self._storage[version] = storage
 
-    def _writable(self, node: Node, copied: bool) -> _Place:
+    def _writable(self, node: Node, copied: bool) -> _Storage:
         """Where a tensor lies, or a copy of it."""
         version = self.memory[node]
-        place = self._places[version]
+        storage = self._storage[version]
         if not copied:
-            if place.last is not version:
+            if storage.last is not version:
                 raise NotExpanded
-            return place
-        copy = self._new_place(node.type)
+            return storage
+        copy = self._new_storage(node.type)
 
         def point(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
             return (assign(state[0], lookup(version, *index), *index),)
 
         copy.last = loops_over(sizes(node), point, (copy.last,))[0]
-        self._places[copy.last] = copy
+        self._storage[copy.last] = copy
         return copy
 
-    def _write(self, place: _Place, op: Op, writer: Node, value: Node, indices: Sequence[Node] | None) -> None:
+    def _write(self, storage: _Storage, op: Op, writer: Node, value: Node, indices: Sequence[Node] | None) -> None:
         """Writes all elements of a value over the last version of a tensor, at indices or at their own."""
         extents = sizes(value)
-        before = place.last
+        before = storage.last
         variables = tuple([input_node(Key("point"), i64) for _ in extents])
         target = input_node(Key("target"), before.type)
         memory = {node: target if version is before else version for node, version in self.memory.items()}
@@ -251,20 +259,23 @@ class _Body:
             element = elements.element(value, variables)
         else:
             element = elements.at(writer, value, variables)
-        places = variables if indices is None else [elements.at(writer, index, variables) for index in indices]
+        indices_of_element = (
+            variables if indices is None else [elements.at(writer, index, variables) for index in indices]
+        )
         for read in elements.reads:
             if memory[read.tensor] is target and (
-                read.place is None or may_read_behind(places, read.place, variables, extents)
+                read.element_index is None
+                or may_read_behind(indices_of_element, read.element_index, variables, extents)
             ):
                 self._separate(writer, value, indices or (), read.reader)
-        written = [element, *places]
+        written = [element, *indices_of_element]
 
         def point(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
-            given = {target: state[0], **dict(zip(variables, index, strict=True))}
-            return (op(state[0], *substitute(written, given)),)
+            replacements = {target: state[0], **dict(zip(variables, index, strict=True))}
+            return (op(state[0], *substitute(written, replacements)),)
 
-        place.last = loops_over(extents, point, (before,))[0]
-        self._places[place.last] = place
+        storage.last = loops_over(extents, point, (before,))[0]
+        self._storage[storage.last] = storage
 
     def _separate(self, writer: Node, value: Node, indices: Sequence[Node], reader: Node) -> None:
         """Changes the plan so that a reader reads before the writer writes."""
@@ -297,25 +308,25 @@ class _Body:
         else:
             self._branch(node)
 
-    def _arguments(self, node: Node, written: Sequence[int]) -> tuple[list[Node], dict[int, _Place]]:
+    def _arguments(self, node: Node, written: Sequence[int]) -> tuple[list[Node], dict[int, _Storage]]:
         """The arguments of a loop or branch, and where those lie that it writes."""
-        places: dict[int, _Place] = {}
+        storage_of: dict[int, _Storage] = {}
         arguments: list[Node] = []
         for number, operand in enumerate(node.operands):
             if number in written and is_array(operand.type):
-                places[number] = self._writable(operand, (node, number) in self._versions.copied)
-                arguments.append(places[number].last)
+                storage_of[number] = self._writable(operand, (node, number) in self._versions.copied)
+                arguments.append(storage_of[number].last)
             else:
                 arguments.append(self._as_argument(operand))
-        return arguments, places
+        return arguments, storage_of
 
     def _loop(self, node: Node) -> None:
         first, carried, body = first_argument(node), node.attribute("carried"), node.attribute("body")
         destinations = [1 + i if is_array(type) else None for i, type in enumerate(body.result_types)]
         expanded = expand_function(body, destinations, at=1 + carried, constant_from=1 + carried)
-        arguments, places = self._arguments(node, range(first, first + carried))
-        scratch = [self._new_place(type) for type in expanded.scratch]
-        operands = [*arguments[: first + carried], *[own.last for own in scratch], *arguments[first + carried :]]
+        arguments, storage_of = self._arguments(node, range(first, first + carried))
+        scratch = [self._new_storage(type) for type in expanded.scratch]
+        operands = [*arguments[: first + carried], *[extra.last for extra in scratch], *arguments[first + carried :]]
         changes: dict[str, Attribute] = {"body": expanded.function, "carried": carried + len(scratch)}
         if node.op is while_loop:
             condition = expand_condition(node.attribute("condition"))
@@ -323,31 +334,31 @@ class _Body:
         attributes = tuple([(name, changes.get(name, value)) for name, value in node.attributes])
         loop = self._regions[node] = make_node(node.op, tuple(operands), attributes)
         for number in range(carried):
-            if first + number in places:
-                self._set_version(get(node, index=number), places[first + number], get(loop, index=number))
-        for number, own in enumerate(scratch):
-            own.last = get(loop, index=carried + number)
-            self._places[own.last] = own
+            if first + number in storage_of:
+                self._set_version(get(node, index=number), storage_of[first + number], get(loop, index=number))
+        for number, extra in enumerate(scratch):
+            extra.last = get(loop, index=carried + number)
+            self._storage[extra.last] = extra
 
     def _branch(self, node: Node) -> None:
         inner = list(branch_destinations(node))
         types = node.functions[0].result_types
-        arguments, places = self._arguments(node, [1 + position for position in inner if position is not None])
+        arguments, storage_of = self._arguments(node, [1 + position for position in inner if position is not None])
         number = len(arguments) - 1
         fresh: list[Tensor] = []
         for result, type in enumerate(types):
             if is_array(type) and inner[result] is None:
                 inner[result] = number + len(fresh)
                 fresh.append(type)  # type: ignore[arg-type]
-        own = [self._new_place(type) for type in fresh]
+        results = [self._new_storage(type) for type in fresh]
         ways = [expand_function(way, inner, at=number, constant_from=number, fresh=fresh) for way in node.functions]
-        scratch = [[self._new_place(type) for type in way.scratch] for way in ways]
-        every = [place for places in scratch for place in places]
+        scratch = [[self._new_storage(type) for type in way.scratch] for way in ways]
+        every = [storage for storage_of in scratch for storage in storage_of]
         exchange: dict[Function, Function] = {}
-        for way, given, mine in zip(node.functions, ways, scratch, strict=True):
+        for way, expanded, mine in zip(node.functions, ways, scratch, strict=True):
             before = sum(len(other) for other in scratch[: scratch.index(mine)])
-            exchange[way] = _with_all_scratch(given, [p.last.type for p in every], before)
-        operands = (*arguments, *[p.last for p in own], *[p.last for p in every])
+            exchange[way] = _with_all_scratch(expanded, [p.last.type for p in every], before)
+        operands = (*arguments, *[p.last for p in results], *[p.last for p in every])
         branch = make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
         self._regions[node] = branch
         packed = len(types) + len(every) > 1
@@ -356,20 +367,20 @@ class _Body:
             position = inner[result]
             original = get(node, index=result) if len(types) > 1 else node
             if position is not None and is_array(type):
-                place = places[1 + position] if position < number else own[position - number]
-                self._set_version(original, place, value)
+                storage = storage_of[1 + position] if position < number else results[position - number]
+                self._set_version(original, storage, value)
             elif len(types) == 1:
                 self._take(node, value)
-        for offset, place in enumerate(every):
-            place.last = get(branch, index=len(types) + offset) if packed else branch
-            self._places[place.last] = place
+        for offset, storage in enumerate(every):
+            storage.last = get(branch, index=len(types) + offset) if packed else branch
+            self._storage[storage.last] = storage
 
 
 def _with_all_scratch(way: Expanded, types: Sequence[Type], before: int) -> Function:
     """A branch that also takes and returns the scratch tensors of the other branches."""
-    own, number = way.function.parameter_types, len(way.scratch)
-    plain = len(own) - number
-    parameters = parameters_of([*own[:plain], *types])
+    types_of_way, number = way.function.parameter_types, len(way.scratch)
+    plain = len(types_of_way) - number
+    parameters = parameters_of([*types_of_way[:plain], *types])
     results = inline(way.function, [*parameters[:plain], *parameters[plain + before : plain + before + number]])
     kept = len(results) - number
     scratch = list(parameters[plain:])
@@ -387,6 +398,6 @@ def expand_condition(condition: Function) -> Function:
 
 def with_unused_parameters(function: Function, at: int, types: Sequence[Type]) -> Function:
     """The function with further parameters from a position on."""
-    own = function.parameter_types
-    parameters = parameters_of([*own[:at], *types, *own[at:]])
+    parameter_types = function.parameter_types
+    parameters = parameters_of([*parameter_types[:at], *types, *parameter_types[at:]])
     return Function(function.name, parameters, inline(function, [*parameters[:at], *parameters[at + len(types) :]]))

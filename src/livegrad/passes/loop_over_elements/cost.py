@@ -10,7 +10,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.assignment import UPDATES
 from livegrad.ops.control import for_loop
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.reduction import arg_reduce, reduce
@@ -48,7 +48,7 @@ def _has_parts(body: Function) -> bool:
     nodes = nodes_of(body)
     arrays = any(is_array(node.type) and node.operands and node.op not in UPDATES for node in nodes)
     parts = any(is_array(node.type) and node.op in UPDATES for node in nodes)
-    inner = [own for node in nodes for own in node.functions]
+    inner = [function for node in nodes for function in node.functions]
     return (arrays and (parts or bool(inner))) or any(map(_has_parts, inner))
 
 
@@ -91,5 +91,5 @@ def iterations_of(node: Node) -> float:
     """How often a loop runs its body, as far as known; a branch runs one way."""
     if node.op not in LOOPS:
         return 1
-    known = known_integer(node.operands[0]) if node.op is for_loop else None
-    return _GUESSED_ITERATIONS if known is None else max(0, known)
+    count = constant_integer(node.operands[0]) if node.op is for_loop else None
+    return _GUESSED_ITERATIONS if count is None else max(0, count)

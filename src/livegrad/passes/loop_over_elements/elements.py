@@ -61,7 +61,7 @@ class Read(NamedTuple):
 
     reader: Node
     tensor: Node
-    place: Index | None
+    element_index: Index | None
 
 
 def is_computed_by_element(node: Node) -> bool:
@@ -95,7 +95,7 @@ class Elements:
     memory: Mapping[Node, Node]
     numbers: Mapping[Node, Node]
     reads: list[Read] = field(default_factory=list)
-    _known: dict[tuple[Node, Index], Node] = field(default_factory=dict)
+    _computed: dict[tuple[Node, Index], Node] = field(default_factory=dict)
     _inside: int = 0  # how many loops of reductions are open
 
     def element(self, node: Node, index: Index) -> Node:
@@ -103,23 +103,23 @@ class Elements:
         pending: list[tuple[Node, Index, list[tuple[Node, Index]] | None]] = [(node, index, None)]
         while pending:
             current, at, needs = pending.pop()
-            if (current, at) in self._known:
+            if (current, at) in self._computed:
                 continue
             if needs is not None:
-                operands = [self._known[need] for need in needs]
+                operands = [self._computed[need] for need in needs]
                 with originating_from(current.origins):
-                    self._known[current, at] = self._build(current, operands, at)
+                    self._computed[current, at] = self._build(current, operands, at)
                 continue
-            found = self._leaf(current, at)
-            if found is not None:
-                self._known[current, at] = found
+            leaf = self._leaf(current, at)
+            if leaf is not None:
+                self._computed[current, at] = leaf
                 continue
             needs = self._needs(current, at)
             pending.append((current, at, needs))
             pending += [(operand, below, None) for operand, below in needs]
-            if len(self._known) > _MOST_ELEMENTS:
+            if len(self._computed) > _MOST_ELEMENTS:
                 raise NotExpanded
-        return self._known[node, index]
+        return self._computed[node, index]
 
     def _leaf(self, node: Node, index: Index) -> Node | None:
         """What needs nothing below it."""
@@ -165,23 +165,23 @@ class Elements:
     def _build(self, node: Node, below: list[Node], index: Index) -> Node:
         supply = iter(below)
 
-        def operand(place: int, at: Index) -> Node:
-            own = node.operands[place]
-            return self.read(node, own, at) if own in self.memory else next(supply)
+        def operand(position: int, at: Index) -> Node:
+            operand_node = node.operands[position]
+            return self.read(node, operand_node, at) if operand_node in self.memory else next(supply)
 
         if node.op in (reduce, arg_reduce):
             return self._reduced(node, index)
         if node.op.elementwise or node.op is check:
-            operands = [operand(place, index) for place in range(len(node.operands))]
+            operands = [operand(position, index) for position in range(len(node.operands))]
             return make_node(node.op, tuple(operands), node.attributes)
         if node.op is lookup:
-            return self.found(node, [operand(place, index) for place in range(1, len(node.operands))])
+            return self.lookup_result(node, [operand(position, index) for position in range(1, len(node.operands))])
         if node.op is lookup_or:
             source = node.operands[0]
             if source not in self.memory:
                 raise NotExpanded
             self.reads.append(Read(node, source, None))
-            others = [operand(place, index) for place in range(1, len(node.operands))]
+            others = [operand(position, index) for position in range(1, len(node.operands))]
             return lookup_or(self.memory[source], *others)
         if node.op is concatenate:
             return self._joined(node, [operand(p, at) for p, at in enumerate(self._parts(node, index))], index)
@@ -191,24 +191,24 @@ class Elements:
             return value if inside is None else select(inside, value, fill)
         return operand(0, moved_index(node, index))
 
-    def found(self, node: Node, index: list[Node]) -> Node:
+    def lookup_result(self, node: Node, index: list[Node]) -> Node:
         """The element that a lookup finds: in memory, or computed for the index that is looked up."""
         source = node.operands[0]
         if source in self.memory:
             return self.read(node, source, tuple(index))
         bounds = enumerate(zip(index, sizes(source), strict=True))
-        within = [checked_index(place, size, axis) for axis, (place, size) in bounds]
+        within = [checked_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
         return self.element(source, tuple(within))
 
     def _behind_border(self, node: Node, index: Index) -> tuple[Node | None, Index]:
         """Whether an index is inside what a pad surrounds, None for always; and the index there, or any valid one."""
         inside: Node | None = None
-        places: list[Node] = []
-        for axis, (place, size) in enumerate(zip(index, sizes(node.operands[0]), strict=True)):
+        coordinates: list[Node] = []
+        for axis, (coordinate, size) in enumerate(zip(index, sizes(node.operands[0]), strict=True)):
             low, high, interior = (node.attribute(name)[axis] for name in ("low", "high", "interior"))
             if not size:
                 raise NotExpanded
-            behind = shifted(place, -low, 1)
+            behind = shifted(coordinate, -low, 1)
             here: Node | None = None
             if interior:
                 here = equal(behind % (interior + 1), 0)
@@ -217,24 +217,24 @@ class Elements:
                 if needed:
                     here = bound if here is None else here & bound
             if here is None:
-                places.append(behind)
+                coordinates.append(behind)
                 continue
-            places.append(select(here, behind, whole(0)))
+            coordinates.append(select(here, behind, whole(0)))
             inside = here if inside is None else inside & here
-        return inside, tuple(places)
+        return inside, tuple(coordinates)
 
     def _parts(self, node: Node, index: Index) -> list[Index]:
         """For each joined tensor an index into it: the one that is meant if it is that tensor's turn."""
-        axis, start, found = node.attribute("axis"), 0, list[Index]()
+        axis, start, indices = node.attribute("axis"), 0, list[Index]()
         for part in node.operands:
             size = sizes(part)[axis]
             if not size:
                 raise NotExpanded
             behind = shifted(index[axis], -start, 1)
             here = greater_equal(behind, 0) & less(behind, size)
-            found.append((*index[:axis], select(here, behind, whole(0)), *index[axis + 1 :]))
+            indices.append((*index[:axis], select(here, behind, whole(0)), *index[axis + 1 :]))
             start += size
-        return found
+        return indices
 
     def _joined(self, node: Node, values: list[Node], index: Index) -> Node:
         axis, start, result = node.attribute("axis"), 0, values[0]
@@ -296,8 +296,8 @@ class Elements:
             first = self.at(node, source, merged_index(index, axes, (whole(0),)))
             return assign(state[0], first, *index), assign(state[1], whole(0), *index)
 
-        def add_point(place: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
-            inner, index = place[: len(axes)], place[len(axes) :]
+        def add_point(row_index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+            inner, index = row_index[: len(axes)], row_index[len(axes) :]
             value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
             if node.op is reduce:
                 return (assign(state[0], COMBINE[node.attribute("kind")](before, value), *index),)

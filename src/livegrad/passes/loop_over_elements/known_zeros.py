@@ -27,22 +27,22 @@ def mask_known_zeros(loop: Node, body: Function) -> Function:
     """The body of a loop with masks on the terms of sums that are zero."""
     if loop.op is not for_loop or loop.attribute("reverse"):
         return body
-    zeros = {body.parameters[1 + place]: known for place, known in _filled_in_turn(loop, body).items()}
+    zeros = {body.parameters[1 + position]: node_zeros for position, node_zeros in _filled_in_turn(loop, body).items()}
     if not zeros:
         return body
     for node in nodes_of(body):
-        known = _zeros_of(node, zeros)
-        if known:
-            zeros[node] = known
+        node_zeros = _zeros_of(node, zeros)
+        if node_zeros:
+            zeros[node] = node_zeros
 
     def mask(node: Node) -> Node | None:
         if node.op is not reduce or node.attribute("kind") != "sum" or node.operands[0] not in zeros:
             return None
         terms, axes = node.operands[0], node.attribute("axes")
-        known = [axis for axis in axes if axis in zeros[terms]]
-        if len(axes) != 1 or not known or terms in body.parameters:
+        node_zeros = [axis for axis in axes if axis in zeros[terms]]
+        if len(axes) != 1 or not node_zeros or terms in body.parameters:
             return None
-        (axis,), shape = known, sizes(terms)
+        (axis,), shape = node_zeros, sizes(terms)
         before = less(iota(axis=axis, shape=shape, type=i64), _spread(zeros[terms][axis], shape))
         nothing = _spread(constant(0.0, terms.type.element), shape)  # type: ignore[union-attr]
         return reduce(select(before, terms, nothing), kind="sum", axes=axes)
@@ -61,12 +61,12 @@ def _filled_in_turn(loop: Node, body: Function) -> dict[int, Zeros]:
     """The carried tensors of which each iteration writes the next part, by their place: where they are zero before."""
     filled: dict[int, Zeros] = {}
     first = first_argument(loop)
-    for place, result in enumerate(body.results):
-        parameter, start = body.parameters[1 + place], loop.operands[first + place]
+    for position, result in enumerate(body.results):
+        parameter, start = body.parameters[1 + position], loop.operands[first + position]
         if _is_zero(start) and result.op is assign and result.operands[0] is parameter:
             along = {axis: _as_count(index, body.parameters[0]) for axis, index in enumerate(indices_of(result))}
-            filled[place] = {axis: index for axis, index in along.items() if index is not None}
-    return {place: known for place, known in filled.items() if known}
+            filled[position] = {axis: index for axis, index in along.items() if index is not None}
+    return {position: zeros_before for position, zeros_before in filled.items() if zeros_before}
 
 
 def _is_zero(tensor: Node) -> bool:
@@ -111,21 +111,21 @@ def _zeros_of(node: Node, zeros: dict[Node, Zeros]) -> Zeros:
         return zeros[node]
     if not node.operands or not isinstance(node.type, Tensor):
         return {}
-    own = zeros.get(node.operands[0], {})
+    operand_zeros = zeros.get(node.operands[0], {})
     if node.op in (mul, add):
         other = zeros.get(node.operands[1], {})
-        return {axis: index for axis, index in own.items() if other.get(axis) is index}
+        return {axis: index for axis, index in operand_zeros.items() if other.get(axis) is index}
     if node.op is broadcast:
         axes, before = node.attribute("axes"), node.operands[0]
-        kept = {axis: axes[axis] for axis in own if sizes(node)[axes[axis]] == sizes(before)[axis]}
-        return {kept[axis]: index for axis, index in own.items() if axis in kept}
+        kept = {axis: axes[axis] for axis in operand_zeros if sizes(node)[axes[axis]] == sizes(before)[axis]}
+        return {kept[axis]: index for axis, index in operand_zeros.items() if axis in kept}
     if node.op is permute:
-        return {node.attribute("axes").index(axis): index for axis, index in own.items()}
+        return {node.attribute("axes").index(axis): index for axis, index in operand_zeros.items()}
     if node.op is reshape:
-        return _reshaped(node, own)
+        return _reshaped(node, operand_zeros)
     if node.op is lookup:
         moved = {axis: _axis_along(index) for axis, index in enumerate(indices_of(node))}
-        return {moved[axis]: own[axis] for axis in own if moved[axis] is not None}  # type: ignore[misc]
+        return {moved[axis]: operand_zeros[axis] for axis in operand_zeros if moved[axis] is not None}  # type: ignore[misc]
     return {}
 
 
@@ -134,10 +134,10 @@ def _axis_along(index: Node) -> int | None:
     return index.attribute("axis") if index.op is iota else None
 
 
-def _reshaped(node: Node, own: Zeros) -> Zeros:
+def _reshaped(node: Node, operand_zeros: Zeros) -> Zeros:
     """Of a reshape that only adds or removes axes of one element."""
     before, after = ([a for a, size in enumerate(sizes(n)) if size != 1] for n in (node.operands[0], node))
     if [sizes(node.operands[0])[a] for a in before] != [sizes(node)[a] for a in after]:
         return {}
     moved = dict(zip(before, after, strict=True))
-    return {moved[axis]: index for axis, index in own.items() if axis in moved}
+    return {moved[axis]: index for axis, index in operand_zeros.items() if axis in moved}

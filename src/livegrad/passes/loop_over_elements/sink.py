@@ -13,7 +13,7 @@ from livegrad.ir.types import Tensor
 from livegrad.ir.walk import exchanged_functions, substitute, toposort
 from livegrad.ops.control import parameters_of
 from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice_
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.loop_over_elements.versions import is_array
 from livegrad.passes.regions import BRANCHES, LOOPS, region_of
 
@@ -29,7 +29,7 @@ def sink_into_regions(function: Function, constant_from: int) -> Function:
     constant = frozenset(function.parameters[constant_from:])
 
     def rule(node: Node) -> Node | None:
-        return _sunk(node, constant) if node.op in (*LOOPS, *BRANCHES) else take_from_made(node)
+        return _sunk(node, constant) if node.op in (*LOOPS, *BRANCHES) else get_of_make(node)
 
     return map_results(function, rule)
 
@@ -41,23 +41,23 @@ def _sunk(node: Node, constant: Container[Node]) -> Node | None:
     captured = region.arguments[carried:]
     leaves: dict[Node, list[Node]] = {}
     for operand in captured:
-        found = _cheap_leaves(operand, constant)
-        if found is not None:
-            leaves[operand] = found
+        cheap = _cheap_leaves(operand, constant)
+        if cheap is not None:
+            leaves[operand] = cheap
     if not leaves:
         return None
     kept = [operand for operand in captured if operand not in leaves]
-    kept = list(dict.fromkeys([*kept, *[leaf for found in leaves.values() for leaf in found]]))
+    kept = list(dict.fromkeys([*kept, *[leaf for cheap in leaves.values() for leaf in cheap]]))
     exchange = {}
     for function, offset in zip(region.functions, region.offsets, strict=True):
         before = offset + carried
-        parameters = parameters_of([*function.parameter_types[:before], *[own.type for own in kept]])
+        parameters = parameters_of([*function.parameter_types[:before], *[value.type for value in kept]])
         inside = dict(zip(kept, parameters[before:], strict=True))
         replacements = dict(zip(function.parameters[:before], parameters[:before], strict=True))
         for parameter, operand in zip(function.parameters[before:], captured, strict=True):
             replacements[parameter] = inside[operand] if operand in inside else substitute([operand], inside)[0]
         exchange[function] = Function(
-            function.name, parameters, substitute(function.results, replacements, function.places)
+            function.name, parameters, substitute(function.results, replacements, function.source_locations)
         )
     operands = (*region.leading, *region.arguments[:carried], *kept)
     return make_node(node.op, operands, exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]

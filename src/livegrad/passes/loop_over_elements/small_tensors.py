@@ -68,11 +68,11 @@ class _Unrolling:
         self._body = body
         self._inputs = [input_node(Key("value"), type) for type in body.parameter_types]
         self._values: dict[Node, Value] = {}
-        for parameter, given in zip(body.parameters, self._inputs, strict=True):
-            if is_array(given.type):
-                self._values[parameter] = Memory(given)
+        for parameter, input in zip(body.parameters, self._inputs, strict=True):
+            if is_array(input.type):
+                self._values[parameter] = Memory(input)
             else:
-                self._values[parameter] = lookup(given) if isinstance(given.type, Tensor) else given
+                self._values[parameter] = lookup(input) if isinstance(input.type, Tensor) else input
 
     def function(self) -> Function:
         for node in nodes_of(self._body):
@@ -86,8 +86,8 @@ class _Unrolling:
         if not isinstance(node.type, Tensor | Scalar):
             raise NotReplaced
         if node.op in UPDATES and isinstance(operands[0], Memory):
-            values, *places = np.broadcast_arrays(*map(load, operands[1:]))
-            return Memory(_write(operands[0].tensor, node.op, values, places))
+            values, *indices = np.broadcast_arrays(*map(load, operands[1:]))
+            return Memory(_write(operands[0].tensor, node.op, values, indices))
         if node.op is matmul:
             return _multiply(node, load(operands[0]), load(operands[1]))
         if node.op in TENSOR_RULES:
@@ -105,14 +105,14 @@ class _Unrolling:
         if isinstance(value, Memory):
             return value.tensor
         shape = sizes(result)
-        places = [np.vectorize(whole, otypes=[object])(own) for own in np.indices(shape)]
-        return _write(self._inputs[1 + number], assign, load(value), places)
+        indices = [np.vectorize(whole, otypes=[object])(index) for index in np.indices(shape)]
+        return _write(self._inputs[1 + number], assign, load(value), indices)
 
 
-def _write(tensor: Node, op: Op, values: Elements, places: Sequence[Elements]) -> Node:
+def _write(tensor: Node, op: Op, values: Elements, indices: Sequence[Elements]) -> Node:
     """A tensor after its elements at some places were written in turn."""
     for index in np.ndindex(values.shape):
-        tensor = op(tensor, values[index], *[place[index] for place in places])
+        tensor = op(tensor, values[index], *[coordinates[index] for coordinates in indices])
     return tensor
 
 

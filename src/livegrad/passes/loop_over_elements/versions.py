@@ -133,7 +133,7 @@ class Versions:
         operands = [(number, node.operands[number]) for number in positions]
         return [(number, operand) for number, operand in operands if is_array(operand.type)]
 
-    def in_place(self) -> dict[Node, tuple[Node, int]]:
+    def overwriting_nodes(self) -> dict[Node, tuple[Node, int]]:
         """For each tensor that is overwritten, the node that does it and as which operand."""
         writers: dict[Node, tuple[Node, int]] = {}
         for node in self.nodes:
@@ -198,7 +198,7 @@ class Versions:
         raise NotExpanded
 
     def _resolve_one(self) -> bool:
-        writers = self.in_place()
+        writers = self.overwriting_nodes()
         for point, roots in self.points():
             for root in roots:
                 for read in self.tree(root):
@@ -242,7 +242,7 @@ class Versions:
 
     def rewritten(self) -> list[int]:
         """The results that are written as a whole, because they are no version of their parameter, in order."""
-        writers = self.in_place()
+        writers = self.overwriting_nodes()
         positions: list[int] = []
         for number, position in enumerate(self.destinations):
             if position is not None:

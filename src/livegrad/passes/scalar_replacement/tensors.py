@@ -18,7 +18,7 @@ from livegrad.ops.comparison import equal
 from livegrad.ops.control import check
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import add, select
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
@@ -169,7 +169,7 @@ def _read(node: Node, source: Value, index: list[Node]) -> Node:
         proven = node.attribute("in_range") if "in_range" in dict(node.attributes) else ()
         named = {"in_range": (*range(prefix), *(prefix + axis for axis in proven))} if proven or prefix else {}
         return lookup(source.tensor, *source.prefix, *index, **named)
-    known = [known_integer(own) for own in index]
+    known = [constant_integer(own) for own in index]
     shape = source.positions.shape if isinstance(source, View) else load(source).shape
     if isinstance(source, View) and all(own is not None and 0 <= own < n for own, n in zip(known, shape, strict=True)):
         return load(View(source.memory, source.positions[tuple(known)].reshape(()))).item()  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def _choose(elements: Elements, place: Node, axis: int) -> Elements:
     if not size:
         raise NotReplaced
     place = checked_index(place, size, axis)
-    known = known_integer(place)
+    known = constant_integer(place)
     if known is not None:
         return elements[known, ...]
     chosen = elements[0, ...]
@@ -227,7 +227,7 @@ def _write(node: Node, operands: Sequence[Value]) -> Value:
 def _written(op: Op, old: Node, update: Node, places: Sequence[Node], target: tuple[int, ...]) -> Node:
     here: Node | None = None
     for place, own in zip(places, target, strict=True):
-        known = known_integer(place)
+        known = constant_integer(place)
         if known is not None and known != own:
             return old
         if known is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.diagnostics import Place
+from livegrad.diagnostics import SourceLocation
 from livegrad.ir.node import Function, Module, Node, attribute_key
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import propagates_lines
@@ -125,7 +125,7 @@ def _by_a_rule(node: Node) -> Node | None:
     return None
 
 
-def _hand_down(origins: tuple[Place, ...], replaced: Node, done: dict[Node, Node]) -> None:
+def _hand_down(origins: tuple[SourceLocation, ...], replaced: Node, done: dict[Node, Node]) -> None:
     """What a rule made stands for the places of the node that it was made from, down to what was there before."""
     add_origins(replaced, origins)
     pending = [] if replaced in done or not origins else [*replaced.operands]

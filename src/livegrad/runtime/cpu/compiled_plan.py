@@ -16,7 +16,7 @@ from livegrad.codegen.llvm.fourier.transform_module import KERNELS as TRANSFORM_
 from livegrad.codegen.llvm.ordering_module import KERNELS as ORDERING_KERNELS
 from livegrad.compiler import Compilation
 from livegrad.diagnostics import LivegradError
-from livegrad.ir.line_sites import Places, name_place
+from livegrad.ir.line_sites import SourceLocations, resolve_location
 from livegrad.ir.node import Function, Node
 from livegrad.ir.persistent_array import Entries
 from livegrad.ir.types import Tuple
@@ -68,7 +68,7 @@ class CompiledPlan:
         plan: Plan | None,
         run_nested: Callable[..., Any],
         counts: Sequence[int | None] = (),
-        places: Places = (),
+        places: SourceLocations = (),
     ) -> None:
         self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
         self._line_of_mark = places
@@ -93,7 +93,7 @@ class CompiledPlan:
         cls,
         plan: Plan,
         run_nested: Callable[..., Any],
-        places: Places = (),
+        places: SourceLocations = (),
         compiling: Compiling | None = None,
     ) -> CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
@@ -102,7 +102,7 @@ class CompiledPlan:
 
     @classmethod
     def from_serialised(
-        cls, serialised: SerialisedPlan, run_nested: Callable[..., Any], places: Places = ()
+        cls, serialised: SerialisedPlan, run_nested: Callable[..., Any], places: SourceLocations = ()
     ) -> CompiledPlan | None:
         """Loads the kernels of a serialised plan; None when one of them is no longer in the cache."""
         codes = codes_of(serialised)
@@ -266,7 +266,7 @@ class CompiledPlan:
                     return results
                 return self._run_with_host(arguments, results)
             except LivegradError as error:
-                name_place(error, self._line_of_mark)
+                resolve_location(error, self._line_of_mark)
                 name_index(error, self.source, arguments)
                 raise
 

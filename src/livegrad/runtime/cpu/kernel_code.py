@@ -13,7 +13,7 @@ from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
 from livegrad.codegen.llvm.matmul.product import Product
 from livegrad.compiler import lower_loops, tile_loops
 from livegrad.diagnostics import Mark
-from livegrad.ir.line_sites import Places, exchange_places, lines_to_blame
+from livegrad.ir.line_sites import SourceLocations, lines_to_blame, replace_locations
 from livegrad.ir.lru import LruCache
 from livegrad.ops.convolution import convolve
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -170,18 +170,18 @@ def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
         return cache.compiled.use(key)
 
 
-def _without_places(nest: LoopNest) -> tuple[LoopNest, Places]:
+def _without_places(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
     """The nest with a mark for each line that a check of its kernel may blame, and those lines by number."""
     stages = nest.kernel.stages
     lines = dict.fromkeys(line for stage in stages for line in lines_to_blame(stage.body))
     if not lines:
         return nest, ()
     marks = {line: Mark(number) for number, line in enumerate(lines)}
-    marked = tuple([replace(stage, body=exchange_places(stage.body, marks)) for stage in stages])
+    marked = tuple([replace(stage, body=replace_locations(stage.body, marks)) for stage in stages])
     return nest.with_stages(marked), tuple(marks)
 
 
-def _placed(code: CompiledKernel, places: Places) -> CompiledKernel:
+def _placed(code: CompiledKernel, places: SourceLocations) -> CompiledKernel:
     return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places)))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from livegrad.codegen.argument_slots import ArgumentSlot
-from livegrad.ir.line_sites import Places
+from livegrad.ir.line_sites import SourceLocations
 from livegrad.ir.node import Function
 from livegrad.ir.polynomial import Terms
 from livegrad.ir.size_guards import SizeGuards
@@ -97,7 +97,12 @@ class PlanTemplate:
     """A plan of symbolic sizes, compiled: `for_sizes` gives it for numbers that fit the guards."""
 
     def __init__(
-        self, plan: Plan, guards: SizeGuards, source: Function, places: Places, compiling: Compiling | None = None
+        self,
+        plan: Plan,
+        guards: SizeGuards,
+        source: Function,
+        places: SourceLocations,
+        compiling: Compiling | None = None,
     ) -> None:
         self.guards, self._source, self._line_of_mark = guards, source, places
         steps = serialise_steps(plan, compiling)

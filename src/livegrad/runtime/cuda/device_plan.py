@@ -12,7 +12,7 @@ from livegrad.codegen.argument_slots import ArgumentSlot
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.launch import slot_value
 from livegrad.diagnostics import KernelCheckError, LivegradError
-from livegrad.ir.line_sites import Places, name_place
+from livegrad.ir.line_sites import SourceLocations, resolve_location
 from livegrad.runtime.cpu.compiled_plan import HostCall
 from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, download, upload
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
@@ -39,7 +39,7 @@ class CudaPlan:
         serialised: SerialisedDevicePlan,
         plan: Plan | None,
         run_nested: Callable[..., Any],
-        source_locations: Places = (),
+        source_locations: SourceLocations = (),
     ) -> None:
         self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
         self._source_locations = source_locations
@@ -72,7 +72,7 @@ class CudaPlan:
         plan: Plan,
         run_nested: Callable[..., Any],
         ieee: bool = False,
-        source_locations: Places = (),
+        source_locations: SourceLocations = (),
         target: Target = CUDA,
     ) -> CudaPlan:
         """Compiles the kernels of a plan. `source_locations` has the source locations of the marks in its nodes."""
@@ -192,7 +192,7 @@ class CudaPlan:
         try:
             return self._start(arguments)
         except LivegradError as error:
-            name_place(error, self._source_locations)
+            resolve_location(error, self._source_locations)
             raise
 
     def _start(self, arguments: Sequence[Any]) -> dict[Any, Any]:

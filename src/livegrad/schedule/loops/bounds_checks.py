@@ -83,7 +83,7 @@ class _Proving:
         if results == function.results:
             return function
         changed = Function(function.name, function.parameters, results)
-        changed.places.update(function.places)
+        changed.source_locations.update(function.source_locations)
         return changed
 
     def _results(

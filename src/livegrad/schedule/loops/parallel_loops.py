@@ -365,7 +365,7 @@ def _mark(function: Function, region: Region, group: int = 0) -> Function:
     if results == function.results:
         return function
     changed = Function(function.name, function.parameters, results)
-    changed.places.update(function.places)
+    changed.source_locations.update(function.source_locations)
     return changed
 
 

@@ -21,9 +21,9 @@ from livegrad.ops.assignment import assign, indices_of
 from livegrad.ops.comparison import greater, greater_equal, less, less_equal
 from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.elementwise import add, floor_div, maximum, minimum, mul, select, sub
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.simplify import simplify_function
 from livegrad.schedule.loops.bounds_checks import prove_in_range
@@ -61,7 +61,7 @@ def _with_split_loops(function: Function, proves: bool) -> Function:
 
 def _rewrite_loop(node: Node) -> Node | None:
     if node.op is not for_loop:
-        return take_from_made(node)
+        return get_of_make(node)
     parts = _split(node, _MOST_SPLITS)
     return None if parts is None else make_tuple(*parts)
 
@@ -104,7 +104,7 @@ def _growing(node: Node, index: Node) -> tuple[int, int] | None:
         first, second = node.operands
         if node.op is not sub and first.op is constant_op:
             first, second = second, first
-        number = known_integer(second)
+        number = constant_integer(second)
         if number is None or (node.op is mul and number <= 0):
             return None
         if node.op is mul:
@@ -152,7 +152,7 @@ def _split(loop: Node, splits: int) -> list[Node] | None:
     if gain <= _LEAST_SAVED * before:
         return None
     group, (early, _), (late, _) = groups[place]
-    few = (known_integer(loop.operands[0]) or 0) < _LONG_REDUCTION
+    few = (constant_integer(loop.operands[0]) or 0) < _LONG_REDUCTION
     if _lanes_of(loop) > 1 and few and not (_is_trivial(early) or _is_trivial(late)):
         return None  # two reductions in lanes would be combined twice
     return _run_parts(loop, group, early, late, splits - 1)
@@ -169,7 +169,7 @@ def _decided(body: Function, group: list[_Comparison], later: bool) -> _Part:
     """The body of iterations in which all comparisons of a group are decided."""
     known = {c.node: constant(c.holds_later is later, bool_) for c in group}
     checks = tuple([node for node in nodes_of(body) if node.may_fail])
-    results = substitute((*body.results, *checks), known, body.places)
+    results = substitute((*body.results, *checks), known, body.source_locations)
     simplified = simplify_function(Function(body.name, body.parameters, results))
     simplified = map_results(simplified, _without_needless_write)
     number = len(body.results)
@@ -198,7 +198,7 @@ def _cost(function: Function) -> float:
     total = 0.0
     for node in nodes_of(function):
         if node.functions:
-            count = known_integer(node.operands[0]) if node.op is for_loop else 1
+            count = constant_integer(node.operands[0]) if node.op is for_loop else 1
             total += (_GUESSED_ITERATIONS if count is None else count) * max(map(_cost, node.functions))
         elif indices_of(node):
             total += _ACCESS
@@ -269,7 +269,7 @@ def _shifted(body: Function) -> Function:
     parameters = parameters_of([*body.parameter_types, i64])
     index = add(parameters[0], parameters[-1])
     given = dict(zip(body.parameters, (index, *parameters[1:-1]), strict=True))
-    return Function(body.name, parameters, substitute(body.results, given, body.places))
+    return Function(body.name, parameters, substitute(body.results, given, body.source_locations))
 
 
 def _lanes_of(loop: Node) -> int:

@@ -20,9 +20,9 @@ from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import assign, indices_of
 from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.elementwise import add, floor_div, maximum, mul, sub
-from livegrad.ops.failing import known_integer
+from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.schedule.loops.cost_model import JAMMED_ITERATIONS, JAMMED_NODES
 from livegrad.schedule.loops.nest import LoopNest
@@ -46,8 +46,8 @@ def _with_jammed_loops(function: Function) -> Function:
 
 def _rewrite_loop(node: Node) -> Node | None:
     if node.op is not for_loop:
-        return take_from_made(node)
-    count = known_integer(node.operands[0])
+        return get_of_make(node)
+    count = constant_integer(node.operands[0])
     factor = next((times for least, times in JAMMED_ITERATIONS if count is None or count >= least), 1)
     return make_tuple(_run_jammed(node, factor)) if factor > 1 and _is_accumulation(node) else None
 
@@ -143,7 +143,7 @@ def _run_jammed(node: Node, factor: int) -> Node:
     """The tensor after all iterations: several at once, then the remaining ones."""
     loop = _loop_of(node)
     assert loop is not None
-    count = known_integer(loop.iterations)
+    count = constant_integer(loop.iterations)
     if count is None:
         every = maximum(loop.iterations, constant(0, i64))
         groups = floor_div(every, constant(factor, i64))
@@ -152,7 +152,7 @@ def _run_jammed(node: Node, factor: int) -> Node:
     else:
         groups, done, rest = (constant(n, i64) for n in (count // factor, count // factor * factor, count % factor))
     after = get(make_node(for_loop, (groups, *node.operands[1:]), _attributes(_several(loop, factor))), index=0)
-    if known_integer(rest) == 0:
+    if constant_integer(rest) == 0:
         return after
     operands = (rest, after, *loop.captured, done)
     return get(make_node(for_loop, operands, _attributes(_from_iteration(loop.body))), index=0)
@@ -166,7 +166,7 @@ def _from_iteration(body: Function) -> Function:
     """The body for iterations from a further argument on."""
     parameters = parameters_of([*body.parameter_types, i64])
     given = dict(zip(body.parameters, (add(parameters[0], parameters[-1]), *parameters[1:-1]), strict=True))
-    return Function(body.name, parameters, substitute(body.results, given, body.places))
+    return Function(body.name, parameters, substitute(body.results, given, body.source_locations))
 
 
 def _several(loop: _Loop, factor: int) -> Function:
@@ -189,7 +189,7 @@ def _jammed(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Nod
     inner = _only_loop(body)
     if inner is None:
         return _changed_in_turn(body, tensor, copies)
-    captured = [substitute(inner.captured, given, body.places) for given in copies]
+    captured = [substitute(inner.captured, given, body.source_locations) for given in copies]
     distinct = list(dict.fromkeys([operand for operands in captured for operand in operands]))
     parameters = parameters_of([i64, tensor.type, *[operand.type for operand in distinct]])
     inside = dict(zip(distinct, parameters[2:], strict=True))
@@ -198,7 +198,7 @@ def _jammed(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Nod
         for operands in captured
     ]
     function = Function(inner.body.name, parameters, (_jammed(inner.body, parameters[1], within),))
-    (count,) = substitute([inner.iterations], copies[0], body.places)
+    (count,) = substitute([inner.iterations], copies[0], body.source_locations)
     return get(make_node(for_loop, (count, tensor, *distinct), _attributes(function)), index=0)
 
 
@@ -208,7 +208,7 @@ def _changed_in_turn(body: Function, tensor: Node, copies: list[dict[Node, Node]
     reads = [node for node in toposort([write]) if node.op is lookup and node.operands[0] is body.parameters[1]]
     for given in copies:
         known = given if element is None else {**given, **dict.fromkeys(reads, element)}
-        (element,) = substitute([write.operands[1]], known, body.places)
+        (element,) = substitute([write.operands[1]], known, body.source_locations)
     assert element is not None
-    places = substitute(indices_of(write), copies[0], body.places)
+    places = substitute(indices_of(write), copies[0], body.source_locations)
     return make_node(assign, (tensor, element, *places), write.attributes)

@@ -21,7 +21,7 @@ from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import bit_and, greater, greater_equal, less
 from livegrad.ops.control import call, cond, for_loop, parameters_of
 from livegrad.ops.elementwise import add, select
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.nest import LoopNest
@@ -50,7 +50,7 @@ def _versioned(function: Function) -> Function:
 
 def _in_versions(node: Node) -> Node | None:
     if node.op is not for_loop:
-        return take_from_made(node)
+        return get_of_make(node)
     body, carried = node.attribute("body"), node.attribute("carried")
     # Empty tapes are one node. A loop that writes several of them starts from copies, which a branch does not make.
     writes_tapes = any(isinstance(type, Tape) for type in body.result_types)

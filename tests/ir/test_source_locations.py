@@ -8,7 +8,13 @@ from livegrad.compiler import lower
 from livegrad.diagnostics import KernelCheckError, Mark, TextOrigin
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant, input_node
-from livegrad.ir.line_sites import equal_but_for_lines, exchange_places, lines_to_blame, mark_places, name_place
+from livegrad.ir.line_sites import (
+    equal_but_for_lines,
+    lines_to_blame,
+    mark_locations,
+    replace_locations,
+    resolve_location,
+)
 from livegrad.ir.node import Key, Node
 from livegrad.ir.propagate_lines import propagating_lines
 from livegrad.ir.source_lines import originating_from, telling_lines_apart
@@ -54,38 +60,38 @@ def divided(at: TextOrigin) -> lg.ir.Function:
 def test_marks_stand_for_lines_also_inside_loops() -> None:
     first, second = divided(FIRST), divided(SECOND)
     assert first != second
-    (marked, lines), (other, others) = mark_places(first), mark_places(second)
+    (marked, lines), (other, others) = mark_locations(first), mark_locations(second)
     assert marked == other
     assert (lines, others) == ((FIRST,), (SECOND,))
     assert lines_to_blame(marked) == (Mark(0),)
-    assert mark_places(marked) == (marked, (Mark(0),)), "marking what is marked changes nothing"
-    assert exchange_places(marked, {Mark(0): SECOND}) == second
+    assert mark_locations(marked) == (marked, (Mark(0),)), "marking what is marked changes nothing"
+    assert replace_locations(marked, {Mark(0): SECOND}) == second
     assert equal_but_for_lines(first, second)
     verify_function(marked)
 
 
 def test_a_function_without_checks_is_its_own_shared_form() -> None:
     function = trace(lambda x: x * x, f32)
-    assert mark_places(function) == (function, ())
-    assert mark_places(function)[0] is function
+    assert mark_locations(function) == (function, ())
+    assert mark_locations(function)[0] is function
 
 
 def test_an_error_with_a_mark_of_an_enclosing_function_is_left_to_that() -> None:
     error = KernelCheckError("no such element", where=Mark(4))
-    name_place(error, (FIRST,))
+    resolve_location(error, (FIRST,))
     assert error.where == Mark(4)
-    name_place(error, (None, None, None, None, SECOND))
+    resolve_location(error, (None, None, None, None, SECOND))
     assert str(error) == "no such element (second.py:40)"
 
 
 def test_passes_do_not_add_places_to_shared_nodes() -> None:
     kept = trace(lambda x, y: x * y * 1.9375, f32, f32)
-    before = {node: node.own_origins for node in nodes_of(kept)}
+    before = {node: node.local_origins for node in nodes_of(kept)}
     other = trace(lambda x, y: x * y * 1.9375, f32, f32)
     assert kept == other
     lowered = lower(other)
     map_results(lowered, lambda node: None)
-    assert {node: node.own_origins for node in nodes_of(kept) if node.operands} == {
+    assert {node: node.local_origins for node in nodes_of(kept) if node.operands} == {
         node: origins for node, origins in before.items() if node.operands
     }
     assert kept.origins_of(kept.results[0]) != other.origins_of(other.results[0])
