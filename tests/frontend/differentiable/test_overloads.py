@@ -167,7 +167,7 @@ def test_a_conversion_that_keeps_the_kind_of_value_is_preferred():
 
 
 def test_a_struct_is_no_list():
-    f, Point = make_overloads_of_many_kinds()
+    _, Point = make_overloads_of_many_kinds()
 
     @lg.differentiable
     def total(values: list[float]) -> float:
