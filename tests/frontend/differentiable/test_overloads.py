@@ -111,3 +111,67 @@ def test_no_overload_fits_a_pair_where_none_has_a_derivative():
         lg.fwd_diff(f)(lg.pair(1.0, 1.0))
     assert lg.fwd_diff(f)(lg.pair(lg.dvec2(1, 2), lg.dvec2(3, 4))).differential == 3.0
     assert np.isclose(f(3), 3.0)
+
+
+def make_overloads_of_many_kinds():
+    @lg.differentiable
+    class Point:
+        x: float
+        y: float
+
+    @lg.differentiable
+    def f(a: list[float]) -> float:
+        return sum(v * v for v in a)
+
+    @f.overload
+    @lg.differentiable
+    def of_point(a: Point) -> float:
+        return a.x * a.y
+
+    @f.overload
+    @lg.differentiable
+    def of_vector(a: lg.dvec3) -> float:
+        return 10.0 * a.x
+
+    @f.overload
+    @lg.differentiable
+    def of_pair(a: tuple[float, float]) -> float:
+        return a[0] - a[1]
+
+    @f.overload
+    @lg.differentiable
+    def of_int(a: int) -> float:
+        return 1.0
+
+    @f.overload
+    @lg.differentiable
+    def of_float(a: float) -> float:
+        return a * 3.0
+
+    return f, Point
+
+
+def test_a_value_takes_the_overload_of_its_own_type_before_one_of_lists():
+    f, Point = make_overloads_of_many_kinds()
+    assert (f([1.0, 2.0]), f(Point(2.0, 3.0)), f(lg.dvec3(1, 2, 3)), f((5.0, 2.0))) == (5.0, 6.0, 10.0, 3.0)
+    assert f((1.0, 2.0, 3.0)) == 14.0  # a tuple that no other overload takes
+    gradient = lg.grad(f)(Point(2.0, 3.0))
+    assert (gradient.x, gradient.y) == (3.0, 2.0)
+    assert lg.bwd_diff(f)([1.0, 2.0], 1.0) == ([2.0, 4.0],)
+    assert lg.bwd_diff(f)(lg.dvec3(1, 2, 3), 1.0)[0].tolist() == [10.0, 0.0, 0.0]
+
+
+def test_a_conversion_that_keeps_the_kind_of_value_is_preferred():
+    f, _ = make_overloads_of_many_kinds()
+    assert (f(np.int32(7)), f(np.float32(7)), f(lg.vec3(1, 2, 3))) == (1.0, 21.0, 10.0)
+
+
+def test_a_struct_is_no_list():
+    _, Point = make_overloads_of_many_kinds()
+
+    @lg.differentiable
+    def total(values: list[float]) -> float:
+        return sum(v for v in values)
+
+    with pytest.raises(lg.FunctionError, match=r"LG108: `total`: `values` expects list\[float\], found Point"):
+        total(Point(1.0, 2.0))

@@ -221,3 +221,39 @@ def test_a_struct_that_declares_a_field_again_has_it_once():
 
     assert [field.name for field in Narrow.Differential.fields] == ["x", "y"]
     assert Narrow(1.0).y == 2.0
+
+
+@lg.differentiable
+class Lamp:
+    power: float
+    limit: lg.no_diff[float] | None
+    colour: lg.no_diff["Material"] | None
+
+
+def test_no_diff_of_a_type_or_none_is_no_diff_of_the_optional():
+    @lg.differentiable
+    def shine(lamp: Lamp, factor: lg.no_diff[float] | None = None) -> float:
+        limit, colour = lamp.limit, lamp.colour
+        light = lamp.power * lamp.power
+        if limit is not None:
+            light = light * limit
+        if colour is not None:
+            light = light * colour.roughness
+        return light if factor is None else light * factor
+
+    (plain, nothing) = lg.bwd_diff(shine)(Lamp(3.0, None, None), None, 1.0)
+    assert (plain.power, nothing) == (6.0, None)
+    (full, nothing) = lg.bwd_diff(shine)(Lamp(3.0, 2.0, Material(5.0, lg.dvec2(1, 2))), 7.0, 1.0)
+    assert (full.power, nothing) == (6.0 * 2.0 * 5.0 * 7.0, None)
+    assert lg.no_diff[float] | None == lg.no_diff[float | None]
+
+
+def test_a_variable_cannot_be_no_diff():
+    @lg.differentiable
+    def frozen(x: float) -> float:
+        y: lg.no_diff[float] = x  # type: ignore
+        return y  # type: ignore
+
+    with pytest.raises(lg.FunctionError, match="LG204: a variable cannot be `no_diff`") as raised:
+        frozen(1.0)
+    assert "assign `detach(value)` to it" in str(raised.value)

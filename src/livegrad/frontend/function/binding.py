@@ -98,9 +98,10 @@ def local_annotation(context: Context, annotation: ast.expr) -> Annotation:
         found = read_annotation(evaluate_annotation(context, annotation))
     except TypeError as error:
         raise context.error("LG204", str(error), annotation) from None
-    if found.no_diff or found.listed is None:
-        return Annotation(annotation_type(context, annotation))
-    return found
+    if found.no_diff:
+        problem = "a variable cannot be `no_diff`: only parameters, results and fields can"
+        raise context.error("LG204", problem, annotation, help="assign `detach(value)` to it")
+    return Annotation(annotation_type(context, annotation)) if found.listed is None else found
 
 
 def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:

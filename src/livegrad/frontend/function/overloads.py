@@ -28,7 +28,7 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.effects import add_effects_of_call
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, describe
+from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, TupleType, describe
 from livegrad.frontend.function.lvalues import assign_place, forbid_second_name, other_name
 from livegrad.frontend.function.signature import Default, Parameter, fitting_array
 from livegrad.frontend.function.type_rules import rules
@@ -40,12 +40,13 @@ from livegrad.ops.control import call as call_op
 
 @dataclass
 class Match:
-    """A matching overload, its arguments in order, and how many of them must be converted."""
+    """A matching overload and its arguments in order, with how many of them must be converted, and how many of those to
+    another kind of value: an integer to a float, a vector to a list."""
 
     function: CapturedFunction
     values: list[Value]
     slots: tuple[Slot, ...]
-    conversions: int
+    conversions: tuple[int, int]
 
 
 def match(
@@ -55,7 +56,7 @@ def match(
     bound = function.signature.bind(positional, keywords)
     if isinstance(bound, str):
         return bound
-    values, slots, conversions = [], [], 0
+    values, slots, conversions, of_kind = [], [], 0, 0
     variables: dict[TypeVar, FrontType] = {}
     sizes: dict[str, int] = {}
     for parameter in function.signature.parameters:
@@ -66,11 +67,18 @@ def match(
         slot = slot_for(parameter, value, variables, sizes)
         if isinstance(slot, str):
             return slot
-        if slot.type is not None and slot.type != value.type:
-            conversions += 1
+        as_list = parameter.annotation.listed is not None and not isinstance(slot.type, ArrayType)
+        conversions += as_list or (slot.type is not None and slot.type != value.type)
+        of_kind += as_list or (slot.type is not None and _kind_of(slot.type) != _kind_of(value.type))
         values.append(value)
         slots.append(slot)
-    return Match(function, values, tuple(slots), conversions)
+    return Match(function, values, tuple(slots), (conversions, of_kind))
+
+
+def _kind_of(type: FrontType | None) -> object:
+    """What a conversion that only changes the precision keeps."""
+    scalar = ir.scalar_of(type) if isinstance(type, ir.Scalar | ir.Vector | ir.Matrix) else None
+    return type.__class__, None if scalar is None else scalar.kind
 
 
 def slot_for(
@@ -84,7 +92,7 @@ def slot_for(
     expected = annotation.type
     if annotation.listed is not None:
         expected = fitting_array(annotation.listed, value.type)
-        if expected is None and isinstance(value.type, ir.Scalar | ArrayType):  # tuples and vectors are as good
+        if expected is None and not _can_be_list(value):
             return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _whole_array(value)
     if annotation.pattern is not None:
         problem = annotation.pattern.misfit(value.type, sizes)
@@ -107,6 +115,11 @@ def slot_for(
     if value.static is None:
         return Slot(None, static=None)
     return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
+
+
+def _can_be_list(value: Value) -> bool:
+    """Whether a value that is no list, such as a tuple or a vector, can take the place of one."""
+    return isinstance(value.type, ir.Vector | ir.Matrix | TupleType | TensorType) or value.items is not None
 
 
 def _whole_array(value: Value) -> str:

@@ -28,8 +28,15 @@ class NoDiff:
 
     type: Any
 
+    def __or__(self, other: Any) -> NoDiff:
+        """`no_diff[T] | None` is `no_diff[T | None]`."""
+        return NoDiff((ForwardRef(self.type) if isinstance(self.type, str) else self.type) | other)
+
+    def __ror__(self, other: Any) -> NoDiff:
+        return self | other
+
     def __repr__(self) -> str:
-        return f"no_diff[{self.type!r}]"
+        return f"no_diff[{self.type.__name__ if isinstance(self.type, type) else repr(self.type)}]"
 
 
 @dataclass(frozen=True)
