@@ -57,8 +57,8 @@ def test_a_kernel_that_goes_beyond_an_argument_or_a_result_ends_the_process() ->
 def test_every_buffer_of_an_arena_is_followed_by_a_guard() -> None:
     compiled = cpu_function.compile_function(make_step()).plan()
     assert compiled.plan is not None
-    assert compiled.plan.places, "the program must have a buffer in its arena"
-    for buffer, offset in compiled.plan.places.items():
+    assert compiled.plan.arena_offsets, "the program must have a buffer in its arena"
+    for buffer, offset in compiled.plan.arena_offsets.items():
         end = offset + buffer.reserved_bytes
         assert signal_of(lambda offset=offset, end=end: compiled._arena[offset:end].sum()) == 0
         assert signal_of(lambda end=end: compiled._arena[end - 1 : end + 1].sum()) == signal.SIGSEGV

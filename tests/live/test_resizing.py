@@ -29,7 +29,7 @@ def numbers(length: int) -> np.ndarray[Any, Any]:
 def compiled_kernels() -> Iterator[list[object]]:
     """The kernels that are compiled meanwhile: found neither in memory nor on disk."""
     found: list[object] = []
-    make = Compiling._made
+    make = Compiling._load_or_compile
 
     def note(self: Any, nest: Any) -> Any:
         found.append(nest.kernel)

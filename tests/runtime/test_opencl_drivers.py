@@ -23,7 +23,7 @@ def device(version: str) -> SimpleNamespace:
 def test_a_driver_that_is_known_to_abort_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl.llvm, "get_host_cpu_features", lambda: {"avx512f": True})
     with pytest.warns(RuntimeWarning, match="identifies this processor as `znver3` and is known to abort"):
-        opencl._warn_of_known_crash(device(ZEN_3))
+        opencl._warn_of_pocl_crash(device(ZEN_3))
 
 
 @pytest.mark.parametrize(("version", "has_avx512"), [(ZEN_3, False), (ZEN_4, True)])
@@ -31,7 +31,7 @@ def test_a_driver_that_knows_the_processor_is_not(
     version: str, has_avx512: bool, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.setattr(opencl.llvm, "get_host_cpu_features", lambda: {"avx512f": has_avx512})
-    opencl._warn_of_known_crash(device(version))
+    opencl._warn_of_pocl_crash(device(version))
     assert not recwarn.list
 
 

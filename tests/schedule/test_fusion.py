@@ -230,7 +230,7 @@ def test_spread_rows_are_never_stored() -> None:
         return x - along(total(x, 0), x, 0) - along(total(x, 1), x, 1)
 
     plan = plan_of(centred, GRID)
-    assert all(buffer.bytes <= 128 * 4 for buffer in plan.places)
+    assert all(buffer.bytes <= 128 * 4 for buffer in plan.arena_offsets)
 
 
 def test_sweeps_down_long_columns_are_kernels_of_their_own() -> None:

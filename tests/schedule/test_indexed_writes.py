@@ -16,7 +16,7 @@ from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import searchsorted, take_along_axis
 from livegrad.ops.transcendental import exp
 from livegrad.passes.differentiate.reverse import vjp
-from livegrad.schedule.indexed_writes import place_of
+from livegrad.schedule.indexed_writes import affine_position
 from livegrad.schedule.plan import KernelStep, Plan
 from livegrad.schedule.views import Affine
 from tests.schedule.plans import host_ops, plan_of, writing_kernels
@@ -138,11 +138,11 @@ def test_a_padded_tensor_that_is_wanted_is_written_part_by_part() -> None:
 
 def test_places_along_an_axis_are_told_from_computed_ones() -> None:
     along = index_along((3, 4), 1)
-    assert place_of(along) == Affine(1, 0, 1)
-    assert place_of(along * 2 + 5) == Affine(1, 5, 2)
-    assert place_of(broadcast(index_along((4,), 0), shape=(3, 4), axes=(1,))) == Affine(1, 0, 1)
-    assert place_of(filled(7, Tensor(i64, (3, 4)))) == Affine(None, 7, 0)
-    assert place_of(along % 2) is None
+    assert affine_position(along) == Affine(1, 0, 1)
+    assert affine_position(along * 2 + 5) == Affine(1, 5, 2)
+    assert affine_position(broadcast(index_along((4,), 0), shape=(3, 4), axes=(1,))) == Affine(1, 0, 1)
+    assert affine_position(filled(7, Tensor(i64, (3, 4)))) == Affine(None, 7, 0)
+    assert affine_position(along % 2) is None
 
 
 # --- assignments to slices -------------------------------------------------------------------------------------------

@@ -31,12 +31,12 @@ def products(x: Node, count: int) -> Node:
 
 def overlapping(plan: Plan) -> list[tuple[str, str]]:
     """The pairs of buffers that live at one time in the same bytes: by definition, without cleverness."""
-    ranges = live_ranges(plan.steps, list(plan.places))
+    ranges = live_ranges(plan.steps, list(plan.arena_offsets))
     found = []
     for a, (first, last) in ranges.items():
         for b, (begin, end) in ranges.items():
             alive = first <= end and begin <= last
-            start, other = plan.places[a], plan.places[b]
+            start, other = plan.arena_offsets[a], plan.arena_offsets[b]
             if a.number < b.number and alive and start < other + b.bytes and other < start + a.bytes:
                 found.append((str(a), str(b)))
     return found
@@ -60,7 +60,7 @@ def test_values_that_are_needed_late_keep_their_bytes() -> None:
 
 def test_arguments_and_results_take_nothing_of_the_arena() -> None:
     plan = plan_of(lambda x: sin(x), SQUARE)
-    assert (plan.arena_bytes, plan.places) == (0, {})
+    assert (plan.arena_bytes, plan.arena_offsets) == (0, {})
 
 
 @settings(max_examples=60, deadline=None)
@@ -71,7 +71,7 @@ def test_no_two_living_buffers_share_bytes(data: st.DataObject, backward: bool) 
     verify_plan(plan)
     assert overlapping(plan) == []
     assert plan.arena_bytes <= plan.naive_bytes
-    assert all(start % 64 == 0 for start in plan.places.values())
+    assert all(start % 64 == 0 for start in plan.arena_offsets.values())
 
 
 # --- mistakes that the verifier must see -----------------------------------------------------------------------------
@@ -98,12 +98,12 @@ def test_a_result_that_nothing_writes_is_found() -> None:
 def test_living_buffers_in_the_same_bytes_are_found() -> None:
     plan = chain()
     with pytest.raises(VerifyError, match="in the same bytes at the same time"):
-        verify_plan(dataclasses.replace(plan, places=dict.fromkeys(plan.places, 0)))
+        verify_plan(dataclasses.replace(plan, places=dict.fromkeys(plan.arena_offsets, 0)))
 
 
 def test_buffers_that_overlap_in_part_are_found() -> None:
     plan = chain()
-    crowded = {buffer: start // 2 for buffer, start in plan.places.items()}
+    crowded = {buffer: start // 2 for buffer, start in plan.arena_offsets.items()}
     with pytest.raises(VerifyError, match="in the same bytes at the same time"):
         verify_plan(dataclasses.replace(plan, places=crowded))
 

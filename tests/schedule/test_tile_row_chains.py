@@ -97,7 +97,7 @@ def test_what_a_chain_reads_shares_no_memory_with_what_it_writes():
     arranged = tiled(two_layers, SQUARE, SQUARE, SQUARE)
     assert arranged.chains
     for chain in arranged.chains:
-        spans = {b: (at, at + b.reserved_bytes) for b, at in arranged.places.items()}
+        spans = {b: (at, at + b.reserved_bytes) for b, at in arranged.arena_offsets.items()}
         for read in chain.inputs:
             for written in chain.results:
                 if read in spans and written in spans:

@@ -39,7 +39,7 @@ def buffer_slot(buffer: Buffer, plan: Plan, offset: int = 0) -> ArgumentSlot:
         return ArgumentSlot("scratch", base.number)
     shift = offset * buffer.element.dtype.itemsize
     if base.lifetime == "graph":
-        return ArgumentSlot("arena", 0, plan.places[base] + shift)
+        return ArgumentSlot("arena", 0, plan.arena_offsets[base] + shift)
     return ArgumentSlot("cell" if is_cell(base, plan) else "external", base.number, shift)
 
 

@@ -25,19 +25,19 @@ class Site:
     origin: SourceLocation | None
 
 
-def place_sites(sites: Iterable[Site], locations: Sequence[SourceLocation | None]) -> tuple[Site, ...]:
+def resolve_sites(sites: Iterable[Site], locations: Sequence[SourceLocation | None]) -> tuple[Site, ...]:
     """The sites of code that is shared, as one user of it has them: with its lines in place of the marks.
 
     A node that cannot fail is shared by all functions, so its site may have a mark of another function: it has no line.
 
-    >>> sites = place_sites([Site("no such element", Mark(0)), Site("never", Mark(7))], [TextOrigin("part.py", 3)])
+    >>> sites = resolve_sites([Site("no such element", Mark(0)), Site("never", Mark(7))], [TextOrigin("part.py", 3)])
     >>> sites[0].origin.line, sites[1].origin
     (3, None)
     """
-    return tuple(Site(site.message, _place_of(site.origin, locations)) for site in sites)
+    return tuple(Site(site.message, _resolve(site.origin, locations)) for site in sites)
 
 
-def _place_of(origin: SourceLocation | None, locations: Sequence[SourceLocation | None]) -> SourceLocation | None:
+def _resolve(origin: SourceLocation | None, locations: Sequence[SourceLocation | None]) -> SourceLocation | None:
     if not isinstance(origin, Mark):
         return origin
     return locations[origin.number] if origin.number < len(locations) else None
@@ -49,10 +49,10 @@ def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
     >>> encode_sites([Site("no such element", TextOrigin("part.py", 3, 5, "shade"))])
     [['no such element', ['part.py', 3, 5, 'shade']]]
     """
-    return [[site.message, _encode_place(site.origin)] for site in sites]
+    return [[site.message, _encode_location(site.origin)] for site in sites]
 
 
-def _encode_place(location: SourceLocation | None) -> Any:
+def _encode_location(location: SourceLocation | None) -> Any:
     if location is None:
         return None
     if isinstance(location, Mark):
@@ -68,10 +68,10 @@ def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
     >>> decode_sites([["no such element", None]])
     (Site(message='no such element', origin=None),)
     """
-    return tuple(Site(message, _decode_place(location)) for message, location in data)
+    return tuple(Site(message, _decode_location(location)) for message, location in data)
 
 
-def _decode_place(location: Any) -> SourceLocation | None:
+def _decode_location(location: Any) -> SourceLocation | None:
     if location is None:
         return None
     if isinstance(location, int):

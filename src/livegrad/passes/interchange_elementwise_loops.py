@@ -265,7 +265,7 @@ class _Map:
         unread = set(loop.tapes) - self._written[loop.node] - _read_inside(loop)
         kept = [index for index in range(len(loop.carried)) if index not in unread]
         dropped = {loop.carried[index] for index in unread}
-        known = {
+        first_values = {
             parameter: self._first_value(operand, loop.shape, values, runs)
             for parameter, operand in loop.point_arguments.items()
             if parameter not in dropped
@@ -274,7 +274,8 @@ class _Map:
         rows = {node: self._value(operand, False, values) for node, operand in loop.rows.items()}
 
         def step(index: Node, *state: Node) -> list[Node]:
-            inside = known | constant | dict(zip([loop.carried[position] for position in kept], state, strict=True))
+            carried = [loop.carried[position] for position in kept]
+            inside = first_values | constant | dict(zip(carried, state, strict=True))
             inside |= {node: lookup(row, index) for node, row in rows.items()}
             inside[loop.body.parameters[0]] = index
             for node in nodes_of(loop.body):
@@ -283,7 +284,7 @@ class _Map:
             return [inside[loop.body.results[position]] for position in kept]
 
         iterations = self._value(loop.node.operands[0], False, values)
-        first = [known[loop.carried[position]] for position in kept]
+        first = [first_values[loop.carried[position]] for position in kept]
         ends = make_for_loop(iterations, step, *first, reverse=loop.node.attribute("reverse"))
         runs[loop.node] = dict(zip(kept, ends, strict=True))
         return runs[loop.node]

@@ -122,7 +122,7 @@ class _PointMap:
             supply = iter(nodes)
             at = Unbatching(self._domain, [next(supply) for _ in self._domain])
             values = [AtPoint(*[next(supply) for _ in self._forms(operand.type)]) for operand in operands]
-            values = [value if value.whole is not None else AtPoint(value.own, value.own) for value in values]
+            values = [value if value.whole is not None else AtPoint(value.at_point, value.at_point) for value in values]
             parameters = parameters_of([operand.type for operand in operands])
             whole = Function(self._node.op.name, parameters, _members(self._node, parameters))
             return [at.scalar(result) for result in at.results(whole, values)]

@@ -48,7 +48,7 @@ def mask_choices(choices: Choices, undefined: Collection[int] | None = None) -> 
     <function <lambda>.masked(f32, u32) -> f32>
     """
     perhaps = range(len(choices.values.results)) if undefined is None else undefined
-    return _Points(choices, choices.values, frozenset(perhaps)).made(f"{choices.name}.masked")
+    return _Points(choices, choices.values, frozenset(perhaps)).build(f"{choices.name}.masked")
 
 
 def mask_bounds(choices: Choices, ranged: tuple[bool, ...]) -> Function:
@@ -67,7 +67,7 @@ def mask_bounds(choices: Choices, ranged: tuple[bool, ...]) -> Function:
     parameters, intervals = _intervals(choices.values, ranged)
     flat = tuple(bound for interval in intervals for bound in (interval.low, interval.high))
     bounds = Function(f"{choices.name}.bounds", parameters, flat)
-    return _Boxes(choices, bounds, undefined_values(choices, ranged)).made(f"{choices.name}.masked_bounds")
+    return _Boxes(choices, bounds, undefined_values(choices, ranged)).build(f"{choices.name}.masked_bounds")
 
 
 def undefined_values(choices: Choices, ranged: tuple[bool, ...]) -> frozenset[int]:
@@ -91,7 +91,7 @@ def _may_be_undefined(interval: Interval) -> bool:
 
 
 @dataclass
-class _Places:
+class _PartPlacement:
     """The parts of a function's choices as a tree, and for each node of the function the parts that compute it.
 
     What several parts use is computed once, in the smallest part that holds them all, unless it is cheap. A product
@@ -114,7 +114,7 @@ class _Places:
                 self.parents[id(inner)] = part
                 pending.append((inner, depth + 1))
 
-    def settle(self, function: Function, used: dict[Node, set[int]]) -> None:
+    def assign_parts(self, function: Function, used: dict[Node, set[int]]) -> None:
         """Chooses the parts that compute each node, from the parts that use the results."""
         cheap = _cheap_nodes(function)
         needed = {node: set(parts) for node, parts in used.items()}
@@ -176,14 +176,14 @@ class Masked:
 
     def __init__(self, choices: Choices, values: Function, undefined: frozenset[int]) -> None:
         self.choices, self.values, self.undefined = choices, values, undefined
-        self.words = tuple(input_node(Key(f"word{place}"), WORD) for place in range(words_of(choices)))
-        self.places = _Places(choices.root)
+        self.words = tuple(input_node(Key(f"word{position}"), WORD) for position in range(words_of(choices)))
+        self.placement = _PartPlacement(choices.root)
         used: dict[Node, set[int]] = {}
         for leaf in choices.root.leaves():
             for step in leaf.steps:
                 for node in self.members(step):
                     used.setdefault(node, set()).add(id(leaf))
-        self.places.settle(values, used)
+        self.placement.assign_parts(values, used)
 
     # What points and boxes do in their own ways.
 
@@ -207,7 +207,7 @@ class Masked:
 
     # What they have in common.
 
-    def made(self, name: str) -> Function:
+    def build(self, name: str) -> Function:
         results = self._through(self.choices.root.parts, self.start(self.choices.root.kinds[0]), [], set())
         return make_function(name, [*self.values.parameters, *self.words], results)
 
@@ -236,7 +236,7 @@ class Masked:
         captures = self._captures(id(part), results, set(parameters))
         then = make_function(f"{self.choices.name}.part", [*parameters, *captures], results)
         skipped = Function(f"{self.choices.name}.skipped", then.parameters, then.parameters[: len(state)])
-        chosen_state = cond(self.asked(part.leaves()), *state, *captures, then=then, otherwise=skipped)
+        chosen_state = cond(self.asks_for_any(part.leaves()), *state, *captures, then=then, otherwise=skipped)
         return (
             (chosen_state,)
             if len(state) == 1
@@ -246,29 +246,29 @@ class Masked:
     def _captures(self, group: int, results: State, parameters: set[Node]) -> list[Node]:
         """What a part takes from around it: values of parts that hold it, parameters, and words."""
         captures: dict[Node, None] = {}
-        seen: set[Node] = set(parameters)
+        visited: set[Node] = set(parameters)
         pending = [*reversed(results)]
         while pending:
             node = pending.pop()
-            if node in seen or node.op is constant_op:
+            if node in visited or node.op is constant_op:
                 continue
-            seen.add(node)
-            homes = self.places.homes.get(node)
+            visited.add(node)
+            homes = self.placement.homes.get(node)
             if node.op in (input_op, parameter_op) or (homes is not None and group not in homes):
                 captures[node] = None
             else:
                 pending.extend(reversed(node.operands))
         return list(captures)
 
-    def asked(self, leaves: Iterable[Leaf]) -> Node:
+    def asks_for_any(self, leaves: Iterable[Leaf]) -> Node:
         """Whether the words ask for any of some leaves."""
-        tests = [ops.not_equal(word & mask, number(0)) for word, mask in self._own_bits(leaves)]
+        tests = [ops.not_equal(word & mask, number(0)) for word, mask in self._words_with_bits(leaves)]
         test = tests[0]
         for other in tests[1:]:
             test = test | other
         return test
 
-    def _own_bits(self, leaves: Iterable[Leaf]) -> list[tuple[Node, Node]]:
+    def _words_with_bits(self, leaves: Iterable[Leaf]) -> list[tuple[Node, Node]]:
         """Words with the bits of leaves in them."""
         masks = bits_of(leaves, len(self.words))
         return [(word, number(mask)) for word, mask in zip(self.words, masks, strict=True) if mask]
@@ -323,7 +323,7 @@ class _Points(Masked):
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         (value,) = state
-        return (ops.select(self.asked(before), value, neutral(kind, value.type)),)
+        return (ops.select(self.asks_for_any(before), value, neutral(kind, value.type)),)
 
 
 class _Boxes(Masked):
@@ -343,7 +343,7 @@ class _Boxes(Masked):
             least, most = self.members(step)
             careful = step.value in self.undefined
             if careful:
-                least, most = _known(least, most)
+                least, most = _finite_bounds(least, most)
             if step.negated:
                 least, most = -most, -least
             away = _is_away(step.kind, least, most)
@@ -357,15 +357,15 @@ class _Boxes(Masked):
     def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
         low, high, *words = state
         least, most, *_ = inner_state
-        own = self._kept(_is_away(nested.kind, least, most), list(nested.leaves()), inner_state[2:])
+        kept_words = self._kept(_is_away(nested.kind, least, most), list(nested.leaves()), inner_state[2:])
         low, high = chosen(nested.kind, low, least), chosen(nested.kind, high, most)
-        return (low, high, *[a | b for a, b in zip(words, own, strict=True)])
+        return (low, high, *[a | b for a, b in zip(words, kept_words, strict=True)])
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         low, high, *words = state
         nothing = neutral(kind, low.type)
-        asked = self.asked(before)
-        low, high = ops.select(asked, low, nothing), ops.select(asked, high, nothing)
+        is_asked = self.asks_for_any(before)
+        low, high = ops.select(is_asked, low, nothing), ops.select(is_asked, high, nothing)
         return (low, high, *self._kept(_is_away(kind, low, high), before, words))
 
     def _kept(self, decided: Node, leaves: list[Leaf], words: Sequence[Node]) -> list[Node]:
@@ -377,9 +377,9 @@ class _Boxes(Masked):
         masks = bits_of(leaves, len(self.words))
         empty = ops.equal(_any(words), number(0))
         kept = []
-        for word, given, mask in zip(words, self.words, masks, strict=True):
-            own = ops.select(empty, given & number(mask), word) if mask else word
-            kept.append(ops.select(decided, number(0), own))
+        for word, original, mask in zip(words, self.words, masks, strict=True):
+            updated = ops.select(empty, original & number(mask), word) if mask else word
+            kept.append(ops.select(decided, number(0), updated))
         return kept
 
 
@@ -395,7 +395,7 @@ def _is_away(kind: str, low: Node, high: Node) -> Node:
     return ops.greater(low, 0.0) if kind == "min" else ops.less(high, 0.0)
 
 
-def _known(low: Node, high: Node) -> tuple[Node, Node]:
+def _finite_bounds(low: Node, high: Node) -> tuple[Node, Node]:
     """The bounds, or NaN for both where one is not finite: values between them may be NaN."""
     if low is high:
         return low, high

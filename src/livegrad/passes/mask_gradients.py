@@ -46,7 +46,7 @@ def mask_gradients(choices: Choices, tangents: Function, undefined: frozenset[in
     On the surface, where the function is zero, they are the function's own. `tangents` has each value of the choices,
     followed by its derivatives; `undefined` are the values that may be NaN, and make the number NaN.
     """
-    return _Gradients(choices, tangents, undefined).made(f"{choices.name}.masked_gradients")
+    return _Gradients(choices, tangents, undefined).build(f"{choices.name}.masked_gradients")
 
 
 class _Gradients(Masked):
@@ -64,18 +64,18 @@ class _Gradients(Masked):
         for step in leaf.steps:
             members = self.members(step)
             signed = tuple(-member for member in members) if step.negated else members
-            state = _taken(step.kind, state, signed, step.value in self.undefined)
+            state = _merge_extremum(step.kind, state, signed, step.value in self.undefined)
         return state
 
     def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
-        return _taken(nested.kind, state, inner_state, True)
+        return _merge_extremum(nested.kind, state, inner_state, True)
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
-        asked = self.asked(before)
-        return tuple(ops.select(asked, old, new) for old, new in zip(state, self.start(kind), strict=True))
+        is_asked = self.asks_for_any(before)
+        return tuple(ops.select(is_asked, old, new) for old, new in zip(state, self.start(kind), strict=True))
 
 
-def _taken(kind: str, first: State, second: State, careful: bool) -> State:
+def _merge_extremum(kind: str, first: State, second: State, careful: bool) -> State:
     """The state whose number is taken; of equal ones, half of each derivative, as `min` and `max` have it."""
     (a, *before), (b, *after) = first, second
     other = ops.less(b, a) if kind == "min" else ops.greater(b, a)

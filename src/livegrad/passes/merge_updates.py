@@ -46,8 +46,8 @@ def _merge(addition: Node, uses: Counter[Node]) -> Node | None:
     base, value, *indices = addition.operands
     between: list[Node] = []
     while uses[base] == 1 and base.op in (scatter_add, assign):
-        before, earlier, *own = base.operands
-        if own == indices and earlier.type is value.type and (base.op is scatter_add or _are_distinct(indices)):
+        before, earlier, *index = base.operands
+        if index == indices and earlier.type is value.type and (base.op is scatter_add or _are_distinct(indices)):
             changed = _update(base, before, _sum(earlier, value), indices)
             for node in reversed(between):
                 changed = make_node(node.op, (changed, *node.operands[1:]), node.attributes)

@@ -65,8 +65,8 @@ class PipelineTrace:
 
     stages: list[Stage] = field(default_factory=list)
 
-    def __call__(self, name: str, made: object) -> None:
-        self.stages.append(Stage(name, print_module(made) if isinstance(made, Module) else str(made)))
+    def __call__(self, name: str, output: object) -> None:
+        self.stages.append(Stage(name, print_module(output) if isinstance(output, Module) else str(output)))
 
     def __str__(self) -> str:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)

@@ -25,15 +25,15 @@ def push_transpose_through_matmul(function: Function) -> Function:
     uses.update(function.results)
     replacements: dict[Node, Node] = {}
     for node in nodes:
-        if _turns(node) and node.operands[0].op is matmul and uses[node.operands[0]] == 1:
+        if _is_transpose(node) and node.operands[0].op is matmul and uses[node.operands[0]] == 1:
             first, second = substitute(node.operands[0].operands, replacements)
-            replacements[node] = matmul(_turned(second), _turned(first))
+            replacements[node] = matmul(_transposed(second), _transposed(first))
     if not replacements:
         return function
     return Function(function.name, function.parameters, substitute(function.results, replacements))
 
 
-def _turns(node: Node) -> bool:
+def _is_transpose(node: Node) -> bool:
     """Whether a node exchanges the last two dimensions, and nothing else."""
     if node.op is not permute:
         return False
@@ -41,5 +41,5 @@ def _turns(node: Node) -> bool:
     return rank >= 2 and node.attribute("axes") == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _turned(node: Node) -> Node:
-    return node.operands[0] if _turns(node) else swap_last(node)
+def _transposed(node: Node) -> Node:
+    return node.operands[0] if _is_transpose(node) else swap_last(node)

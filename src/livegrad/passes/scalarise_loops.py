@@ -71,7 +71,7 @@ def _flatten_carried(node: Node) -> Node | None:
 def _assembled(leaves: Iterator[Node], type: Type) -> Node:
     if not isinstance(type, Struct | Tuple | Array):
         return next(leaves)
-    return make(*[_assembled(leaves, own) for own in components(type)], type=type)
+    return make(*[_assembled(leaves, part) for part in components(type)], type=type)
 
 
 def _is_number(type: Type) -> bool:

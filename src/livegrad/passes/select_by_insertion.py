@@ -68,17 +68,17 @@ def _has_kernel(type: Tensor, axis: int) -> bool:
 def _positions(node: Node) -> Node:
     """The positions that a node gives, with the searched axis last while the loop runs."""
     axis, rank = node.attribute("axis"), len(shape_of(node.type))
-    order = [*(own for own in range(rank) if own != axis), axis]
+    order = [*(other for other in range(rank) if other != axis), axis]
     source = node.operands[0] if axis == rank - 1 else permute(node.operands[0], axes=tuple(order))
     shape: tuple[int, ...] = shape_of(source.type)  # type: ignore[assignment]
     count, extent = node.attribute("count"), shape[-1]
     assert isinstance(node.operands[0].type, Tensor)
     if _has_kernel(node.operands[0].type, axis):
-        found = top_positions(source, axis=rank - 1, count=count, largest=node.attribute("largest"))
+        positions = top_positions(source, axis=rank - 1, count=count, largest=node.attribute("largest"))
     else:
-        found = _search_rows(reshape(source, shape=(prod(shape[:-1]), extent)), count, node.attribute("largest"))
-        found = reshape(found, shape=(*shape[:-1], count))
-    return found if axis == rank - 1 else permute(found, axes=inverse_permutation(tuple(order)))
+        positions = _search_rows(reshape(source, shape=(prod(shape[:-1]), extent)), count, node.attribute("largest"))
+        positions = reshape(positions, shape=(*shape[:-1], count))
+    return positions if axis == rank - 1 else permute(positions, axes=inverse_permutation(tuple(order)))
 
 
 def _search_rows(rows: Node, count: int, largest: bool) -> Node:
@@ -138,21 +138,21 @@ class _Row:
         return int(limits.min if self.largest else limits.max)
 
     def _visit_all(self, number: int, stride: int, state: Sequence[Node]) -> Sequence[Node]:
-        return make_for_loop(constant(number, i64), lambda place, *own: self._visit(place * stride, own), *state)
+        return make_for_loop(constant(number, i64), lambda index, *values: self._visit(index * stride, values), *state)
 
-    def _visit(self, place: Node, state: Sequence[Node]) -> list[Node]:
-        value = self._read(self.rows, place)
+    def _visit(self, position: Node, state: Sequence[Node]) -> list[Node]:
+        value = self._read(self.rows, position)
         compare = less if self.largest else greater
 
         def look(*state: Node) -> list[Node]:
             """Among elements that are equal, the first ones enter."""
             has_room = less(state[2], self.count)
             wins = has_room | self._comes_before(value, self._read(state[0], constant(self.count - 1, i64)))
-            return _branch(wins, lambda *own: self._insert(value, place, own), state)
+            return _branch(wins, lambda *values: self._insert(value, position, values), state)
 
         return _branch(bit_not(compare(value, state[3])), look, state)
 
-    def _insert(self, value: Node, place: Node, state: Sequence[Node]) -> list[Node]:
+    def _insert(self, value: Node, position: Node, state: Sequence[Node]) -> list[Node]:
         kept, positions, number, bound = state
         free, kept, positions = make_while_loop(
             lambda k, kept, positions: greater(k, 0) & self._comes_before(value, self._read(kept, _before(k))),
@@ -163,16 +163,16 @@ class _Row:
             ),
             *(minimum(number, constant(self.count - 1, i64)), kept, positions),
         )
-        kept, positions = self._write(kept, value, free), self._write(positions, place, free)
+        kept, positions = self._write(kept, value, free), self._write(positions, position, free)
         number = minimum(number + 1, constant(self.count, i64))
         last = self._read(kept, constant(self.count - 1, i64))
         return [kept, positions, number, select(equal(number, self.count), last, bound)]
 
-    def _read(self, tensor: Node, place: Node) -> Node:
-        return lookup(tensor, self.row, place, in_range=(0, 1))
+    def _read(self, tensor: Node, position: Node) -> Node:
+        return lookup(tensor, self.row, position, in_range=(0, 1))
 
-    def _write(self, tensor: Node, value: Node, place: Node) -> Node:
-        return assign(tensor, value, self.row, place, in_range=(0, 1))
+    def _write(self, tensor: Node, value: Node, position: Node) -> Node:
+        return assign(tensor, value, self.row, position, in_range=(0, 1))
 
     def _comes_before(self, first: Node, second: Node) -> Node:
         """Whether an element comes before one that was visited before it. NaN counts as the largest number."""
@@ -185,10 +185,10 @@ class _Row:
 
 def _branch(predicate: Node, then: Callable[..., Sequence[Node]], state: Sequence[Node]) -> list[Node]:
     """The state after a branch that may leave it as it is."""
-    value = make_cond(predicate, then, lambda *own: own, *state)
+    value = make_cond(predicate, then, lambda *values: values, *state)
     return [get(value, index=index) for index in range(len(state))]
 
 
-def _before(place: Node) -> Node:
+def _before(position: Node) -> Node:
     """The place before another, or the first one, whose element does not matter there."""
-    return maximum(place - 1, constant(0, i64))
+    return maximum(position - 1, constant(0, i64))

@@ -24,7 +24,7 @@ _MOST_NODES = 600  # of all regions together: each is code of its own
 _MOST_DEEP = 150  # nodes of one expression
 _INSIDE = 0.8  # of each dimension lies between two seams: elsewhere regions are small, and lanes would be empty
 
-Place = tuple[int, ...]
+Offsets = tuple[int, ...]
 Line = list[tuple[int, int]]  # starts and sizes of regions along one dimension
 Cuts = tuple[frozenset[int], ...]  # where one region ends and the next begins, for each dimension
 
@@ -82,51 +82,52 @@ class _Regions:
     passing: set[Node]
     split: set[Node] = field(default_factory=set)
     done: dict[Node, Node] = field(default_factory=dict)
-    cuts: dict[tuple[Node, Place, Place], Cuts] = field(default_factory=dict)  # of the node at hand
-    parts: dict[tuple[Node, Place, Place], Node] = field(default_factory=dict)
+    cuts: dict[tuple[Node, Offsets, Offsets], Cuts] = field(default_factory=dict)  # of the node at hand
+    parts: dict[tuple[Node, Offsets, Offsets], Node] = field(default_factory=dict)
 
     def of(self, node: Node, fewest: int) -> Node | None:
         """A node as a concatenation of its regions; None where it is better left as it is."""
-        found = self._expression(node)
-        if sum(inner.op is concatenate for inner in found) < fewest or 0 in shape_of(node.type):
+        inner_nodes = self._expression(node)
+        if sum(inner.op is concatenate for inner in inner_nodes) < fewest or 0 in shape_of(node.type):
             return None
         self.cuts.clear()
-        shape: Place = shape_of(node.type)  # type: ignore[assignment]
+        shape: Offsets = shape_of(node.type)  # type: ignore[assignment]
         cuts = self._cuts(node, (0,) * len(shape), shape)
         ends = [sorted(cuts_of_axis | {0, size}) for cuts_of_axis, size in zip(cuts, shape, strict=True)]
         lines = [[(low, high - low) for low, high in pairwise(cuts_of_axis)] for cuts_of_axis in ends]
         inside = all(max(size for _, size in line) >= _INSIDE * n for line, n in zip(lines, shape, strict=True))
         count = prod(map(len, lines))
-        if count == 1 or count > _MOST_REGIONS or not inside or count * sum(map(_is_arithmetic, found)) > _MOST_NODES:
+        work = count * sum(map(_is_arithmetic, inner_nodes))
+        if count == 1 or count > _MOST_REGIONS or not inside or work > _MOST_NODES:
             return None
         self.parts.clear()
-        return self._put_together(node, lines, ())
+        return self._concatenate_parts(node, lines, ())
 
     def _expression(self, node: Node) -> set[Node]:
         """The nodes of an expression, down to data and what is stored; none where they are too many."""
-        pending, seen = [node], {node}
+        pending, visited = [node], {node}
         while pending:
-            fresh = {operand for operand in pending.pop().operands if operand not in seen and self._goes_on(operand)}
-            seen |= fresh
+            fresh = {operand for operand in pending.pop().operands if operand not in visited and self._goes_on(operand)}
+            visited |= fresh
             pending += fresh
-            if len(seen) > _MOST_DEEP:
+            if len(visited) > _MOST_DEEP:
                 return set()
-        return seen
+        return visited
 
     def _goes_on(self, node: Node) -> bool:
         """Whether a node is part of an expression: neither data nor stored."""
         return node in self.passing or (_is_arithmetic(node) and node not in self.split)
 
-    def _put_together(self, node: Node, lines: list[Line], chosen: tuple[tuple[int, int], ...]) -> Node:
+    def _concatenate_parts(self, node: Node, lines: list[Line], chosen: tuple[tuple[int, int], ...]) -> Node:
         axis = len(chosen)
         if axis == len(lines):
             return self._part(node, tuple(start for start, _ in chosen), tuple(size for _, size in chosen))
-        parts = [self._put_together(node, lines, (*chosen, line)) for line in lines[axis]]
+        parts = [self._concatenate_parts(node, lines, (*chosen, line)) for line in lines[axis]]
         return parts[0] if len(parts) == 1 else concatenate(*parts, axis=axis)
 
     # --- seams ---
 
-    def _cuts(self, node: Node, start: Place, size: Place) -> Cuts:
+    def _cuts(self, node: Node, start: Offsets, size: Offsets) -> Cuts:
         """Where seams go through a part of a node."""
         key = (node, start, size)
         if key not in self.cuts:
@@ -148,14 +149,14 @@ class _Regions:
 
     # --- regions ---
 
-    def _part(self, node: Node, start: Place, size: Place) -> Node:
+    def _part(self, node: Node, start: Offsets, size: Offsets) -> Node:
         """A part of a node that no seam goes through, computed from the parts of its operands."""
         key = (node, start, size)
         if key not in self.parts:
-            self.parts[key] = self._made(node, start, size)
+            self.parts[key] = self._compute_region(node, start, size)
         return self.parts[key]
 
-    def _made(self, node: Node, start: Place, size: Place) -> Node:
+    def _compute_region(self, node: Node, start: Offsets, size: Offsets) -> Node:
         if not self._goes_on(node):
             cuts = self.done[node]
             return cuts if size == shape_of(node.type) else slice_(cuts, start=start, size=size, step=(1,) * len(size))
@@ -169,7 +170,9 @@ class _Regions:
         return node.op(*operands, **dict(node.attributes))
 
 
-def _below(node: Node, start: Place, size: Place) -> Iterator[tuple[Node, dict[int, tuple[int, int]], Place, Place]]:
+def _below(
+    node: Node, start: Offsets, size: Offsets
+) -> Iterator[tuple[Node, dict[int, tuple[int, int]], Offsets, Offsets]]:
     """Which parts of its operands a part of a node is made of, and how their dimensions lie in the node's: for an axis
     of the node, a dimension of the operand and how far it is shifted."""
     axes = range(len(start))
@@ -183,7 +186,7 @@ def _below(node: Node, start: Place, size: Place) -> Iterator[tuple[Node, dict[i
                 offset[axis], extent[axis] = low - begin, high - low
                 yield operand, {a: (a, begin if a == axis else 0) for a in axes}, tuple(offset), tuple(extent)
     elif node.op is slice_:
-        shifts: Place = node.attribute("start")
+        shifts: Offsets = node.attribute("start")
         moved = tuple(low + shift for low, shift in zip(start, shifts, strict=True))
         yield node.operands[0], {a: (a, -shifts[a]) for a in axes}, moved, size
     elif node.op is broadcast:

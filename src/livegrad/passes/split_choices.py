@@ -134,9 +134,9 @@ def split_choices(function: Function, *, most: int = 64, least_cost: float = LEA
         budget *= 1.2
     if splitter.bits < _FEWEST:
         return None
-    with propagating_lines([function]) as places:
+    with propagating_lines([function]) as lines:
         values = Function(f"{function.name}.values", function.parameters, tuple(splitter.values))
-        return Choices(function.name, places.keep(values), root)
+        return Choices(function.name, lines.keep(values), root)
 
 
 def cost_of(node: Node) -> float:

@@ -71,9 +71,9 @@ def _split_signature(function: Function) -> Function:
     splitting = _Splitting()
     inputs: list[Node] = []
     for parameter in function.parameters:
-        own = [input_node(Key("part"), type) for type in _part_types(parameter.type)]
-        splitting.give(parameter, own)
-        inputs += own
+        parts = [input_node(Key("part"), type) for type in _part_types(parameter.type)]
+        splitting.give(parameter, parts)
+        inputs += parts
     for node in nodes_of(function):
         splitting.visit(node)
     results = [part for result in function.results for part in splitting.leaves(result)]
@@ -139,11 +139,11 @@ class _Splitting:
                 changed = any(new is not old for new, old in zip(operands, node.operands, strict=True))
                 self._values[node] = make_node(node.op, operands, node.attributes) if changed else node
                 return
-            found = rule(node, [self.parts(o) if _is_complex(o) else self.whole(o) for o in node.operands])
-            if isinstance(found, Parts):
-                self._parts[node] = found
+            parts = rule(node, [self.parts(o) if _is_complex(o) else self.whole(o) for o in node.operands])
+            if isinstance(parts, Parts):
+                self._parts[node] = parts
             else:
-                self._values[node] = found
+                self._values[node] = parts
 
     def _visit_nest(self, node: Node, exchange: dict[Function, Function]) -> None:
         """A loop, branch or map whose functions take and give both parts of complex numbers."""
@@ -155,8 +155,8 @@ class _Splitting:
         if region.is_loop:
             attributes["carried"] = sum(counts)
         if node.op is map_:
-            given = [len(_part_types(type)) for type in region.functions[0].parameter_types]
-            for name, repeats in (("lifted", given), ("summed", counts)):
+            part_counts = [len(_part_types(type)) for type in region.functions[0].parameter_types]
+            for name, repeats in (("lifted", part_counts), ("summed", counts)):
                 flags = zip(node.attribute(name), repeats, strict=True)
                 attributes[name] = tuple([flag for flag, count in flags for _ in range(count)])
         arguments = [part for argument in region.arguments for part in self.leaves(argument)]
@@ -264,11 +264,11 @@ def _pair(type: Scalar) -> Function:
     return trace(lambda re, im: make(re, im, type=Vector(type, 2)), type, type)
 
 
-def _component(seen: Node, number: int) -> Node:
-    shape = shape_of(seen.type)
+def _component(real_array: Node, number: int) -> Node:
+    shape = shape_of(real_array.type)
     last = len(shape) - 1
     start, size = (*[0] * last, number), (*shape[:-1], 1)
-    return reshape(slice_(seen, start=start, size=size, step=(1,) * len(shape)), shape=shape[:-1])
+    return reshape(slice_(real_array, start=start, size=size, step=(1,) * len(shape)), shape=shape[:-1])
 
 
 def has_parts_rule(node: Node) -> bool:

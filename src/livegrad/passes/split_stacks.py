@@ -83,7 +83,7 @@ class _Splitting:
         self._function = function
         self._done: dict[Node, Node] = dict(zip(function.parameters, function.parameters, strict=True))
         self._stacks: dict[Node, _Stack] = {}
-        self._made = 0
+        self._created = 0
 
     def run(self) -> Function:
         function = self._function
@@ -94,11 +94,11 @@ class _Splitting:
                 stack = self._stack(node)
                 if stack is not None:
                     self._stacks[node] = stack
-                    self._made += len(stack.components)
+                    self._created += len(stack.components)
                     continue
                 part = self._part(node)
                 self._done[node] = rebuild(node, tuple(map(self._whole, node.operands))) if part is None else part
-        if self._made > _MOST_NODES:
+        if self._created > _MOST_NODES:
             return function
         return Function(function.name, function.parameters, tuple(map(self._whole, function.results)))
 
@@ -106,7 +106,7 @@ class _Splitting:
         """A value as one node."""
         if node not in self._done:
             stack = self._stacks[node]
-            parts = [reshape(own, shape=_with_axis(shape_of(own.type), stack.axis)) for own in stack.components]
+            parts = [reshape(part, shape=_with_axis(shape_of(part.type), stack.axis)) for part in stack.components]
             self._done[node] = parts[0] if len(parts) == 1 else concatenate(*parts, axis=stack.axis)
         return self._done[node]
 
@@ -123,7 +123,7 @@ class _Splitting:
             return None
         axis, number = stacks[0].axis, len(stacks[0].components)
         rows = [self._components(operand, axis, number) for operand in node.operands]
-        return _Stack(axis, tuple([make_node(node.op, own, node.attributes) for own in zip(*rows, strict=True)]))
+        return _Stack(axis, tuple([make_node(node.op, row, node.attributes) for row in zip(*rows, strict=True)]))
 
     def _components(self, node: Node, axis: int, number: int) -> Sequence[Node]:
         """The components of an operand of arithmetic."""
@@ -133,14 +133,14 @@ class _Splitting:
             return [self._whole(node)] * number
         rest = _without(shape_of(node.type), axis)
         if node.op is broadcast and axis not in node.attribute("axes"):
-            axes = tuple([own - (own > axis) for own in node.attribute("axes")])
+            axes = tuple([reduced - (reduced > axis) for reduced in node.attribute("axes")])
             return [broadcast(self._whole(node.operands[0]), shape=rest, axes=axes)] * number
         return [self._component(self._whole(node), axis, index) for index in range(number)]
 
     def _component(self, node: Node, axis: int, index: int) -> Node:
         shape = shape_of(node.type)
-        start = tuple([index if own == axis else 0 for own in range(len(shape))])
-        size = tuple([1 if own == axis else extent for own, extent in enumerate(shape)])
+        start = tuple([index if dimension == axis else 0 for dimension in range(len(shape))])
+        size = tuple([1 if dimension == axis else extent for dimension, extent in enumerate(shape)])
         part = slice_(node, start=start, size=size, step=(1,) * len(shape))
         return reshape(part, shape=_without(shape, axis))
 
@@ -175,8 +175,8 @@ def _component_of(node: Node, stack: _Stack) -> Node | None:
         return None
     part = stack.components[start[stack.axis]]
     if _without(size, stack.axis) != shape_of(part.type):
-        own = {"start": start, "size": size, "step": step}
-        part = slice_(part, **{name: _without(value, stack.axis) for name, value in own.items()})
+        attributes = {"start": start, "size": size, "step": step}
+        part = slice_(part, **{name: _without(value, stack.axis) for name, value in attributes.items()})
     return reshape(part, shape=size)
 
 
@@ -185,7 +185,7 @@ def _reduced(node: Node, stack: _Stack) -> Node | None:
     kind, first = node.attribute("kind"), stack.components[0]
     if scalar_of(first.type) in (f16, bf16):
         return None  # sums of those are wider than they are
-    axes = tuple([own - (own > stack.axis) for own in node.attribute("axes") if own != stack.axis])
+    axes = tuple([reduced - (reduced > stack.axis) for reduced in node.attribute("axes") if reduced != stack.axis])
     start = [zero(first.type)] if kind == "sum" and not axes else []  # a sum of -0 is +0
     combined = fold(COMBINE[kind], [*start, *stack.components])
     return reduce(combined, kind=kind, axes=axes) if axes else combined

@@ -36,7 +36,7 @@ class NotPointwise(Exception):
 class AtPoint:
     """A value at one point. `whole` is the tensor of all points, of a value from outside; it may be read by index."""
 
-    own: Node
+    at_point: Node
     whole: Node | None = None
 
 
@@ -52,16 +52,16 @@ class Unbatching(Interpreter[PointValue]):
     def block(self, type: Type) -> int | None:
         """Where the dimensions of the domain begin in the shape of a tensor; None if it has none."""
         shape, rank = shape_of(type), len(self.domain)
-        found = [start for start in range(len(shape) - rank + 1) if shape[start : start + rank] == self.domain]
-        if len(found) > 1:
+        starts = [start for start in range(len(shape) - rank + 1) if shape[start : start + rank] == self.domain]
+        if len(starts) > 1:
             raise NotPointwise
-        return found[0] if found else None
+        return starts[0] if starts else None
 
     def without(self, entries: Sequence[Any], start: int) -> tuple[Any, ...]:
         """What belongs to the dimensions of a tensor, without those of the domain."""
         return (*entries[:start], *entries[start + len(self.domain) :])
 
-    def own_axis(self, axis: int, start: int | None) -> int:
+    def inner_axis(self, axis: int, start: int | None) -> int:
         """An axis of a tensor that is none of the domain's, at one point."""
         if start is None or axis < start:
             return axis
@@ -86,22 +86,22 @@ class Unbatching(Interpreter[PointValue]):
         rule = RULES.get(node.op)
         if rule is not None:
             return AtPoint(rule(self, node, values))
-        blocks = [self.block(own.type) for own in (node, *node.operands) if isinstance(own.type, Tensor)]
+        blocks = [self.block(x.type) for x in (node, *node.operands) if isinstance(x.type, Tensor)]
         same = node.op.elementwise or node.op is constant_op or all(block is None for block in blocks)
         if not same or node.functions:
             raise NotPointwise
-        return AtPoint(make_node(node.op, tuple(value.own for value in values), node.attributes))
+        return AtPoint(make_node(node.op, tuple(value.at_point for value in values), node.attributes))
 
     def scalar(self, value: PointValue) -> Node:
         if not isinstance(value, AtPoint):
             raise NotPointwise
-        return value.own
+        return value.at_point
 
     def flatten(self, value: PointValue, type: Type) -> Iterator[Node]:
-        own = self.scalar(value)
-        if own.type is not self.type_at_point(type) or any(isinstance(t, Tuple) for t in inner_types(type)):
+        scalar_node = self.scalar(value)
+        if scalar_node.type is not self.type_at_point(type) or any(isinstance(t, Tuple) for t in inner_types(type)):
             raise NotPointwise
-        yield own
+        yield scalar_node
 
     def rebuild(self, nodes: Iterator[Node], type: Type) -> PointValue:
         node = next(nodes)
@@ -123,7 +123,7 @@ def _broadcast(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     if start is None:
         if before is not None:
             raise NotPointwise
-        return broadcast(value.own, shape=shape, axes=axes)
+        return broadcast(value.at_point, shape=shape, axes=axes)
     block = range(start, start + len(at.domain))
     if before is not None:
         if tuple(axes[before : before + len(at.domain)]) != tuple(block):
@@ -132,33 +132,33 @@ def _broadcast(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     else:
         inside = [axis in block for axis in axes]
         sizes = shape_of(source.type)
-        if any(own and size != 1 for own, size in zip(inside, sizes, strict=True)):
+        if any(mapped and size != 1 for mapped, size in zip(inside, sizes, strict=True)):
             raise NotPointwise
-        sizes = tuple([size for own, size in zip(inside, sizes, strict=True) if not own])
-        axes = tuple([axis for own, axis in zip(inside, axes, strict=True) if not own])
-    own = value.own if shape_of(value.own.type) == sizes else reshape(value.own, shape=sizes)
-    kept = tuple([at.own_axis(axis, start) for axis in axes])
-    return broadcast(own, shape=at.without(shape, start), axes=kept)
+        sizes = tuple([size for mapped, size in zip(inside, sizes, strict=True) if not mapped])
+        axes = tuple([axis for mapped, axis in zip(inside, axes, strict=True) if not mapped])
+    source_at_point = value.at_point if shape_of(value.at_point.type) == sizes else reshape(value.at_point, shape=sizes)
+    kept = tuple([at.inner_axis(axis, start) for axis in axes])
+    return broadcast(source_at_point, shape=at.without(shape, start), axes=kept)
 
 
 def _reshape(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     before, after = at.block(node.operands[0].type), at.block(node.type)
     source, shape = shape_of(node.operands[0].type), node.attribute("shape")
     if before is None and after is None:
-        return reshape(operands[0].own, shape=shape)
+        return reshape(operands[0].at_point, shape=shape)
     if before is None or after is None or prod(source[:before]) != prod(shape[:after]):  # type: ignore[arg-type]
         raise NotPointwise
-    return reshape(operands[0].own, shape=at.without(shape, after))
+    return reshape(operands[0].at_point, shape=at.without(shape, after))
 
 
 def _permute(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     before, after, axes = at.block(node.operands[0].type), at.block(node.type), node.attribute("axes")
     if before is None and after is None:
-        return permute(operands[0].own, axes=axes)
+        return permute(operands[0].at_point, axes=axes)
     number = len(at.domain)
     if before is None or after is None or axes[after : after + number] != tuple(range(before, before + number)):
         raise NotPointwise
-    return permute(operands[0].own, axes=tuple([at.own_axis(axis, before) for axis in at.without(axes, after)]))
+    return permute(operands[0].at_point, axes=tuple([at.inner_axis(axis, before) for axis in at.without(axes, after)]))
 
 
 def _slice(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
@@ -168,7 +168,7 @@ def _slice(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     named = dict(node.attributes)
     if before is not None:  # of a dimension that stays whole, the start is zero and the step one
         named = {name: at.without(named[name], before) for name in ("start", "size", "step")}
-    return slice_(operands[0].own, **named)
+    return slice_(operands[0].at_point, **named)
 
 
 def _pad(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
@@ -178,19 +178,19 @@ def _pad(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     named = dict(node.attributes)
     if before is not None:
         named = {name: at.without(named[name], before) for name in ("low", "high", "interior")}
-    return pad(operands[0].own, operands[1].own, **named)
+    return pad(operands[0].at_point, operands[1].at_point, **named)
 
 
 def _flip(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     start = at.block(node.type)
-    return flip(operands[0].own, axes=tuple([at.own_axis(axis, start) for axis in node.attribute("axes")]))
+    return flip(operands[0].at_point, axes=tuple([at.inner_axis(axis, start) for axis in node.attribute("axes")]))
 
 
 def _concatenate(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     start = at.block(node.type)
     if any(at.block(operand.type) != start for operand in node.operands):
         raise NotPointwise
-    return concatenate(*[operand.own for operand in operands], axis=at.own_axis(node.attribute("axis"), start))
+    return concatenate(*[operand.at_point for operand in operands], axis=at.inner_axis(node.attribute("axis"), start))
 
 
 def _iota(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
@@ -199,7 +199,7 @@ def _iota(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
         return node
     shape = at.without(node.attribute("shape"), start)
     if not start <= axis < start + len(at.domain):
-        return iota(shape=shape, axis=at.own_axis(axis, start), type=type)
+        return iota(shape=shape, axis=at.inner_axis(axis, start), type=type)
     along = at.coordinates[axis - start]
     return broadcast(along if type is i64 else cast(along, type=type), shape=shape, axes=())
 
@@ -209,39 +209,41 @@ def _reduce(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     if before is None and at.block(node.type) is not None:
         raise NotPointwise
     if node.op is arg_reduce:
-        axis = at.own_axis(node.attribute("axis"), before)
-        return arg_reduce(operands[0].own, kind=node.attribute("kind"), axis=axis)
-    axes = tuple([at.own_axis(axis, before) for axis in node.attribute("axes")])
-    return reduce(operands[0].own, kind=node.attribute("kind"), axes=axes)
+        axis = at.inner_axis(node.attribute("axis"), before)
+        return arg_reduce(operands[0].at_point, kind=node.attribute("kind"), axis=axis)
+    axes = tuple([at.inner_axis(axis, before) for axis in node.attribute("axes")])
+    return reduce(operands[0].at_point, kind=node.attribute("kind"), axes=axes)
 
 
 def _lookup(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     """A read of a tensor that does not change, at indices of the point's own."""
     tensor, *others = operands
     if not node.operands[0].type.shape:  # type: ignore[attr-defined]
-        return node.op(tensor.own, *[other.own for other in others], **dict(node.attributes))
+        return node.op(tensor.at_point, *[other.at_point for other in others], **dict(node.attributes))
     if tensor.whole is None:
         raise NotPointwise
-    return node.op(tensor.whole, *[other.own for other in others], **dict(node.attributes))
+    return node.op(tensor.whole, *[other.at_point for other in others], **dict(node.attributes))
 
 
 def _check(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
-    return check(operands[0].own, operands[1].own, message=node.attribute("message"))
+    return check(operands[0].at_point, operands[1].at_point, message=node.attribute("message"))
 
 
 def _matmul(at: Unbatching, node: Node, operands: list[AtPoint]) -> Node:
     """A product for each point, or the product of each point's row with one matrix."""
     first, second = operands
-    blocks = [at.block(own.type) for own in (*node.operands, node)]
-    ranks = [len(shape_of(own.type)) for own in (*node.operands, node)]
+    blocks = [at.block(tensor.type) for tensor in (*node.operands, node)]
+    ranks = [len(shape_of(tensor.type)) for tensor in (*node.operands, node)]
     if blocks == [None, None, None]:
-        return matmul(first.own, second.own)
+        return matmul(first.at_point, second.at_point)
     ends = {rank - block for rank, block in zip(ranks, blocks, strict=True) if block is not None}
     if blocks[2] is not None and len(ends) == 1 and min(ends) >= len(at.domain) + 2:
-        return matmul(first.own, second.own)
+        return matmul(first.at_point, second.at_point)
     inner = shape_of(node.operands[1].type)[0]
     if len(at.domain) == 1 and ranks == [2, 2, 2] and blocks == [0, None, 0]:
-        return reshape(matmul(reshape(first.own, shape=(1, inner)), second.own), shape=shape_of(node.type)[1:])
+        return reshape(
+            matmul(reshape(first.at_point, shape=(1, inner)), second.at_point), shape=shape_of(node.type)[1:]
+        )
     raise NotPointwise
 
 

@@ -110,9 +110,9 @@ def _eliminate(rows: Rows, sides: Rows, singular: Callable[[Node], Node]) -> Nod
 
 
 def _exchange(first: list[Node], second: list[Node], start: int, condition: Node) -> None:
-    for place in range(start, len(first)):
-        a, b = first[place], second[place]
-        first[place], second[place] = select(condition, b, a), select(condition, a, b)
+    for column in range(start, len(first)):
+        a, b = first[column], second[column]
+        first[column], second[column] = select(condition, b, a), select(condition, a, b)
 
 
 def _substitute(rows: Rows, sides: Rows, lower: bool) -> Rows:
@@ -121,8 +121,8 @@ def _substitute(rows: Rows, sides: Rows, lower: bool) -> Rows:
     solved: dict[int, list[Node]] = {}
     for i in order:
         values = sides[i]
-        for j, known in solved.items():
-            values = [value - rows[i][j] * other for value, other in zip(values, known, strict=True)]
+        for j, solution in solved.items():
+            values = [value - rows[i][j] * other for value, other in zip(values, solution, strict=True)]
         solved[i] = [value / rows[i][i] for value in values]
     return [solved[i] for i in range(len(rows))]
 
@@ -174,16 +174,16 @@ def _factorise(node: Node, rows: Rows) -> Rows:
     nothing = constant(0.0, _element_of(rows))
     factor: Rows = []
     for i, row in enumerate(rows):
-        own: list[Node] = []
+        new_row: list[Node] = []
         for j in range(i + 1):
             rest = row[i] if i == j else 0.5 * (row[j] + rows[j][i])
-            for a, b in zip(own, own if i == j else factor[j], strict=False):
+            for a, b in zip(new_row, new_row if i == j else factor[j], strict=False):
                 rest = rest - a * b
             if i == j:
-                own.append(sqrt(check(rest, greater(rest, 0.0), message=_INDEFINITE)))
+                new_row.append(sqrt(check(rest, greater(rest, 0.0), message=_INDEFINITE)))
             else:
-                own.append(rest / factor[j][j])
-        factor.append([*own, *[nothing] * (len(rows) - 1 - i)])
+                new_row.append(rest / factor[j][j])
+        factor.append([*new_row, *[nothing] * (len(rows) - 1 - i)])
     return factor
 
 

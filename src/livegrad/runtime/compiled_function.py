@@ -82,7 +82,7 @@ class CompiledFunction(ABC, Generic[PlanT]):
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self._marked, self._places = mark_locations(function)
+        self._marked, self._source_locations = mark_locations(function)
         leaves = [leaf_types(type) for type in function.parameter_types]
         is_flat = leaves == [[type] for type in function.parameter_types]
         # What arguments look like that need no conversion. None: some parameters have several leaves.
@@ -182,7 +182,7 @@ class CompiledFunction(ABC, Generic[PlanT]):
         except LivegradError as error:
             if not isinstance(error.where, Mark):
                 compile_plan(self.function, self.target, sizes)  # the same error, with this function's name and lines
-            resolve_location(error, self._places)
+            resolve_location(error, self._source_locations)
             raise
 
     def forget_plans(self) -> None:

@@ -50,7 +50,7 @@ def _is_unknown_to_driver(device: Any) -> bool:
     return "PoCL" in device.platform.version and device.version.endswith("-x86_64-unknown-linux-gnu-generic")
 
 
-def _warn_of_known_crash(device: Any) -> None:
+def _warn_of_pocl_crash(device: Any) -> None:
     """PoCL with an old LLVM takes AMD's processors with AVX-512 for ones without, and aborts the whole process."""
     takes_for = re.search(r"znver[123]\b", device.version)
     if "PoCL" in device.platform.version and takes_for and llvm.get_host_cpu_features().get("avx512f"):
@@ -69,7 +69,7 @@ def _context() -> Any:
             help="install livegrad[opencl] and a driver: PoCL 5 or newer, or the package intel-opencl-rt",
         )
     device = next(device for device in _devices() if not _is_unknown_to_driver(device))
-    _warn_of_known_crash(device)
+    _warn_of_pocl_crash(device)
     context = pyopencl.Context([device])
     return context, pyopencl.CommandQueue(context)
 

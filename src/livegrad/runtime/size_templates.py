@@ -48,7 +48,7 @@ class SizeTemplates(Generic[T]):
     """The templates of one signature. Callers hold a lock."""
 
     def __init__(self) -> None:
-        self._seen: list[Vector] = []
+        self._recent: list[Vector] = []
         self.templates: list[Template[T]] = []
         self.failures: list[str] = []  # why sizes became no symbols, in words
         self._failed_in_a_row = 0
@@ -72,27 +72,27 @@ class SizeTemplates(Generic[T]):
 
         `build` gets the guards, which record, and the vector with symbols.
         """
-        seen = [other for other in self._seen if other != vector]
-        if vector not in self._seen:
-            self._seen = [*self._seen[-_MOST_SEEN + 1 :], vector]
-        if not seen or is_recording() or self._gave_up:
+        others = [other for other in self._recent if other != vector]
+        if vector not in self._recent:
+            self._recent = [*self._recent[-_MOST_SEEN + 1 :], vector]
+        if not others or is_recording() or self._gave_up:
             return None
-        groups = _equal_positions([*seen, vector])
+        groups = _equal_positions([*others, vector])
         sizes = [vector[positions[0]] for positions in groups]
         if min(sizes, default=0) < 2:
             return None
-        made, retry = self._build(vector, groups, sizes, build)
-        if made is None and retry:
-            made, _ = self._build(vector, groups, _other_hints(sizes, vector), build)
-        if made is None:
+        template, retry = self._build(vector, groups, sizes, build)
+        if template is None and retry:
+            template, _ = self._build(vector, groups, _other_hints(sizes, vector), build)
+        if template is None:
             self._failed_in_a_row += 1
             return None
         self._failed_in_a_row = 0
-        if made.guards.fits(sizes):
-            self.templates.append(made)
-            return made, sizes
-        if not any(t.positions == made.positions and t.guards.fits(made.guards.hints) for t in self.templates):
-            self.templates.append(made)  # for other sizes: these are compiled as they are
+        if template.guards.fits(sizes):
+            self.templates.append(template)
+            return template, sizes
+        if not any(t.positions == template.positions and t.guards.fits(template.guards.hints) for t in self.templates):
+            self.templates.append(template)  # for other sizes: these are compiled as they are
         return None
 
     @property

@@ -30,7 +30,7 @@ from livegrad.ops.movement import iota, pad, sizes
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import unwritten
-from livegrad.schedule.indexed_writes import Choice, choice_of, written_place
+from livegrad.schedule.indexed_writes import Choice, choice_of, index_into_update
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
 from livegrad.schedule.views import Affine, Index, bounded, operand_index, shifted
@@ -49,7 +49,7 @@ class Memory(Protocol):
 class _Point(NamedTuple):
     """An index, and the elements that are known there."""
 
-    place: tuple[Index, ...]
+    element_index: tuple[Index, ...]
     elements: dict[Node, Node]
 
 
@@ -139,17 +139,17 @@ class Expressions:
             current, point, needed = pending.pop()
             if needed is not None:  # all of it is known by now
                 operands = [below.elements[operand] for operand, below in needed]
-                point.elements[current] = self._build(current, operands, point.place)
+                point.elements[current] = self._build(current, operands, point.element_index)
             elif current not in point.elements:
-                found = self._leaf(current, point.place)
-                if found is None:
-                    if current.op.checked and _is_loose(point.place):
+                leaf = self._leaf(current, point.element_index)
+                if leaf is None:
+                    if current.op.checked and _is_loose(point.element_index):
                         raise NotAligned  # beyond its border it may fail where nobody asks for it
                     needed = self._needs(current, point)
                     pending.append((current, point, needed))
                     pending += [(operand, below, None) for operand, below in needed]
                 else:
-                    point.elements[current] = found
+                    point.elements[current] = leaf
         return at.elements[node]
 
     def _point(self, index: tuple[Index, ...]) -> _Point:
@@ -192,16 +192,16 @@ class Expressions:
         choice = choice_of(node)
         if choice is not None:
             base, updates, *indices = node.operands
-            place = written_place(node, choice, point.place)
-            if place is None:
+            update_index = index_into_update(node, choice, point.element_index)
+            if update_index is None:
                 raise NotAligned
-            at = self._point(place)
+            at = self._point(update_index)
             return [(base, point), (updates, at), *((indices[d], at) for d in choice.chosen)]
         if node.op is pad:
             source, fill = node.operands
-            behind, nowhere = self._behind_border(node, point.place), self._point(())
+            behind, nowhere = self._behind_border(node, point.element_index), self._point(())
             return [(fill, nowhere)] if behind is None else [(source, self._point(behind)), (fill, nowhere)]
-        moved = operand_index(node, point.place)
+        moved = operand_index(node, point.element_index)
         if moved is None:
             raise CompileError(f"`{node.op.name}` cannot be part of a kernel", where=node.origin)
         return [(node.operands[0], self._point(moved))]

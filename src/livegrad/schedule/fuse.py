@@ -69,13 +69,13 @@ class Group:
 
     def depends_on(self, other: Group) -> bool:
         pending: list[Group] = [self]
-        seen: set[Group] = set()
+        visited: set[Group] = set()
         while pending:
             group = pending.pop()
             if group is other:
                 return True
-            if group not in seen:
-                seen.add(group)
+            if group not in visited:
+                visited.add(group)
                 pending.extend(group.needs)
         return False
 
@@ -326,17 +326,17 @@ def _read_by_windows(function: Function, roots: Roots) -> set[Node]:
     for node in nodes_of(function):
         if node.op is slice_ and node.operands[0].op is not parameter_op and node.operands[0] not in roots:
             windows.setdefault(node.operands[0], []).append(node)
-    found: set[Node] = set()
+    windowed: set[Node] = set()
     for source, slices in windows.items():
         size = prod(sizes(source))
-        again = sum(prod(sizes(own)) for own in slices) / max(1, size) - 1.0
+        again = sum(prod(sizes(part)) for part in slices) / max(1, size) - 1.0
         if again < 1.0:
             continue
         operations = _chain_cost(source, roots)
         cost = again * (operations + _count_reads(source, roots))
         if operations and cost >= SLICED_AGAIN and cost * size >= WORTH_A_KERNEL:
-            found.add(source)
-    return found
+            windowed.add(source)
+    return windowed
 
 
 def _count_reads(node: Node, roots: Roots) -> int:

@@ -27,11 +27,11 @@ def fuse_siblings(steps: Sequence[KernelStep]) -> list[KernelStep]:
     """The same steps, some of them joined with an earlier one."""
     fused: list[KernelStep] = []
     for step in steps:
-        place = next((n for n, other in enumerate(fused) if _may_join(other, step, fused[n + 1 :])), None)
-        if place is None:
+        position = next((n for n, other in enumerate(fused) if _may_join(other, step, fused[n + 1 :])), None)
+        if position is None:
             fused.append(step)
         else:
-            fused[place] = _join(fused[place], step)
+            fused[position] = _join(fused[position], step)
     return fused
 
 
@@ -72,7 +72,7 @@ def written_boxes(step: KernelStep) -> dict[Buffer, Boxes]:
             starts = [offset // stride % size if stride and size else 0 for stride, size in extents]
             box = tuple([(start, start + size) for start, size in zip(starts, step.domain, strict=True)])
         boxes[buffer.base].append(box)
-    return {base: own or [None] for base, own in boxes.items()}  # what is written by index may be anywhere
+    return {base: box_list or [None] for base, box_list in boxes.items()}  # what is written by index may be anywhere
 
 
 def overlap(boxes: Boxes, others: Boxes) -> bool:

@@ -42,10 +42,10 @@ def choice_of(node: Node) -> Choice | None:
     if node.op not in UPDATES or 0 in shape_of(node.type):
         return None
     _, updates, *indices = node.operands
-    sizes, places = shape_of(node.type), list(map(place_of, indices))
+    sizes, positions = shape_of(node.type), list(map(affine_position, indices))
     moved_by: list[int | None] = []
     for axis, extent in enumerate(shape_of(updates.type)):
-        along = [d for d, place in enumerate(places) if place == Affine(axis, 0, 1) and sizes[d] == extent]
+        along = [d for d, position in enumerate(positions) if position == Affine(axis, 0, 1) and sizes[d] == extent]
         if extent != 1 and not along:
             return _choice_of_box(node)
         moved_by.append(along[0] if extent != 1 else None)
@@ -63,23 +63,23 @@ def _choice_of_box(node: Node) -> Choice | None:
     return Choice(moved_by, starts, steps, tuple(d for d, axis in enumerate(box.axes) if axis is None))
 
 
-def written_place(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
+def index_into_update(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
     """The index of what a write puts at an element, loose where the element may lie outside of what is written; None
     where a computed index may."""
-    places: list[Index] = []
+    update_index: list[Index] = []
     updates = node.operands[1]
     uniform = is_uniform(updates)
     for dimension, start, extent in zip(choice.moved_by, choice.starts, sizes(updates), strict=True):
         if dimension is not None and extent == shape_of(node.type)[dimension]:
-            places.append(index[dimension])
+            update_index.append(index[dimension])
         elif dimension is None or uniform:
-            places.append(FIXED_ZERO)
+            update_index.append(FIXED_ZERO)
         else:
-            place = shifted(index[dimension], -start, 1)
-            if not isinstance(place, Affine):
+            coordinate = shifted(index[dimension], -start, 1)
+            if not isinstance(coordinate, Affine):
                 return None
-            places.append(bounded(place, extent) or place._replace(loose=True))
-    return tuple(places)
+            update_index.append(bounded(coordinate, extent) or coordinate._replace(loose=True))
+    return tuple(update_index)
 
 
 def is_uniform(node: Node) -> bool:
@@ -89,11 +89,11 @@ def is_uniform(node: Node) -> bool:
     return all(size == 1 for size in shape_of(node.type))
 
 
-def place_of(index: Node) -> Affine | None:
+def affine_position(index: Node) -> Affine | None:
     """An index at each point as an affine function of the point's place along one axis; None where it is computed.
 
     >>> from livegrad.ops.movement import index_along
-    >>> place_of(index_along((3, 4), 1) + 2)[:3]
+    >>> affine_position(index_along((3, 4), 1) + 2)[:3]
     (1, 2, 1)
     """
     motion = motion_of(index)

@@ -50,7 +50,7 @@ class StepBuilder:
     builder: KernelBuilder
     stored: Mapping[Node, Buffer]
     new_buffer: NewBuffer
-    wanted: Container[Node] = ()  # the roots that anyone outside the kernel reads
+    outputs: Container[Node] = ()  # the roots that anyone outside the kernel reads
     stages: list[OpenStage] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
@@ -87,13 +87,13 @@ class StepBuilder:
                     stage.add(value, Sink("row", slot, work.reduce))  # type: ignore[arg-type]
                 folded.append(work)
                 continue
-            if work.root in self.wanted:
+            if work.root in self.outputs:
                 self.store_values(stage, work, row_level)
             if row_level:
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
                     stage.add(value, Sink("row", slot))
         self.stages.append(stage)
-        if any(work.root in self.wanted for work in folded):
+        if any(work.root in self.outputs for work in folded):
             self.stages.append(self._store_folds(folded))
 
     def store_values(self, stage: OpenStage, work: Work, row_level: bool) -> None:
@@ -114,7 +114,7 @@ class StepBuilder:
         stage = OpenStage("row")
         rows = self.builder.rows
         for work in folded:
-            if work.root not in self.wanted:
+            if work.root not in self.outputs:
                 continue
             partial: list[Buffer] = []
             for component, slot in enumerate(self.builder.row_slots[work.root]):
@@ -191,8 +191,8 @@ class StepBuilder:
     def _topmost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
         """Of nested candidates only those that later sweeps see first."""
         wanted = set(nodes)
-        seen = set(toposort([node for results in later for node in results], stop=wanted.__contains__))
-        return [node for node in nodes if node in seen]
+        read_later = set(toposort([node for results in later for node in results], stop=wanted.__contains__))
+        return [node for node in nodes if node in read_later]
 
     def _scratch_port(self, node: Node) -> Sink:
         assert isinstance(node.type, Scalar)

@@ -72,8 +72,8 @@ def _parameters_used(test: Function) -> Iterator[tuple[int, Node]]:
 def _used_by_row(body: Function, carried: int) -> set[int]:
     """The places of tapes that the body touches at its own index alone, and gives back where it took them."""
     index, *leaves = body.parameters
-    place_of = {leaf: position for position, leaf in enumerate(leaves) if isinstance(leaf.type, Tape)}
-    source: dict[Node, int | None] = dict(place_of)  # the place of the tape that a node is a version of; None: empty
+    position_of = {leaf: position for position, leaf in enumerate(leaves) if isinstance(leaf.type, Tape)}
+    source: dict[Node, int | None] = dict(position_of)  # the place of the tape that a node is a version of; None: empty
     elsewhere: set[int | None] = set()
     for node in nodes_of(body):
         match node.op, node.operands:
@@ -91,7 +91,7 @@ def _used_by_row(body: Function, carried: int) -> set[int]:
     for position, result in enumerate(body.results):
         if isinstance(result.type, Tape) and source.get(result, -1) != position:
             elsewhere |= {position, source.get(result)}
-    return set(place_of.values()) - elsewhere  # type: ignore[operator]
+    return set(position_of.values()) - elsewhere  # type: ignore[operator]
 
 
 def _assembled(type: Type, leaves: list[Node]) -> Node:

@@ -33,18 +33,18 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
     for index, type in enumerate(components(loop.type)):
         if not isinstance(type, Tensor):
             continue
-        place = first_argument(loop) + index
+        operand_number = first_argument(loop) + index
         if index not in targets:
             targets[index] = new_buffer("carried", *storage(type))
             discarded.add(targets[index])
         target = targets[index]
-        if operands[place].op is not unwritten and stored.get(operands[place]) is not target:
-            copies.append(build_copy(operands[place], target, stored, new_buffer))
-        operands[place] = input_node(Key("carried"), type)
-        memory[operands[place]] = target
+        if operands[operand_number].op is not unwritten and stored.get(operands[operand_number]) is not target:
+            copies.append(build_copy(operands[operand_number], target, stored, new_buffer))
+        operands[operand_number] = input_node(Key("carried"), type)
+        memory[operands[operand_number]] = target
     with originating_from(loop.origins):
-        in_place = make_node(loop.op, tuple(operands), loop.attributes)
-    step = _kernel(in_place, targets, memory, new_buffer)
+        loop_in_place = make_node(loop.op, tuple(operands), loop.attributes)
+    step = _kernel(loop_in_place, targets, memory, new_buffer)
     unread = frozenset([number for number, buffer in enumerate(step.wholes) if buffer in discarded])
     return [*copies, replace(step, kernel=replace(step.kernel, discarded=unread))]
 

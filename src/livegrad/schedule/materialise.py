@@ -61,7 +61,7 @@ def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = (
     kinds: Roots = {}
     for node, kind in reversed(forced.items()):
         if kind is None and node in wanted:
-            kind = _kind_of_wanted(node)
+            kind = _kind_of_materialised(node)
         stored = _stored_operands(node, kind)
         if stored:
             wanted.update(stored)
@@ -70,7 +70,7 @@ def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = (
     return dict(reversed(kinds.items()))
 
 
-def _kind_of_wanted(node: Node) -> GroupKind:
+def _kind_of_materialised(node: Node) -> GroupKind:
     if not is_storable(node.type):
         return "host"
     if node.op in (pad, concatenate) or _is_filled_apart(node):
@@ -178,7 +178,7 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     if kind in (None, "host") and writes_in_place(node):
         return memory_below(node)
     if kind in ("host", "view"):
-        return [seen_operand(node, operand) for operand in node.operands]
+        return [stored_operand(node, operand) for operand in node.operands]
     if node.op in _READS or (node.op is pad and kind is None and not _is_cheap(node.operands[0])):
         return node.operands[:1]
     if node.op is slice_ and node.operands[0].op is pad and node.attribute("step")[-1] > 1:
@@ -215,13 +215,13 @@ def _reads(node: Node, other: Node) -> bool:
     """Whether an expression uses a tensor, as far as a short search finds."""
     if other.op is parameter_op:
         return False
-    pending, seen = [node], {node}
-    while pending and len(seen) < _SEARCHED:
+    pending, visited = [node], {node}
+    while pending and len(visited) < _SEARCHED:
         for operand in pending.pop().operands:
             if operand is other:
                 return True
-            if operand not in seen:
-                seen.add(operand)
+            if operand not in visited:
+                visited.add(operand)
                 pending.append(operand)
     return bool(pending)
 
@@ -241,15 +241,15 @@ def _is_cheap(node: Node) -> bool:
     return True
 
 
-def seen_operand(node: Node, operand: Node) -> Node:
+def stored_operand(node: Node, operand: Node) -> Node:
     """What must lie in memory for an operand of a host step: the library takes the rows of a matrix for its columns."""
     if operand.op is not permute:
         return operand
-    seen = node.op is matmul or (node.op is convolve and _reads_turned(node, operand))
-    return operand.operands[0] if seen else operand
+    reads_transposed = node.op is matmul or (node.op is convolve and _reads_transposed(node, operand))
+    return operand.operands[0] if reads_transposed else operand
 
 
-def _reads_turned(node: Node, operand: Node) -> bool:
+def _reads_transposed(node: Node, operand: Node) -> bool:
     """Whether a convolution reads an operand in place that has its first two dimensions exchanged. Kernels that are
     turned lie in stretches as long as a window, which must be long."""
     rank = len(sizes(operand))

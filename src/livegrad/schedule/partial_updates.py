@@ -24,14 +24,14 @@ def partial_updates(function: Function, overwrites: Mapping[int, int]) -> list[N
     """The updates that lead from an argument to the result that it may hold, if each writes a small part."""
     uses = Counter(operand for node in nodes_of(function) for operand in node.operands) if overwrites else Counter()
     uses.update(function.results)
-    found: list[Node] = []
+    updates: list[Node] = []
     for number, result in overwrites.items():
         chain = _updates_below(function.results[result])
         if chain and chain[-1].operands[0] is function.parameters[number]:
             alone = all(uses[update] == 1 for update in chain[1:]) and function.results.count(chain[0]) == 1
             if alone and all(map(_is_partial, chain)) and not _reads_late(function, chain[-1]):
-                found += chain
-    return found
+                updates += chain
+    return updates
 
 
 def _updates_below(node: Node) -> list[Node]:

@@ -251,7 +251,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     arguments: tuple[Slot, ...]
     results: tuple[Slot, ...]
-    places: Mapping[Buffer, int]  # byte offsets in the arena, for buffers that live within the plan
+    arena_offsets: Mapping[Buffer, int]  # byte offsets in the arena, for buffers that live within the plan
     arena_bytes: int
     function: Function
     chains: tuple[RowChain, ...] = ()  # steps that run tile by tile; those of a chain follow each other
@@ -263,7 +263,7 @@ class Plan:
     @property
     def naive_bytes(self) -> int:
         """The size of the arena without memory sharing."""
-        return sum(buffer.reserved_bytes for buffer in self.places)
+        return sum(buffer.reserved_bytes for buffer in self.arena_offsets)
 
     @property
     def bytes_moved(self) -> int:

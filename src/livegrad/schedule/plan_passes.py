@@ -38,7 +38,7 @@ from livegrad.schedule.materialise import (
     forced_kinds,
     is_storable,
     long_chain_cuts,
-    seen_operand,
+    stored_operand,
 )
 from livegrad.schedule.order_for_memory import in_memory_order
 from livegrad.schedule.partial_updates import partial_updates, readers_before_writes
@@ -185,17 +185,17 @@ def _readers(draft: Draft) -> dict[Node, list[tuple[int, Node]]]:
 
 def _reads_last(draft: Draft, root: Node, base: Node, readers: dict[Node, list[tuple[int, Node]]]) -> bool:
     """Whether an assignment is the last step that reads what it replaces, and only to replace it."""
-    own = next(number for number, reader in readers[base] if reader is root)
+    end = next(number for number, reader in readers[base] if reader is root)
     others = [(number, reader) for number, reader in readers[base] if reader is not root]
-    if base in draft.function.results or any(n >= own or draft.roots[reader] == "view" for n, reader in others):
+    if base in draft.function.results or any(n >= end or draft.roots[reader] == "view" for n, reader in others):
         return False
-    pending, seen = list(root.operands[1:]), set[Node]()
+    pending, visited = list(root.operands[1:]), set[Node]()
     while pending:
         node = pending.pop()
         if node is base:
             return False
-        if node not in readers and node not in seen:
-            seen.add(node)
+        if node not in readers and node not in visited:
+            visited.add(node)
             pending += node.operands
     return True
 
@@ -221,9 +221,9 @@ def build_steps(draft: Draft) -> Iterator[Step]:
             together = [fuse_siblings([s for steps in built for s in steps if isinstance(s, KernelStep)])]
         else:
             together = (_steps_of(draft, group, wanted) for group in groups)
-        for made in together:
-            draft.steps += made
-            yield from made
+        for step in together:
+            draft.steps += step
+            yield from step
     for node, slot in zip(draft.function.results, draft.results, strict=True):
         if isinstance(slot, Buffer) and draft.stored[node] is not slot:
             draft.steps.append(_copy_step(draft, draft.stored[node], slot))
@@ -271,7 +271,7 @@ def _host_step(draft: Draft, root: Node) -> HostStep:
     if writes_in_place(root):
         operands = memory_below(root)
     else:
-        operands = list(dict.fromkeys(o if o in draft.stored else seen_operand(root, o) for o in root.operands))
+        operands = list(dict.fromkeys(o if o in draft.stored else stored_operand(root, o) for o in root.operands))
     function = make_function(root.op.name, operands, [root])
     return HostStep(root.op, function, tuple(map(draft.slot, operands)), draft.slot(root), root.origin)
 

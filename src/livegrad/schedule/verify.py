@@ -104,7 +104,7 @@ def verify_sharing(plan: Plan) -> None:
     living: list[tuple[int, int, Buffer]] = []
     for number in range(len(plan.steps)):
         for buffer in begins.get(number, ()):
-            _place(plan, living, buffer)
+            _check_arena_range(plan, living, buffer)
         for buffer in ends.get(number, ()):
             living.remove(_spot(plan, buffer))
 
@@ -121,12 +121,12 @@ def _widened(ranges: dict[Buffer, tuple[int, int]], plan: Plan) -> dict[Buffer, 
 
 
 def _spot(plan: Plan, buffer: Buffer) -> tuple[int, int, Buffer]:
-    if buffer not in plan.places:
+    if buffer not in plan.arena_offsets:
         raise VerifyError(f"plan `{plan.name}` has no arena offset for {buffer}")
-    return hint_of(plan.places[buffer]), buffer.number, buffer  # of symbolic sizes, one example is verified
+    return hint_of(plan.arena_offsets[buffer]), buffer.number, buffer  # of symbolic sizes, one example is verified
 
 
-def _place(plan: Plan, living: list[tuple[int, int, Buffer]], buffer: Buffer) -> None:
+def _check_arena_range(plan: Plan, living: list[tuple[int, int, Buffer]], buffer: Buffer) -> None:
     spot = _spot(plan, buffer)
     size = hint_of(buffer.bytes)
     if spot[0] + size > hint_of(plan.arena_bytes):

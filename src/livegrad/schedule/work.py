@@ -110,7 +110,7 @@ class KernelBuilder:
         self.group.roots.append(root)
         return True
 
-    def has_taken(self, roots: Sequence[Node], space: Space) -> bool:
+    def has_kept(self, roots: Sequence[Node], space: Space) -> bool:
         return self.group.axes == space.axes and self.group.roots == roots
 
     def keep(self, work: Work) -> None:
@@ -145,15 +145,15 @@ class StandIns:
 
     roots: Roots
     stored: Mapping[Node, Buffer]
-    made: dict[Node, Buffer] = field(default_factory=dict)
+    buffers: dict[Node, Buffer] = field(default_factory=dict)
     stands_for: dict[Buffer, Node] = field(default_factory=dict)
 
     def get(self, node: Node, /) -> Buffer | None:
-        found = self.made.get(node)
-        if found is None and node in self.roots and is_storable(node.type):
-            found = self.made[node] = Buffer(-1, "trial", *storage(node.type), "graph")
-            self.stands_for[found] = node
-        return self.stored.get(node) if found is None else found
+        buffer = self.buffers.get(node)
+        if buffer is None and node in self.roots and is_storable(node.type):
+            buffer = self.buffers[node] = Buffer(-1, "trial", *storage(node.type), "graph")
+            self.stands_for[buffer] = node
+        return self.stored.get(node) if buffer is None else buffer
 
     def real(self, buffer: Buffer, stored: Mapping[Node, Buffer]) -> Buffer:
         """What a buffer stands for, once that is stored."""
@@ -174,7 +174,7 @@ class Trials:
     def can_hold(self, root: Node, group: Group) -> bool:
         space = group.space if group.axes is not None else space_of(root)
         builder = self.builders.get(group)
-        if builder is None or not builder.has_taken(group.roots, space):
+        if builder is None or not builder.has_kept(group.roots, space):
             builder = builder_of(group.roots, space, self.memory)
         if builder is None or not builder.take(root):
             return False
@@ -192,7 +192,7 @@ class Trials:
 
     def _can_stay(self, builder: KernelBuilder, group: Group, stored: Mapping[Node, Buffer]) -> bool:
         """Whether what was tried is what is wanted, now that it reads what its memory stood for."""
-        if builder.in_vain or not builder.has_taken(group.roots, group.space):
+        if builder.in_vain or not builder.has_kept(group.roots, group.space):
             return False
         return builder.expressions.exchange_buffers(lambda buffer: self.memory.real(buffer, stored))
 

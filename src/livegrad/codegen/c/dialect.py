@@ -47,7 +47,7 @@ class Dialect:
     exact_constants: bool = False  # floats by their bits, rather than for readers
     whole_vectors: bool = False  # whether operators and functions of numbers take vectors of them
     geometry: frozenset[str] = frozenset()  # ops on vectors that the language has functions for
-    own: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    own_spelling: Mapping[tuple[str, str], str] = field(default_factory=dict)
     casts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by source and target, where C has them not
     double_pragma: str = ""
     kernel_pragma: str = ""  # what keeps a kernel from rounding otherwise than the reference does
@@ -175,6 +175,6 @@ CUDA = Dialect(
     float_suffix="f",
     memory={"bool": "unsigned char"},
     loads={"bool": "({0} != 0)"},
-    own={("hypot", "f64"): "lg_hypot({0}, {1})"},  # CUDA's own of doubles overflows near the largest number
+    own_spelling={("hypot", "f64"): "lg_hypot({0}, {1})"},  # CUDA's own of doubles overflows near the largest number
     kernel_pragma="",  # NVRTC takes --fmad=false instead
 )  # fmt: skip

@@ -65,7 +65,7 @@ def _template(op: Op, scalar: Scalar) -> str | None:
 @lru_cache(maxsize=4096)
 def _spelled(dialect: Dialect, op: Op, scalar: Scalar) -> str | None:
     """The template with the name that its function has for this type of number."""
-    special = dialect.own.get((op.name, scalar.name))
+    special = dialect.own_spelling.get((op.name, scalar.name))
     text = special or _template(op, scalar)
     call = None if text is None else _CALL.fullmatch(text)
     if text is None or call is None:

@@ -80,12 +80,12 @@ def _extreme(writer: KernelWriter, node: Node, scalar: Scalar, operands: Sequenc
         return chosen
     if writer.choices_pass_nan:
         return passing_nan
-    known, other = node.operands
+    first, other = node.operands
     if (number := _constant_of(other)) is not None:
         higher_zero = _is_zero(number, negative=not largest)  # it would win over the other zero
-        needs_choice = math.isnan(number) or (higher_zero and not (largest and is_never_negative_zero(known)))
+        needs_choice = math.isnan(number) or (higher_zero and not (largest and is_never_negative_zero(first)))
         return chosen if needs_choice else passing_nan
-    if (number := _constant_of(known)) is not None:
+    if (number := _constant_of(first)) is not None:
         lower_zero = _is_zero(number, negative=largest)
         return chosen if math.isnan(number) or lower_zero else "f{}f({}, {})".format(name, *operands)
     return chosen

@@ -36,7 +36,7 @@ def _slot(writer: KernelWriter, tape: TapeReference, index: str) -> str:
     return name
 
 
-def _place(slot: str, number: int, leaf: Scalar | Tape) -> str:
+def _slot_address(slot: str, number: int, leaf: Scalar | Tape) -> str:
     type = "long long" if isinstance(leaf, Tape) else KERNELS.scalar(leaf)
     return f"*({type}*)({slot} + {8 * number})"
 
@@ -44,7 +44,7 @@ def _place(slot: str, number: int, leaf: Scalar | Tape) -> str:
 def _write(writer: KernelWriter, slot: str, type: Type, value: Value) -> None:
     for number, (leaf, part) in enumerate(zip(_leaves(type), leaves_of(value), strict=True)):
         text = part.header if isinstance(part, TapeReference) else part.text
-        writer.line(f"{_place(slot, number, leaf)} = {text};")
+        writer.line(f"{_slot_address(slot, number, leaf)} = {text};")
 
 
 def _read(writer: KernelWriter, slot: str, type: Type) -> Value:
@@ -53,8 +53,8 @@ def _read(writer: KernelWriter, slot: str, type: Type) -> Value:
 
 def _read_leaf(writer: KernelWriter, slot: str, number: int, leaf: Scalar | Tape) -> Value:
     if isinstance(leaf, Scalar):
-        return writer.value(_place(slot, number, leaf), leaf)
-    return named(writer, _place(slot, number, leaf), leaf.element)
+        return writer.value(_slot_address(slot, number, leaf), leaf)
+    return named(writer, _slot_address(slot, number, leaf), leaf.element)
 
 
 def _shaped(type: Type, parts: Iterator[Value]) -> Value:

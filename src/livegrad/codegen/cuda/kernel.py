@@ -134,8 +134,8 @@ class _Emitter(KernelAccesses):
         if writer.polls:
             self.word("interrupt", "const volatile int*")
         functors = [f"struct {name} {{ {member} }};" for member, name in writer.functors.items()]
-        own = "\n".join([*functors, *opening, *writer.lines])
-        parts = [*library(own, self.ieee, writer.largest_slot), *helper_functions(own, KERNELS), *functors]
+        body = "\n".join([*functors, *opening, *writer.lines])
+        parts = [*library(body, self.ieee, writer.largest_slot), *helper_functions(body, KERNELS), *functors]
         fields = "\n".join(f"    alignas(8) {type} {name};" for name, type in self.words.items())
         bounds = f"{max(MOST_THREADS, self.nest.rows.step)}"
         if self.nest.heavy:

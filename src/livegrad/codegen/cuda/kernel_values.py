@@ -26,7 +26,7 @@ KERNELS = replace(
     stores={"f16": "lg_to_half({0})"},
     exact_constants=True,
     own={
-        **CUDA.own,
+        **CUDA.own_spelling,
         ("sqrt", "f32"): "lg_sqrt({0})",
         ("sin", "f32"): "lg_sin({0})",
         ("cos", "f32"): "lg_cos({0})",

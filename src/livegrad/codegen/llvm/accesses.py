@@ -61,10 +61,10 @@ class Accesses(Frame):
         last = ranks - 1 if self.across else ranks + len(self.inner) - 1
         if dimension != last or not vector or self.builder.lanes == 1:
             return replace(position, dimension=dimension)
-        places = self.builder.apply("add", i64, self.builder.widen(position, self.builder.lanes), self._lane_numbers())
-        return replace(places, dimension=dimension, first=position)
+        lanes = self.builder.apply("add", i64, self.builder.widen(position, self.builder.lanes), self._lane_numbers())
+        return replace(lanes, dimension=dimension, first=position)
 
-    def _place(
+    def _address_of_access(
         self, kind: AccessKind, number: int, indices: list[Register]
     ) -> tuple[Register, Scalar, Register, Register | None]:
         """Where lane 0 of an access lies, its element, and the stride from lane to lane (None: not along the lanes)."""
@@ -73,19 +73,19 @@ class Accesses(Frame):
         strides = (self.read_strides if reading else self.output_strides)[number]
         base = (self.read_bases if reading else self.output_bases)[number]
         here = [*self.domain_index, *(indices if port.level == "point" else [])]
-        own = strides[: len(here)]
+        outer_strides = strides[: len(here)]
         if port.scratch:
-            return self._scratch_place(base, port, own, indices)
-        offset = self.offset_of(own, here, None)
+            return self._scratch_address(base, port, outer_strides, indices)
+        offset = self.offset_of(outer_strides, here, None)
         ranks = len(self.domain_index)
         lane = ranks - 1 if self.across else (len(here) - 1 if len(here) > ranks else None)
-        step = own[lane] if lane is not None and lane >= 0 and own else None
+        step = outer_strides[lane] if lane is not None and lane >= 0 and outer_strides else None
         return base, port.element, offset, step
 
     def _tile_pointer(self, kind: AccessKind, number: int, type: Scalar) -> Register:
         return vector_memory.element_address(self.builder, self.tiles[kind, number], type, self.tile_row)
 
-    def _scratch_place(
+    def _scratch_address(
         self, base: Register, port: Port, strides: list[Register], indices: list[Register]
     ) -> tuple[Register, Scalar, Register, Register]:
         """In the thread's own memory, which holds one row, or as many as there are lanes, point by point."""
@@ -119,7 +119,7 @@ class Accesses(Frame):
                     builder, self._tile_pointer("read", number, type), type, None
                 )
                 continue
-            base, type, offset, step = self._place("read", number, indices)
+            base, type, offset, step = self._address_of_access("read", number, indices)
             pointer = vector_memory.element_address(builder, base, type, offset)
             if not vector or builder.lanes == 1 or step is None or step.text == "0":
                 loaded[number] = vector_memory.load_uniform(builder, pointer, type)
@@ -167,15 +167,15 @@ class Accesses(Frame):
         builder = self.builder
         whole, some, ready = (builder.label(hint) for hint in ("full", "part", "ready"))
         builder.branch(condition, whole, some)
-        found: list[list[Register]] = []
+        alternatives: list[list[Register]] = []
         ends: list[str] = []
         for label, text in ((whole, full), (some, part)):
             builder.begin(label)
-            found.append(text())
+            alternatives.append(text())
             ends.append(builder.block)
             builder.jump(ready)
         builder.begin(ready)
-        return [builder.phi(a.type, a.lanes, [(a, ends[0]), (b, ends[1])]) for a, b in zip(*found, strict=True)]
+        return [builder.phi(a.type, a.lanes, [(a, ends[0]), (b, ends[1])]) for a, b in zip(*alternatives, strict=True)]
 
     def _is_full(self, tail: Tail) -> Register:
         position, stop = tail
@@ -199,10 +199,10 @@ class Accesses(Frame):
         """Lanes that are a few elements apart, by whole loads; gathered at the end."""
 
         def spread() -> list[Register]:
-            return [load_spread(self.builder, own.pointer, own.type, int(own.step.text)) for _, own in near]
+            return [load_spread(self.builder, column.pointer, column.type, int(column.step.text)) for _, column in near]
 
         def gathered() -> list[Register]:
-            return [self._gather(*own, tail) for _, own in near]
+            return [self._gather(*column, tail) for _, column in near]
 
         if not near:
             return {}
@@ -211,13 +211,13 @@ class Accesses(Frame):
 
     def _store_near(self, near: list[tuple[Column, Register]], tail: Tail | None) -> None:
         def spread() -> list[Register]:
-            for own, value in near:
-                store_spread(self.builder, own.pointer, value, int(own.step.text))
+            for column, value in near:
+                store_spread(self.builder, column.pointer, value, int(column.step.text))
             return []
 
         def scattered() -> list[Register]:
-            for own, value in near:
-                self._scatter(own.pointer, value, own.step, tail)
+            for column, value in near:
+                self._scatter(column.pointer, value, column.step, tail)
             return []
 
         if near and tail is None:
@@ -251,7 +251,7 @@ class Accesses(Frame):
         self.stored_columns = {}
 
     def _column(self, kind: AccessKind, number: int, indices: list[Register]) -> Column:
-        base, type, offset, step = self._place(kind, number, indices)
+        base, type, offset, step = self._address_of_access(kind, number, indices)
         assert step is not None
         return Column(vector_memory.element_address(self.builder, base, type, offset), type, step)
 
@@ -259,7 +259,11 @@ class Accesses(Frame):
         """Columns of packed rows: from whole rows where all lanes are there, gathered at the end."""
 
         def whole() -> list[Register]:
-            return [own for row in rows for own in load_columns(self.builder, row[0].pointer, row[0].type, len(row))]
+            return [
+                register
+                for row in rows
+                for register in load_columns(self.builder, row[0].pointer, row[0].type, len(row))
+            ]
 
         def gathered() -> list[Register]:
             return [self._gather(*column, tail) for row in rows for column in row]
@@ -312,7 +316,7 @@ class Accesses(Frame):
                 pointer = self._tile_pointer("output", target.number, value.type)
                 vector_memory.store_vector(builder, pointer, builder.widen(value, builder.lanes), None)
                 continue
-            base, type, offset, step = self._place("output", target.number, indices)
+            base, type, offset, step = self._address_of_access("output", target.number, indices)
             pointer = vector_memory.element_address(builder, base, type, offset)
             if not vector or builder.lanes == 1 or step is None:
                 vector_memory.store_element(builder, pointer, value)

@@ -131,9 +131,9 @@ def _write(builder: KernelBuilder, function: str, type: Scalar, mask: Register |
 def _signature(function: str, type: Scalar, lanes: int) -> tuple[str, list[tuple[str, str]]]:
     """The type of a function's result, and its parameters, with their names."""
     vector = llvm_type(type, lanes)
-    value, place, left = (vector, "%value"), ("ptr", _PLACE.text), ("i64", _LEFT.text)
+    value, address, left = (vector, "%value"), ("ptr", _PLACE.text), ("i64", _LEFT.text)
     if function == "load":
-        return vector, [place, left]
+        return vector, [address, left]
     if function == "store":
-        return "void", [value, place, left]
+        return "void", [value, address, left]
     return (vector, [value, (vector, "%old"), left]) if function == "choose" else (llvm_type(type, 1), [value])

@@ -22,7 +22,7 @@ class OpenLoop:
         self._before = builder.block
         builder.jump(self._head)
         builder.begin(self._head)
-        self._place = len(builder.lines)
+        self._preheader_line = len(builder.lines)
         self.carried = [Register(builder.name("c"), register.type, register.lanes) for register in start]
         builder.lines.extend([""] * len(start))  # the phis: what they take from the body is known only at its end
 
@@ -39,7 +39,9 @@ class OpenLoop:
             builder.branch(condition, self._head, self.done, flags)
         for offset, (phi, first, final) in enumerate(zip(self.carried, self._start, following, strict=True)):
             pairs = f"[ {first.text}, %{self._before} ], [ {final.text}, %{last} ]"
-            builder.lines[self._place + offset] = f"  {phi.text} = phi {llvm_type(phi.type, phi.lanes)} {pairs}"
+            builder.lines[self._preheader_line + offset] = (
+                f"  {phi.text} = phi {llvm_type(phi.type, phi.lanes)} {pairs}"
+            )
         builder.begin(self.done)
 
 

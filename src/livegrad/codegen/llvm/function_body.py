@@ -94,7 +94,7 @@ def _emit_in_pieces(
         {node: reads(node) for node in written},
         kept,
         values,
-        lambda own, node, known: emit_one(own, node, fused, known),
+        lambda builder_of_piece, node, values_of_piece: emit_one(builder_of_piece, node, fused, values_of_piece),
     )
 
 

@@ -42,7 +42,7 @@ _ORDER = {
 _CHOICES = (elementwise.select, elementwise.min, elementwise.max, elementwise.minimum, elementwise.maximum)
 
 
-class _Place(NamedTuple):
+class _Access(NamedTuple):
     """Where elements lie, and which of them are there (None: all). Of neighbours, one a lane, lane 0's place."""
 
     offset: Register
@@ -57,16 +57,16 @@ def emit_lookup(builder: KernelBuilder, node: Node, tensor: TensorReference, ind
     if _counts_down(builder, node, indices):
         upward = [*indices[:-1], replace(indices[-1], first=indices[-1].last, last=None)]
         return builder.shuffle(emit_lookup(builder, node, tensor, upward), range(builder.lanes - 1, -1, -1))
-    place = _place_of(builder, tensor, indices, node)
-    if place.offset.uniform and (place.inside is None or place.inside.uniform):
-        return _load_if(builder, tensor, place)
-    if place.neighbours:
-        pointer = element_address(builder, tensor.pointer, tensor.element, place.offset)
-        every = builder.mask is None and place.inside is None
-        mask = None if every else _active(builder, place)
+    access = _resolve_access(builder, tensor, indices, node)
+    if access.offset.uniform and (access.inside is None or access.inside.uniform):
+        return _load_if(builder, tensor, access)
+    if access.neighbours:
+        pointer = element_address(builder, tensor.pointer, tensor.element, access.offset)
+        every = builder.mask is None and access.inside is None
+        mask = None if every else _active(builder, access)
         return load_vector(builder, pointer, tensor.element, mask, flags=tensor.flags)
     return gather(
-        builder, tensor.pointer, tensor.element, builder.widen(place.offset, builder.lanes), _active(builder, place)
+        builder, tensor.pointer, tensor.element, builder.widen(access.offset, builder.lanes), _active(builder, access)
     )
 
 
@@ -83,34 +83,36 @@ def emit_lookup_or(
     """The elements at indices, and another value where there is none."""
     if not indices:
         return load_uniform(builder, tensor.pointer, tensor.element)
-    place = _place_of(builder, tensor, indices, None)
-    if place.offset.uniform and not place.neighbours:
-        found = _load_if(builder, tensor, place)
-        return found if place.inside is None else builder.select(place.inside, found, otherwise)
-    if not place.neighbours:
-        mask = _lanes_inside(builder, tensor, place, indices)
-        found = gather(builder, tensor.pointer, tensor.element, builder.widen(place.offset, builder.lanes), mask)
-        return builder.select(mask, found, otherwise)
-    pointer = element_address(builder, tensor.pointer, tensor.element, place.offset)
+    access = _resolve_access(builder, tensor, indices, None)
+    if access.offset.uniform and not access.neighbours:
+        elements = _load_if(builder, tensor, access)
+        return elements if access.inside is None else builder.select(access.inside, elements, otherwise)
+    if not access.neighbours:
+        mask = _lanes_inside(builder, tensor, access, indices)
+        elements = gather(builder, tensor.pointer, tensor.element, builder.widen(access.offset, builder.lanes), mask)
+        return builder.select(mask, elements, otherwise)
+    pointer = element_address(builder, tensor.pointer, tensor.element, access.offset)
     every, some, done = (builder.label(hint) for hint in ("every", "some", "found"))
     builder.branch(_all_neighbours(builder, tensor, indices), every, some)
     builder.begin(every)
     whole = load_vector(builder, pointer, tensor.element, None)
     builder.jump(done)
     builder.begin(some)
-    mask = _lanes_inside(builder, tensor, place, indices)
+    mask = _lanes_inside(builder, tensor, access, indices)
     part = builder.select(mask, load_vector(builder, pointer, tensor.element, mask), otherwise)
     builder.jump(done)
     builder.begin(done)
     return builder.phi(tensor.element, builder.lanes, [(whole, every), (part, some)])
 
 
-def _lanes_inside(builder: KernelBuilder, tensor: TensorReference, place: _Place, indices: list[Register]) -> Register:
+def _lanes_inside(
+    builder: KernelBuilder, tensor: TensorReference, access: _Access, indices: list[Register]
+) -> Register:
     """The lanes that may read.
 
     An axis that covers a dimension has room for all of its elements, but not for lanes behind the last one.
     """
-    mask = place.inside
+    mask = access.inside
     for axis, (index, extent) in enumerate(zip(indices, tensor.extents, strict=True)):
         if (axis, index.dimension) in tensor.covered and not index.uniform:
             within = _is_below(builder, index, extent)
@@ -137,35 +139,35 @@ def emit_write(
     builder: KernelBuilder, node: Node, tensor: TensorReference, value: Register, indices: list[Register]
 ) -> None:
     """Adds to the elements at indices, or assigns to them, in memory."""
-    place = _place_of(builder, tensor, indices, node)
+    access = _resolve_access(builder, tensor, indices, node)
     if builder.optimises_loops and not builder.has_masks and node.operands[1].op in _CHOICES:
         # If it may be what was loaded from there, LLVM 22 makes a masked store of both. Without AVX-512, those take
         # 20 times as long as others on some processors (llvm/llvm-project#213195).
         value = builder.freeze(value)
-    if place.inside is None or not place.inside.uniform:
-        _write_at(builder, tensor, place, value, node.op is not assign)
+    if access.inside is None or not access.inside.uniform:
+        _write_at(builder, tensor, access, value, node.op is not assign)
         return
     run, done = builder.label("write"), builder.label("written")
-    builder.branch(place.inside, run, done)
+    builder.branch(access.inside, run, done)
     builder.begin(run)
-    _write_at(builder, tensor, place._replace(inside=None), value, node.op is not assign)
+    _write_at(builder, tensor, access._replace(inside=None), value, node.op is not assign)
     builder.jump(done)
     builder.begin(done)
 
 
-def _write_at(builder: KernelBuilder, tensor: TensorReference, place: _Place, value: Register, adds: bool) -> None:
+def _write_at(builder: KernelBuilder, tensor: TensorReference, access: _Access, value: Register, adds: bool) -> None:
     if builder.lanes == 1:
-        _write_one(builder, tensor, place.offset, value, adds)
+        _write_one(builder, tensor, access.offset, value, adds)
     elif builder.in_order:
-        _write_in_order(builder, tensor, place, value, adds)
-    elif place.neighbours:
-        mask = _active(builder, place)
-        pointer = element_address(builder, tensor.pointer, tensor.element, place.offset)
+        _write_in_order(builder, tensor, access, value, adds)
+    elif access.neighbours:
+        mask = _active(builder, access)
+        pointer = element_address(builder, tensor.pointer, tensor.element, access.offset)
         if adds:
             value = _sum(builder, load_vector(builder, pointer, tensor.element, mask), value)
         store_vector(builder, pointer, builder.widen(value, builder.lanes), mask)
     else:
-        mask, offset = _active(builder, place), builder.widen(place.offset, builder.lanes)
+        mask, offset = _active(builder, access), builder.widen(access.offset, builder.lanes)
         if adds:
             value = _sum(builder, gather(builder, tensor.pointer, tensor.element, offset, mask), value)
         scatter(builder, tensor.pointer, value, offset, mask)
@@ -181,23 +183,23 @@ def emit_search(builder: KernelBuilder, tensor: TensorReference, value: Register
         before = builder.apply(_ORDER[value.type.kind][after_equals], bool_, element, value)
         if last is None:
             return before
-        known = (
+        ordered = (
             last
             if after_equals
             else builder.apply("and", bool_, last, builder.apply("fcmp ord", bool_, element, element))
         )
-        return builder.apply("or", bool_, before, known)
+        return builder.apply("or", bool_, before, ordered)
 
-    def element_at(place: Register) -> Register:
-        if place.uniform:
+    def element_at(position: Register) -> Register:
+        if position.uniform:
             return load_uniform(
-                builder, element_address(builder, tensor.pointer, tensor.element, place), tensor.element
+                builder, element_address(builder, tensor.pointer, tensor.element, position), tensor.element
             )
-        return gather(builder, tensor.pointer, tensor.element, place, None)
+        return gather(builder, tensor.pointer, tensor.element, position, None)
 
     one = builder.constant(1, i64)
-    found = builder.widen(builder.constant(0, i64), value.lanes)
-    loop = OpenLoop(builder, [extent, found])
+    count = builder.widen(builder.constant(0, i64), value.lanes)
+    loop = OpenLoop(builder, [extent, count])
     left, low = loop.carried
     builder.branch(builder.apply("icmp sgt", bool_, left, one), loop.body, loop.done)
     builder.begin(loop.body)
@@ -228,10 +230,10 @@ def _write_one(builder: KernelBuilder, tensor: TensorReference, offset: Register
 
 
 def _write_in_order(
-    builder: KernelBuilder, tensor: TensorReference, place: _Place, value: Register, adds: bool
+    builder: KernelBuilder, tensor: TensorReference, access: _Access, value: Register, adds: bool
 ) -> None:
     """One lane after the other, through memory, which is faster than extracting lanes from a vector."""
-    offset, mask = builder.widen(_wide(builder, place.offset), builder.lanes), _active(builder, place)
+    offset, mask = builder.widen(_wide(builder, access.offset), builder.lanes), _active(builder, access)
     type = value.type
     offsets, values = (
         _spilled(builder, offset),
@@ -240,8 +242,8 @@ def _write_in_order(
 
     def write(lane: Register) -> None:
         at = load_element(builder, element_address(builder, offsets, i64, lane), i64)
-        own = load_element(builder, element_address(builder, values, type, lane), type)
-        _write_one(builder, tensor, at, own, adds)
+        lane_value = load_element(builder, element_address(builder, values, type, lane), type)
+        _write_one(builder, tensor, at, lane_value, adds)
 
     every, some, done = (builder.label(hint) for hint in ("every", "some", "done"))
     builder.branch(builder.reduce_lanes("and", mask), every, some)
@@ -274,11 +276,11 @@ def _spilled(builder: KernelBuilder, vector: Register) -> Register:
     return pointer
 
 
-def _active(builder: KernelBuilder, place: _Place) -> Register:
+def _active(builder: KernelBuilder, access: _Access) -> Register:
     """The lanes that have an element."""
-    mask = place.inside if builder.mask is None else builder.mask
-    if builder.mask is not None and place.inside is not None:
-        mask = builder.both(builder.mask, place.inside)
+    mask = access.inside if builder.mask is None else builder.mask
+    if builder.mask is not None and access.inside is not None:
+        mask = builder.both(builder.mask, access.inside)
     return builder.widen(builder.constant(True, bool_) if mask is None else mask, builder.lanes)
 
 
@@ -294,8 +296,10 @@ def _wide(builder: KernelBuilder, index: Register) -> Register:
     return index if index.type is i64 else builder.convert("sext", index, i64)
 
 
-def _place_of(builder: KernelBuilder, tensor: TensorReference, indices: list[Register], checked: Node | None) -> _Place:
-    """The place of elements; a node that is checked has indices out of range reported."""
+def _resolve_access(
+    builder: KernelBuilder, tensor: TensorReference, indices: list[Register], checked: Node | None
+) -> _Access:
+    """The address of elements; for a checked node, indices out of range are reported."""
     *others, last = indices
     neighbours = last.first is not None and all(index.uniform for index in others)
     offset: Register | None = None
@@ -317,24 +321,24 @@ def _place_of(builder: KernelBuilder, tensor: TensorReference, indices: list[Reg
         term = wide if stride.text == "1" else builder.apply(f"mul{exact}", i64, wide, stride)
         offset = term if offset is None else builder.apply(f"add{exact}", i64, offset, term)
     assert offset is not None
-    return _Place(offset, inside, neighbours)
+    return _Access(offset, inside, neighbours)
 
 
-def _load_if(builder: KernelBuilder, tensor: TensorReference, place: _Place) -> Register:
+def _load_if(builder: KernelBuilder, tensor: TensorReference, access: _Access) -> Register:
     """A load of one element, or of neighbours, that happens only when it may."""
     type = tensor.element
-    pointer = element_address(builder, tensor.pointer, type, place.offset)
+    pointer = element_address(builder, tensor.pointer, type, access.offset)
 
     def load() -> Register:
-        if place.neighbours:
+        if access.neighbours:
             return load_vector(builder, pointer, type, builder.mask)
         return load_element(builder, pointer, type, tensor.flags)
 
-    if place.inside is None:
+    if access.inside is None:
         return load()
     run, done = builder.label("read"), builder.label("was")
     before = builder.block
-    builder.branch(place.inside, run, done)
+    builder.branch(access.inside, run, done)
     builder.begin(run)
     loaded = load()
     builder.jump(done)

@@ -79,8 +79,8 @@ class Frame:
         """A slot of the argument block, loaded before the loops."""
         builder = self.builder
         with builder.before_loops():
-            place = builder.advance(_ARGUMENTS, builder.constant(self.slots.take(name), i64), "i64")
-            return builder.load(place, type, align=8, flags=", !invariant.load !0")
+            address = builder.advance(_ARGUMENTS, builder.constant(self.slots.take(name), i64), "i64")
+            return builder.load(address, type, align=8, flags=", !invariant.load !0")
 
     def uniform(self, name: str, type: Scalar) -> Register:
         """A scalar argument, loaded from the address in its slot."""
@@ -140,7 +140,7 @@ class Frame:
         extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(whole.rank))
         strides = [self.argument(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
         strides += [self.builder.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
-        covered = frozenset((axis, dimension) for own, axis, dimension in self.nest.covered if own == index)
+        covered = frozenset((axis, dimension) for buffer, axis, dimension in self.nest.covered if buffer == index)
         chunk_rank = self.chunk_rank if index in self.kernel.written else 0
         flags = "" if self.nest.memories is None else self.builder.metadata.flags(self.nest.memories[index])
         return TensorReference(address, whole.element, extents, tuple(strides), covered, chunk_rank, flags)
@@ -170,16 +170,16 @@ class Frame:
     def _following(self, indices: list[Register], extents: list[Register]) -> list[Register]:
         """The indices of the next point in row-major order."""
         builder, one, zero = self.builder, self.builder.constant(1, i64), self.builder.constant(0, i64)
-        found: list[Register] = []
+        following: list[Register] = []
         step = one
         for index, extent in zip(reversed(indices[1:]), reversed(extents[1:]), strict=True):
             moved = builder.apply("add", i64, index, step)
             ends = builder.apply("icmp eq", bool_, moved, extent)
-            found.append(builder.select(ends, zero, moved))
+            following.append(builder.select(ends, zero, moved))
             step = builder.convert("zext", ends, i64)
         if indices:
-            found.append(builder.apply("add", i64, indices[0], step))
-        return found[::-1]
+            following.append(builder.apply("add", i64, indices[0], step))
+        return following[::-1]
 
     def encode(self, indices: list[Register], extents: list[Register]) -> Register:
         """The linear index of a point in row-major order from its indices."""
@@ -200,7 +200,7 @@ class Frame:
         """Whether lanes of an access are not consecutive."""
         ranks = self.nest.domain_rank + (0 if self.across else self.nest.inner_rank)
         strides = [access.strides for access in (*self.nest.reads, *self.nest.outputs)]
-        kinds = [own[ranks - 1] for own in strides if len(own) >= ranks]
+        kinds = [access_strides[ranks - 1] for access_strides in strides if len(access_strides) >= ranks]
         return not {"zero", "one"}.issuperset(kinds)
 
     def _left(self, tail: Tail) -> Register:

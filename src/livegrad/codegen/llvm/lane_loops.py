@@ -68,12 +68,12 @@ def emit_lane_loop(
 
     def iteration(width: int, index: Register, totals: Totals) -> Totals:
         """The totals after the next so many terms."""
-        place = index
+        position = index
         with builder.in_lanes(width):
             if width > 1:
-                place = builder.apply("add", i64, builder.widen(index, width), lane_constants(range(width), i64))
-                place = replace(place, first=index)
-            after = emit(builder, body, [place, *totals, *operands[1 + len(kinds) :]])
+                position = builder.apply("add", i64, builder.widen(index, width), lane_constants(range(width), i64))
+                position = replace(position, first=index)
+            after = emit(builder, body, [position, *totals, *operands[1 + len(kinds) :]])
         return [builder.widen(total, width) for total in after]  # type: ignore[arg-type]
 
     whole = _multiple(builder, iterations, lanes)

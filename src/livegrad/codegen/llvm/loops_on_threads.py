@@ -32,7 +32,7 @@ class LoopPart:
         for name, number in (("status", _STATUS), ("interrupt", _INTERRUPT)):
             slot = self.builder.advance(arguments, self.builder.constant(number, i64), "i64")
             self.builder.line(f"%{name} = load ptr, {slot.typed}, align 8")
-        self.values = [self._value(operand, private.get(place)) for place, operand in enumerate(operands)]
+        self.values = [self._value(operand, private.get(position)) for position, operand in enumerate(operands)]
 
     def run(self, iterations: Register, grain: int) -> None:
         """Ends the function, and has the pool run it for all iterations."""
@@ -55,7 +55,7 @@ class LoopPart:
         if isinstance(value, tuple):
             return tuple([self._value(part) for part in value])
         assert isinstance(value, TensorReference)
-        extents, strides = ([self._pass(own) for own in group] for group in (value.extents, value.strides))
+        extents, strides = ([self._pass(register) for register in group] for group in (value.extents, value.strides))
         address = self._pass(value.pointer) if private is None else self.builder.allocate(f"[{private} x i8]", "local")
         return replace(value, pointer=address, extents=tuple(extents), strides=tuple(strides))
 

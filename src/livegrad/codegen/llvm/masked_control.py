@@ -282,7 +282,7 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
 def _emit_on_threads(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
     """A loop that carries nothing but tensors, of which each thread takes some iterations at once."""
     carried, body, private = node.attribute("carried"), node.attribute("body"), node.attribute("private")
-    sizes = {1 + place: dense_bytes(node.operands[1 + place].type) for place in private}
+    sizes = {1 + number: dense_bytes(node.operands[1 + number].type) for number in private}
     part = LoopPart(builder, operands, sizes)
     inner, (iterations, *values) = part.builder, part.values
 

@@ -148,7 +148,7 @@ def _ranks_of_block(kernel: _Kernel, block: Value) -> Value:
     """The ranks of as many numbers as there are lanes. Of equal numbers, those before a block count, those behind not;
     within the block it depends on the lane."""
     keys, builder, length = kernel.keys, kernel.builder, kernel.slots["length"]
-    own = (kernel.scratch + block * keys.bytes).load(keys.type, keys.lanes, keys.bytes)
+    block_keys = (kernel.scratch + block * keys.bytes).load(keys.type, keys.lanes, keys.bytes)
 
     def other(index: Value) -> Value:
         return (kernel.scratch + index * keys.bytes).load(keys.type)
@@ -159,16 +159,16 @@ def _ranks_of_block(kernel: _Kernel, block: Value) -> Value:
     def sweep(start: Value, stop: Value, predicate: str, total: Value) -> Value:
         def body(index: Register, carried: list[Register]) -> list[Register]:
             value = other(start.wrap(index))
-            return [counted(total.wrap(carried[0]), value.compare(predicate, own)).register]
+            return [counted(total.wrap(carried[0]), value.compare(predicate, block_keys)).register]
 
         return total.wrap(counted_loop(builder, start.register, stop.register, 1, [total.register], body)[0])
 
-    total = own.wrap(builder.zero(keys.type, keys.lanes))
+    total = block_keys.wrap(builder.zero(keys.type, keys.lanes))
     total = sweep(integer(builder, 0), block, "sge", total)
     lanes = kernel.lane_numbers()
     for lane in range(keys.lanes):
         value = other(block + lane)
-        total = counted(total, (value > own) | (value.equals(own) & (lanes > lane)))
+        total = counted(total, (value > block_keys) | (value.equals(block_keys) & (lanes > lane)))
     return sweep(block + keys.lanes, length, "sgt", total)
 
 
@@ -209,11 +209,11 @@ def _top_positions(module: LlvmModule, keys: Keys) -> None:
         with counting(0, count) as index:
             call("@insert", keys_of_list, positions, index, kernel.key_at(source + index * keys.bytes), index)
         with counting(count, length, keys.lanes) as start:
-            found = kernel.load_keys(source + start * keys.bytes, length - start)
+            candidates = kernel.load_keys(source + start * keys.bytes, length - start)
             threshold = last.load(keys.type)
-            bits = _bits(keys, found > threshold)
+            bits = _bits(keys, candidates > threshold)
             with when(bits.compare("ne", 0)):
-                some.store(found, keys.bytes)
+                some.store(candidates, keys.bytes)
                 _insert_lanes(kernel, bits, some, start, (keys_of_list, positions, last))
         with counting(0, count) as rank:
             (target + rank * w["target_step"]).store((positions + rank * 8).load(i64))

@@ -108,7 +108,7 @@ class Tiles(Accesses):
             transposed = transpose_block(builder, self._masked_at_the_end(point, count, side, back, load))
             for offset, value in enumerate(reversed(transposed) if back else transposed):
                 vector_memory.store_vector(
-                    builder, self._tile_place("read", number, held, tile_position, offset), value, None
+                    builder, self._tile_address("read", number, held, tile_position, offset), value, None
                 )
 
         self._blocks(held, builder.constant(builder.lanes, i64), count, block)  # all lanes: what is computed has values
@@ -120,7 +120,7 @@ class Tiles(Accesses):
 
         def block(lane: Register, point: Register, tile_position: Register) -> None:
             side = self._side(held)
-            addresses = [self._tile_place("output", number, held, tile_position, offset) for offset in range(side)]
+            addresses = [self._tile_address("output", number, held, tile_position, offset) for offset in range(side)]
             columns = [vector_memory.load_vector(builder, address, held, None, side) for address in addresses]
             transposed = transpose_block(builder, columns[::-1] if back else columns)
             rows = self._rows(column, lane, point, side, step)
@@ -165,7 +165,7 @@ class Tiles(Accesses):
 
         counted_loop(builder, zero, count, side, [], points)
 
-    def _tile_place(
+    def _tile_address(
         self, kind: AccessKind, number: int, held: Scalar, tile_position: Register, offset: int
     ) -> Register:
         moved = self.builder.apply("add", i64, tile_position, self.builder.constant(offset * self.builder.lanes, i64))

@@ -54,14 +54,14 @@ def emit_call(
     """The results of a call: of a function beside this one, or written out here where it needs the kernel."""
     if not is_pure(function) or any(isinstance(type, Tensor | Tape) for type in function.parameter_types):
         return emit(builder, function, arguments)
-    given = [register for argument in arguments for register in registers_of(argument)]
-    key: Hashable = (function, builder.lanes, tuple((register.type, register.lanes) for register in given))
-    found = builder.subroutines.get(key)
-    if found is None:
-        found = builder.subroutines[key] = _define(builder, function, arguments, emit)
-    assert isinstance(found, _Subroutine)
-    registers = _take_results(builder, found, [register.typed for register in given])
-    return [rebuild_value(value, registers) for value in found.results]
+    inputs = [register for argument in arguments for register in registers_of(argument)]
+    key: Hashable = (function, builder.lanes, tuple((register.type, register.lanes) for register in inputs))
+    subroutine = builder.subroutines.get(key)
+    if subroutine is None:
+        subroutine = builder.subroutines[key] = _define(builder, function, arguments, emit)
+    assert isinstance(subroutine, _Subroutine)
+    registers = _take_results(builder, subroutine, [register.typed for register in inputs])
+    return [rebuild_value(value, registers) for value in subroutine.results]
 
 
 def _take_results(builder: KernelBuilder, called: _Subroutine, arguments: Sequence[str]) -> list[Register]:
@@ -71,14 +71,16 @@ def _take_results(builder: KernelBuilder, called: _Subroutine, arguments: Sequen
         memory = builder.allocate(called.returned, "results")
         builder.line(f"call void @{called.symbol}({', '.join([*arguments, memory.typed])})")
         addresses = [_result_address(builder, called.returned, memory, number) for number in range(len(wanted))]
-        return [builder.load(address, own.type, own.lanes) for own, address in zip(wanted, addresses, strict=True)]
+        return [
+            builder.load(address, result.type, result.lanes) for result, address in zip(wanted, addresses, strict=True)
+        ]
     text = f"call {called.returned} @{called.symbol}({', '.join(arguments)})"
     if len(wanted) == 1:
         texts = [text]
     else:
         packed = builder.raw(text)
         texts = [f"extractvalue {called.returned} {packed}, {number}" for number in range(len(wanted))]
-    return [builder.make(text, own.type, own.lanes) for text, own in zip(texts, wanted, strict=True)]
+    return [builder.make(text, result.type, result.lanes) for text, result in zip(texts, wanted, strict=True)]
 
 
 def _result_address(builder: KernelBuilder, returned: str, memory: Register, number: int) -> Register:
@@ -89,8 +91,8 @@ def _define(
     builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
 ) -> _Subroutine:
     inner = builder.beside()
-    given = [register for argument in arguments for register in registers_of(argument)]
-    own = [Register(f"%a{number}", register.type, register.lanes) for number, register in enumerate(given)]
+    registers = [register for argument in arguments for register in registers_of(argument)]
+    own = [Register(f"%a{number}", register.type, register.lanes) for number, register in enumerate(registers)]
     fresh = list(own)
     results = emit(inner, function, [rebuild_value(argument, fresh) for argument in arguments])
     returned = [register for value in results for register in registers_of(value)]
@@ -157,14 +159,14 @@ def emit_in_pieces(
 def _runs(written: Sequence[Node]) -> Iterable[tuple[int, int]]:
     """Where functions of their own begin and end; what cannot be in one is a run of a single node."""
     first = 0
-    for place, node in enumerate(written):
+    for position, node in enumerate(written):
         pure = is_pure_node(node)
-        if place > first and (not pure or place - first == _PIECE):
-            yield first, place
-            first = place
+        if position > first and (not pure or position - first == _PIECE):
+            yield first, position
+            first = position
         if not pure:
-            yield place, place + 1
-            first = place + 1
+            yield position, position + 1
+            first = position + 1
     if first < len(written):
         yield first, len(written)
 
@@ -188,24 +190,24 @@ class _Frame:
     def __post_init__(self) -> None:
         self.memory = Register(self.builder.name("frame"), pointer, 1)
         self.last: dict[Node, int] = {}
-        for place, node in enumerate(self.written):
+        for position, node in enumerate(self.written):
             for operand in self.reads[node]:
-                self.last[operand] = place
+                self.last[operand] = position
         self.ending: dict[int, list[Node]] = {}
-        for node, place in self.last.items():
+        for node, position in self.last.items():
             if node not in self.kept:
-                self.ending.setdefault(place, []).append(node)
+                self.ending.setdefault(position, []).append(node)
         self.released = 0
 
     def run(self, nodes: Sequence[Node], emit: EmitNode) -> None:
         """A piece as a function, and a call of it."""
-        own = set(nodes)
+        piece = set(nodes)
         inner = self.builder.beside()
         local: dict[Node, NodeValue] = {}
         end = self.released + len(nodes)
         for node in nodes:
             for operand in self.reads[node]:
-                if operand not in own and operand not in local:
+                if operand not in piece and operand not in local:
                     self._store(self.builder, self.memory, operand, self.values)
                     local[operand] = self._load(inner, _FRAME, operand)
             local[node] = emit(inner, node, local)
@@ -224,8 +226,8 @@ class _Frame:
 
     def release(self, end: int) -> None:
         """The nodes before this place have been written: what only they read makes room."""
-        for place in range(self.released, end):
-            for node in self.ending.get(place, ()):
+        for position in range(self.released, end):
+            for node in self.ending.get(position, ()):
                 for slot in self.slots.pop(node, (None, []))[1]:
                     if slot is not None:
                         self.free.setdefault(_room(slot[1], slot[2]), []).append(slot[0])

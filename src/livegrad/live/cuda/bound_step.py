@@ -234,7 +234,7 @@ class BoundStep:
         if base.lifetime == "external":
             return self.external_address(base.number, addresses)
         assert self.arena is not None
-        return self.arena.address + self.code.plan.places[base]
+        return self.arena.address + self.code.plan.arena_offsets[base]
 
     # --- status words and tapes ---
 

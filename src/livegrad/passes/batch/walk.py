@@ -157,8 +157,8 @@ def _batch_requested(results: Sequence[Operand], wanted: Sequence[bool], context
 def _writer_of(tape: Node, values: Mapping[Node, Known]) -> Node | None:
     """The node of a function that writes a tape; None for one that the function is given."""
     original: dict[Node, Node] = {}
-    for node, found in values.items():
-        for value in _values_in(found):
+    for node, item in values.items():
+        for value in _values_in(item):
             original.setdefault(value, node)  # what comes later hands it on
     while tape not in original and tape.op is get:
         tape = tape.operands[0]

@@ -56,12 +56,12 @@ class _Replacement(Interpreter[Value]):
     """One run of scalar replacement, which counts the nodes that it makes."""
 
     def __init__(self) -> None:
-        self._made = 0
+        self._elements_created = 0
 
     def rewrite_node(self, node: Node, operands: list[Value]) -> Value:
         value = self._replace(node, operands)
-        self._made += value.size if isinstance(value, np.ndarray) else 1
-        if self._made > _MOST_NODES:
+        self._elements_created += value.size if isinstance(value, np.ndarray) else 1
+        if self._elements_created > _MOST_NODES:
             raise NotReplaced
         return value
 
@@ -133,8 +133,8 @@ def _row(rows: Rows, index: Node, element: Type) -> Value:
     nothing = zero(element.element)
     if isinstance(rows.tensor, Memory):
         tensor, prefix = rows.tensor.tensor, rows.tensor.prefix
-        places = [[constant(own, i64) for own in place] for place in np.ndindex(shape)]
-        return array_of([lookup_or(tensor, nothing, *prefix, index, *place) for place in places], shape)
+        indices = [[constant(coordinate, i64) for coordinate in coordinates] for coordinates in np.ndindex(shape)]
+        return array_of([lookup_or(tensor, nothing, *prefix, index, *coordinates) for coordinates in indices], shape)
     elements = load(rows.tensor)
     row = filled_with(nothing, shape)
     for position in range(len(elements)):

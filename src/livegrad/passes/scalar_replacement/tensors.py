@@ -82,7 +82,7 @@ def _iota(node: Node, operands: Sequence[Value]) -> Value:
     shape, axis, type = static_shape(node.type), node.attribute("axis"), node.attribute("type")
     require_small(shape)
     along = array_of([constant(index, type) for index in range(shape[axis])], (shape[axis],))
-    return np.broadcast_to(along.reshape([-1 if own == axis else 1 for own in range(len(shape))]), shape)
+    return np.broadcast_to(along.reshape([-1 if dimension == axis else 1 for dimension in range(len(shape))]), shape)
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _rows(elements: Elements, axes: Sequence[int]) -> tuple[Elements, tuple[int,
     """The elements as rows along the reduced axes, and the shape of the rest."""
     kept = [axis for axis in range(elements.ndim) if axis not in axes]
     shape = tuple([elements.shape[axis] for axis in kept])
-    counts = [prod(elements.shape[axis] for axis in own) for own in (kept, axes)]  # an axis may be empty
+    counts = [prod(elements.shape[axis] for axis in group) for group in (kept, axes)]  # an axis may be empty
     return np.transpose(elements, (*kept, *axes)).reshape(counts), shape
 
 
@@ -110,7 +110,7 @@ def fold_row(row: Sequence[Node], kind: str, element: Scalar) -> Node:
     wide = f32 if element.name in ("f16", "bf16") and kind in ("sum", "prod") else element
     # Only a sum starts from its neutral element when there are others: a sum of -0 is +0.
     start = [constant(fold_start(kind, wide), wide)] if kind == "sum" or not row else []
-    total = fold(COMBINE[kind], [*start, *(_cast(own, wide) for own in row)])
+    total = fold(COMBINE[kind], [*start, *(_cast(scalar, wide) for scalar in row)])
     return _cast(total, element)
 
 
@@ -127,11 +127,11 @@ def _arg_reduce(node: Node, operands: Sequence[Value]) -> Value:
 
 
 def _best(row: Elements, largest: bool) -> Node:
-    best, place = row[0], constant(0, i64)
+    best, position = row[0], constant(0, i64)
     for index, value in enumerate(row[1:], start=1):
         better = is_better(value, best, largest)
-        best, place = select(better, value, best), select(better, constant(index, i64), place)
-    return place
+        best, position = select(better, value, best), select(better, constant(index, i64), position)
+    return position
 
 
 def _matmul(node: Node, operands: Sequence[Value]) -> Value:
@@ -160,7 +160,7 @@ def _lookup(node: Node, operands: Sequence[Value]) -> Value:
         return _read(node, source, [scalar(index) for index in indices])
     arrays = [load(index) for index in indices]
     places = zip(*(array.reshape(-1) for array in arrays), strict=True)
-    return array_of([_read(node, source, list(place)) for place in places], arrays[0].shape)
+    return array_of([_read(node, source, list(coordinates)) for coordinates in places], arrays[0].shape)
 
 
 def _read(node: Node, source: Value, index: list[Node]) -> Node:
@@ -169,28 +169,28 @@ def _read(node: Node, source: Value, index: list[Node]) -> Node:
         proven = node.attribute("in_range") if "in_range" in dict(node.attributes) else ()
         named = {"in_range": (*range(prefix), *(prefix + axis for axis in proven))} if proven or prefix else {}
         return lookup(source.tensor, *source.prefix, *index, **named)
-    known = [constant_integer(own) for own in index]
+    constants = [constant_integer(i) for i in index]
     shape = source.positions.shape if isinstance(source, View) else load(source).shape
-    if isinstance(source, View) and all(own is not None and 0 <= own < n for own, n in zip(known, shape, strict=True)):
-        return load(View(source.memory, source.positions[tuple(known)].reshape(()))).item()  # type: ignore[arg-type]
+    if isinstance(source, View) and all(i is not None and 0 <= i < n for i, n in zip(constants, shape, strict=True)):
+        return load(View(source.memory, source.positions[tuple(constants)].reshape(()))).item()  # type: ignore[arg-type]
     elements = load(source)
-    for axis, place in enumerate(index):
-        elements = _choose(elements, place, axis)
+    for axis, coordinate in enumerate(index):
+        elements = _choose(elements, coordinate, axis)
     return elements.item()
 
 
-def _choose(elements: Elements, place: Node, axis: int) -> Elements:
+def _choose(elements: Elements, position: Node, axis: int) -> Elements:
     """The elements at a computed index into the first dimension."""
     size = elements.shape[0]
     if not size:
         raise NotReplaced
-    place = checked_index(place, size, axis)
-    known = constant_integer(place)
-    if known is not None:
-        return elements[known, ...]
+    position = checked_index(position, size, axis)
+    constant_position = constant_integer(position)
+    if constant_position is not None:
+        return elements[constant_position, ...]
     chosen = elements[0, ...]
     for index in range(1, size):
-        chosen = select_elements(equal(place, index), elements[index, ...], chosen)
+        chosen = select_elements(equal(position, index), elements[index, ...], chosen)
     return chosen
 
 
@@ -207,7 +207,7 @@ def _lookup_or(node: Node, operands: Sequence[Value]) -> Value:
         return lookup_or(source.tensor, scalar(otherwise), *map(scalar, indices))
     arrays = np.broadcast_arrays(*map(load, (otherwise, *indices)))
     places = zip(*(array.reshape(-1) for array in arrays), strict=True)
-    return array_of([lookup_or(source.tensor, *place) for place in places], static_shape(node.type))
+    return array_of([lookup_or(source.tensor, *coordinates) for coordinates in places], static_shape(node.type))
 
 
 def _write(node: Node, operands: Sequence[Value]) -> Value:
@@ -217,21 +217,21 @@ def _write(node: Node, operands: Sequence[Value]) -> Value:
     arrays = np.broadcast_arrays(*map(load, (updates, *indices)))
     for update, *index in zip(*(array.reshape(-1) for array in arrays), strict=True):
         bounds = enumerate(zip(index, elements.shape, strict=True))
-        places = [checked_index(own, size, axis) for axis, (own, size) in bounds]
+        coordinates = [checked_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
         for target in np.ndindex(elements.shape):
             old: Node = elements.item(*target)
-            elements[target] = _written(node.op, old, update, places, target)
+            elements[target] = _written(node.op, old, update, coordinates, target)
     return elements
 
 
-def _written(op: Op, old: Node, update: Node, places: Sequence[Node], target: tuple[int, ...]) -> Node:
+def _written(op: Op, old: Node, update: Node, coordinates: Sequence[Node], target: tuple[int, ...]) -> Node:
     here: Node | None = None
-    for place, own in zip(places, target, strict=True):
-        known = constant_integer(place)
-        if known is not None and known != own:
+    for coordinate, target_index in zip(coordinates, target, strict=True):
+        constant_index = constant_integer(coordinate)
+        if constant_index is not None and constant_index != target_index:
             return old
-        if known is None:
-            same = equal(place, own)
+        if constant_index is None:
+            same = equal(coordinate, target_index)
             here = same if here is None else here & same
     new = update if op is assign else add(old, update)
     return new if here is None else select(here, new, old)
@@ -243,7 +243,7 @@ def _check(node: Node, operands: Sequence[Value]) -> Value:
     if not isinstance(node.type, Tensor):
         return check(scalar(value), holds, message=message)
     elements = load(value)
-    return array_of([check(own, holds, message=message) for own in elements.reshape(-1)], elements.shape)
+    return array_of([check(element, holds, message=message) for element in elements.reshape(-1)], elements.shape)
 
 
 TENSOR_RULES: Mapping[Op, Rule] = MappingProxyType(

@@ -103,8 +103,8 @@ def load(value: Value) -> Elements:
     if not isinstance(view, View):
         raise NotReplaced
     require_small(view.positions.shape)
-    places = np.unravel_index(view.positions.reshape(-1), view.memory.shape)
-    reads = [view.memory.at(*[constant(int(own), i64) for own in index]) for index in zip(*places, strict=True)]
+    indices = np.unravel_index(view.positions.reshape(-1), view.memory.shape)
+    reads = [view.memory.at(*[constant(int(i), i64) for i in index]) for index in zip(*indices, strict=True)]
     if not view.memory.shape:
         reads = [view.memory.at()]
     return array_of(reads, view.positions.shape)
@@ -132,8 +132,8 @@ def flatten(value: Value, type: Type) -> Iterator[Node]:
     if isinstance(type, Tensor):
         yield from load(value).reshape(-1)
     elif isinstance(type, Tuple) and holds_tensors(type):
-        for part, own in zip(parts_of(value, type), components(type), strict=True):
-            yield from flatten(part, own)
+        for part, part_type in zip(parts_of(value, type), components(type), strict=True):
+            yield from flatten(part, part_type)
     elif isinstance(value, Node):
         yield value
     else:
@@ -143,11 +143,11 @@ def flatten(value: Value, type: Type) -> Iterator[Node]:
 def rebuild(nodes: Iterator[Node], type: Type, shape: Shape | None = None) -> Value:
     """The value of a type that is made of the next nodes; of a tensor, with this shape at one point."""
     if isinstance(type, Tensor):
-        own = static_shape(type) if shape is None else shape
-        require_small(own)
-        return array_of([next(nodes) for _ in range(prod(own))], own)
+        shape = static_shape(type) if shape is None else shape
+        require_small(shape)
+        return array_of([next(nodes) for _ in range(prod(shape))], shape)
     if isinstance(type, Tuple) and holds_tensors(type):
-        return tuple([rebuild(nodes, own) for own in components(type)])
+        return tuple([rebuild(nodes, part) for part in components(type)])
     return next(nodes)
 
 
@@ -173,8 +173,8 @@ def _leaf_types(type: Type) -> Iterator[Type]:
         require_small(shape)
         yield from [type.element] * prod(shape)
     elif isinstance(type, Tuple) and holds_tensors(type):
-        for own in components(type):
-            yield from _leaf_types(own)
+        for part in components(type):
+            yield from _leaf_types(part)
     elif isinstance(type, Tape):
         yield packed_type(type)
     elif holds_tensors(type):

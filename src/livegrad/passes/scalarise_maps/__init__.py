@@ -32,11 +32,11 @@ def _prepared(node: Node) -> Node | None:
         return node.operands[0]  # all derivatives have been taken
     if node.op is not map_:
         return None
-    apart = _taken_apart(node)
+    apart = _flatten_map(node)
     return _in_scalars(node) if apart is None else apart
 
 
-def _taken_apart(node: Node) -> Node | None:
+def _flatten_map(node: Node) -> Node | None:
     """A map of leaves, and its results put together again."""
     function: Function = node.attribute("function")
     flat = flatten_signature(function)

@@ -72,11 +72,11 @@ def _value_at(tensor: Node, type: Type, indices: list[Node]) -> Node:
         return lookup(tensor, *indices)
     shape = component_shape(type) or ()
     parts = [
-        lookup(tensor, *indices, *(constant(index, i64) for index in _places(number, shape)))
+        lookup(tensor, *indices, *(constant(index, i64) for index in _multi_index(number, shape)))
         for number in range(prod(shape))
     ]
     return make(*parts, type=type)
 
 
-def _places(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _multi_index(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (number,) if len(shape) == 1 else divmod(number, shape[1])

@@ -52,7 +52,7 @@ def simplify_function(function: Function) -> Function:
     simplifier = _Simplifier()
     with originating_from(()):  # `_step` hands places down to what the rules make
         for node in nodes_of(function):
-            simplifier.settle(node)
+            simplifier.simplify_node(node)
     done = simplifier.done
     return Function(function.name, function.parameters, tuple([done[result] for result in function.results]))
 
@@ -66,7 +66,7 @@ class _Simplifier:
         self._met: dict[tuple[Op, frozenset[Node]], Node] = {}
         self._checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
 
-    def settle(self, root: Node) -> None:
+    def simplify_node(self, root: Node) -> None:
         """Simplifies a node repeatedly until no rule applies."""
         done, becomes = self.done, self._becomes
         pending = [root]

@@ -218,7 +218,7 @@ def floor_divide_by_one(node: Node) -> Node | None:
 # --- choice ----------------------------------------------------------------------------------------------------------
 
 
-def select_known(node: Node) -> Node | None:
+def select_of_constant(node: Node) -> Node | None:
     condition, then, otherwise = node.operands
     value = uniform_value(condition)
     return None if value is None else (then if value else otherwise)
@@ -279,13 +279,13 @@ def conjugate_twice(node: Node) -> Node | None:
     return x.operands[0] if x.op is ops.conj else None
 
 
-def part_of_made_complex(node: Node) -> Node | None:
+def part_of_make_complex(node: Node) -> Node | None:
     """real(make_complex(a, b)) = a."""
     (x,) = node.operands
     return x.operands[0 if node.op is ops.real else 1] if x.op is ops.make_complex else None
 
 
-def complex_of_own_parts(node: Node) -> Node | None:
+def complex_of_parts(node: Node) -> Node | None:
     """make_complex(real(z), imag(z)) = z."""
     a, b = node.operands
     return a.operands[0] if a.op is ops.real and b.op is ops.imag and a.operands == b.operands else None

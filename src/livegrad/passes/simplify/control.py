@@ -30,7 +30,7 @@ def _inlined(function: Function, arguments: tuple[Node, ...]) -> Node:
 # --- branches --------------------------------------------------------------------------------------------------------
 
 
-def branch_known(node: Node) -> Node | None:
+def branch_on_constant(node: Node) -> Node | None:
     """A `cond` on a constant, or a `switch` on one in range, is the branch that is taken."""
     region = _region(node)
     (selector,) = region.leading

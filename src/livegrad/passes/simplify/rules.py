@@ -60,23 +60,23 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     ops.shift_right: (arithmetic.shift_by_nothing,),
     # choice, casts, parts
     ops.select: (
-        arithmetic.select_known,
+        arithmetic.select_of_constant,
         arithmetic.select_between_same,
         arithmetic.select_by_negation,
         arithmetic.select_truth,
     ),
     ops.cast: (arithmetic.cast_to_same, arithmetic.cast_there_and_back),
     ops.conj: (arithmetic.conjugate_twice,),
-    ops.real: (arithmetic.part_of_made_complex,),
-    ops.imag: (arithmetic.part_of_made_complex,),
-    ops.make_complex: (arithmetic.complex_of_own_parts,),
+    ops.real: (arithmetic.part_of_make_complex,),
+    ops.imag: (arithmetic.part_of_make_complex,),
+    ops.make_complex: (arithmetic.complex_of_parts,),
     ops.detach: (arithmetic.detach_twice,),
     # aggregates
     aggregate.get: (structure.get_of_make, structure.get_of_set, structure.get_of_splat),
     aggregate.make: (structure.make_of_all_members,),
-    aggregate.set_: (structure.set_in_make, structure.set_again, structure.set_to_own_member),
-    aggregate.get_at: (structure.index_known,),
-    aggregate.set_at: (structure.index_known,),
+    aggregate.set_: (structure.set_in_make, structure.set_again, structure.set_to_same_member),
+    aggregate.get_at: (structure.constant_index,),
+    aggregate.set_at: (structure.constant_index,),
     # tensors
     movement.broadcast: (
         structure.move_nothing,
@@ -97,13 +97,13 @@ RULES: Mapping[Op, tuple[Rule, ...]] = {
     tape.tape_sum: (structure.sum_with_empty_tape,),
     # control
     control_ops.cond: (
-        control.branch_known,
+        control.branch_on_constant,
         control.branches_alike,
         control.branch_on_negation,
         control.forward_unchanged_results,
         *_INTO_REGION,
     ),
-    control_ops.switch: (control.branch_known, *_INTO_REGION),
+    control_ops.switch: (control.branch_on_constant, *_INTO_REGION),
     control_ops.for_loop: (
         control.loop_without_iterations,
         control.loop_of_one_iteration,

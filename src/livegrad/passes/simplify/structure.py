@@ -65,13 +65,13 @@ def set_again(node: Node) -> Node | None:
     return set_(target.operands[0], value, index=node.attribute("index"))
 
 
-def set_to_own_member(node: Node) -> Node | None:
+def set_to_same_member(node: Node) -> Node | None:
     target, value = node.operands
     same = value.op is get and value.operands[0] is target and value.attribute("index") == node.attribute("index")
     return target if same else None
 
 
-def index_known(node: Node) -> Node | None:
+def constant_index(node: Node) -> Node | None:
     """`get_at` and `set_at` with a constant index in range are `get` and `set`."""
     target, index, *value = node.operands
     if index.op is not constant_op or not 0 <= index.attribute("value") < len(components(target.type)):
@@ -266,8 +266,8 @@ def _row_at(tensor: Node, index: Node, depth: int) -> Node | None:
     if not tensor.op.elementwise or tensor.may_fail or not depth:
         return None
     rows = [_row_at(operand, index, depth - 1) for operand in tensor.operands]
-    found = tuple([row for row in rows if row is not None])
-    return make_node(tensor.op, found, tensor.attributes) if len(found) == len(rows) else None
+    parts = tuple([row for row in rows if row is not None])
+    return make_node(tensor.op, parts, tensor.attributes) if len(parts) == len(rows) else None
 
 
 def read_empty_tape(node: Node) -> Node | None:

@@ -27,15 +27,15 @@ class BranchCall:
 
     def __init__(self, step: HostStep, owner: Memory, make_plan: Callable[[Function], RunnablePlan]) -> None:
         self._step, self._make_plan = step, make_plan
-        self._given, self._target = reader(step.operands, owner), reader([step.result], owner)
+        self._read_operands, self._target = reader(step.operands, owner), reader([step.result], owner)
         self._node: Node = step.function.results[0]
-        self._places = [operand.attribute("index") for operand in self._node.operands]
+        self._operand_slots = [operand.attribute("index") for operand in self._node.operands]
         self._branches = branches_of(self._node)
         self._plans: dict[int, RunnablePlan] = {}
 
     def run(self, values: dict[Any, Any]) -> None:
-        arguments = self._given(values)
-        choice, *operands = [arguments[position] for position in self._places]
+        arguments = self._read_operands(values)
+        choice, *operands = [arguments[position] for position in self._operand_slots]
         number = self._chosen(choice)
         branch = self._branches[number]
         plan = self._plans.get(number)

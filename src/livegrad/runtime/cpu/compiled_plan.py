@@ -68,10 +68,10 @@ class CompiledPlan:
         plan: Plan | None,
         run_nested: Callable[..., Any],
         counts: Sequence[int | None] = (),
-        places: SourceLocations = (),
+        source_locations: SourceLocations = (),
     ) -> None:
         self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
-        self._line_of_mark = places
+        self._line_of_mark = source_locations
         self.source: Function | None = None  # what it was compiled from, for errors
         self._counts = counts  # of each step of the plan: how many kernels it is, None for one that the host runs
         self._codes = codes
@@ -93,20 +93,20 @@ class CompiledPlan:
         cls,
         plan: Plan,
         run_nested: Callable[..., Any],
-        places: SourceLocations = (),
+        source_locations: SourceLocations = (),
         compiling: Compiling | None = None,
     ) -> CompiledPlan:
         """Compiles the kernels of a plan; where its nodes have marks, errors name the place of that number."""
         serialised, counts, codes = serialise_plan(plan, compiling)
-        return cls(serialised, codes, plan, run_nested, counts, places)
+        return cls(serialised, codes, plan, run_nested, counts, source_locations)
 
     @classmethod
     def from_serialised(
-        cls, serialised: SerialisedPlan, run_nested: Callable[..., Any], places: SourceLocations = ()
+        cls, serialised: SerialisedPlan, run_nested: Callable[..., Any], source_locations: SourceLocations = ()
     ) -> CompiledPlan | None:
         """Loads the kernels of a serialised plan; None when one of them is no longer in the cache."""
         codes = codes_of(serialised)
-        return None if codes is None else cls(serialised, codes, None, run_nested, (), places)
+        return None if codes is None else cls(serialised, codes, None, run_nested, (), source_locations)
 
     # --- preparation ---
 
@@ -235,9 +235,9 @@ class CompiledPlan:
         """
         if into is None:
             if self._entry is not None:
-                given = self._entry(*arguments)
-                if given is not None:
-                    return given if given.__class__ is list else [given]
+                results = self._entry(*arguments)
+                if results is not None:
+                    return results if results.__class__ is list else [results]
             elif not self._has_run:
                 self._has_run, self._entry = True, make_plan_entry(self)
         return self.run_step_by_step(arguments, into)
@@ -294,7 +294,7 @@ class CompiledPlan:
         if base.lifetime == "external":
             return None
         assert self.plan is not None
-        start = self.plan.places[base]
+        start = self.plan.arena_offsets[base]
         return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
 
 
@@ -335,11 +335,11 @@ class HostCall:
     def run(self, values: dict[Any, Any]) -> None:
         step = self.step
         node = step.function.results[0]
-        given = [self._value(slot, values) for slot in step.operands]
+        arguments = [self._value(slot, values) for slot in step.operands]
         if writes_in_place(node):  # the step is more than one op: it runs as the function that it is
-            values[step.result] = self._owner.run_nested(step.function, *[_own_copy(value) for value in given])
+            values[step.result] = self._owner.run_nested(step.function, *[_copied(value) for value in arguments])
             return
-        operands = [_seen(operand, given) for operand in node.operands]
+        operands = [_operand_view(operand, arguments) for operand in node.operands]
         if self._handed_on:
             self._hand_on(node, operands, values)
             return
@@ -355,13 +355,13 @@ class HostCall:
     def _hand_on(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
         """Tuples and tapes are put together and taken apart; an array that goes into one is copied from the arena."""
         if node.op is make:
-            result: Any = tuple([_own_copy(value) for value in operands])
+            result: Any = tuple([_copied(value) for value in operands])
         elif node.op is get:
             result = operands[0][node.attribute("index")]
         else:
             tape, index, value = operands
             table = tape if isinstance(tape, Entries | Rows) else Entries(dict(tape))
-            result = table.with_entry(int(index), _own_copy(value))
+            result = table.with_entry(int(index), _copied(value))
         if isinstance(self.step.result, ObjectSlot):
             values[self.step.result] = result
         else:
@@ -370,13 +370,13 @@ class HostCall:
     def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
         step = self.step
         if node.op is tape_unstack:
-            stacked = _own_copy(operands[0])
+            stacked = _copied(operands[0])
             values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
             return
         if isinstance(step.result, ObjectSlot):
             value = computed_in_parts(node, operands, partial(self._applied, node))
             # An object outlives the arena's present contents.
-            values[step.result] = self._applied(node, [_own_copy(v) for v in operands]) if value is None else value
+            values[step.result] = self._applied(node, [_copied(v) for v in operands]) if value is None else value
             return
         target = self._value(step.result, values)
         if node.op is matmul:
@@ -402,12 +402,12 @@ def _fixed(slot: Slot, owner: Memory) -> Any:
     return None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot)
 
 
-def _seen(operand: Node, given: Sequence[Any]) -> Any:
+def _operand_view(operand: Node, arguments: Sequence[Any]) -> Any:
     """An operand as a step sees it: what it was given, or that with its dimensions in another order."""
     if operand.op is permute:
-        return np.transpose(_seen(operand.operands[0], given), operand.attribute("axes"))
-    return given[operand.attribute("index")]
+        return np.transpose(_operand_view(operand.operands[0], arguments), operand.attribute("axes"))
+    return arguments[operand.attribute("index")]
 
 
-def _own_copy(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value

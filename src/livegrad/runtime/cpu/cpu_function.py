@@ -118,9 +118,9 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
 
     def _compile(self, sizes: dict[str, int]) -> CompiledPlan:
         compiling = Compiling()
-        source = compile_function(self._marked) if self._places else self
+        source = compile_function(self._marked) if self._source_locations else self
         plan = source._schedule_and_compile(sizes, compiling)
-        return CompiledPlan.from_plan(plan, run_function, self._places, compiling)
+        return CompiledPlan.from_plan(plan, run_function, self._source_locations, compiling)
 
     def _schedule_and_compile(self, sizes: dict[str, int], compiling: Compiling) -> Plan:
         """The plan for these sizes: that of other sizes if only sizes differ, else a new one whose kernels compile."""
@@ -139,16 +139,18 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
     def template(self, guards: SizeGuards) -> PlanTemplate:
         """The compiled plan of a function whose sizes are symbolic, for all sizes that fit the guards."""
         compiling = Compiling()
-        source = compile_function(self._marked) if self._places else self
+        source = compile_function(self._marked) if self._source_locations else self
         plan = source._schedule_and_compile({}, compiling)
-        return PlanTemplate(plan, guards, self.function, self._places, compiling)
+        return PlanTemplate(plan, guards, self.function, self._source_locations, compiling)
 
     def _plan_key(self, digest: bytes, sizes: dict[str, int]) -> bytes:
         return serialised_plan_key(digest, sizes)
 
     def _load(self, data: bytes) -> CompiledPlan | None:
         serialised = decode(data)
-        return None if serialised is None else CompiledPlan.from_serialised(serialised, run_function, self._places)
+        if serialised is None:
+            return None
+        return CompiledPlan.from_serialised(serialised, run_function, self._source_locations)
 
     def _store(self, key: bytes, plan: CompiledPlan) -> None:
         if plan.only_kernels:

@@ -31,25 +31,27 @@ class HandedOn:
         """`into` and `out` are the body's argument and result; `words` has, for each side, the words of a buffer."""
         self._slot = into
         self._keys = into.base.number, out.base.number
-        self._read, self._written = ([own.get(key, ()) for own in words] for key in self._keys)
-        self._own: Array | None = None  # in which no run leaves its result
+        self._read, self._written = ([words_of_side.get(key, ()) for words_of_side in words] for key in self._keys)
+        self._buffer: Array | None = None  # in which no run leaves its result
         self._sides: list[Array] = []  # where an iteration finds what one of that side reads
 
-    def begin(self, given: Any, target: Array | None, iterations: int | None, values: Sequence[dict[Any, Any]]) -> None:
+    def begin(
+        self, initial: Any, target: Array | None, iterations: int | None, values: Sequence[dict[Any, Any]]
+    ) -> None:
         """Takes the caller's array. `target` is for the result; `iterations` is None where a condition decides."""
         slot = self._slot
-        if self._own is None:
-            self._own = plan_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
-        self._given = np.asarray(given, slot.element.dtype, order="C")
+        if self._buffer is None:
+            self._buffer = plan_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
+        self._initial = np.asarray(initial, slot.element.dtype, order="C")
         if target is None:
             target = memory_of_results.current.array(slot.element, slot.shape, slot.bytes)
         self._target = target
-        self._sides = [self._own, target] if iterations is not None and iterations % 2 else [target, self._own]
-        _point_words(self._read[0], self._given)
+        self._sides = [self._buffer, target] if iterations is not None and iterations % 2 else [target, self._buffer]
+        _point_words(self._read[0], self._initial)
         _point_words(self._read[1], self._sides[1])
         for side, memory in enumerate(self._sides):
             _point_words(self._written[1 - side], memory)
-        self._tell(values, self._given)
+        self._tell(values, self._initial)
 
     def leave_first(self, values: Sequence[dict[Any, Any]]) -> None:
         """After the first iteration: side 0 reads what side 1 wrote."""
@@ -64,10 +66,10 @@ class HandedOn:
 
     def end(self, side: int, iterations: int) -> Array:
         """The state after so many iterations, which ended on a side, in the memory that was meant for it."""
-        target, state = self._target, self._sides[side] if iterations else self._given
+        target, state = self._target, self._sides[side] if iterations else self._initial
         if state is not target:
             np.copyto(target, state)
-        del self._given, self._target, self._sides[:]  # they belong to others
+        del self._initial, self._target, self._sides[:]  # they belong to others
         return target
 
 

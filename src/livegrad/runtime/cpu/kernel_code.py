@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
-from livegrad.codegen.check_sites import place_sites
+from livegrad.codegen.check_sites import resolve_sites
 from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
 from livegrad.codegen.llvm.matmul.product import Product
 from livegrad.compiler import lower_loops, tile_loops
@@ -131,16 +131,16 @@ class Compiling:
 
         Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
         """
-        plain, places = _without_places(nest)
+        plain, locations = _with_marks(nest)
         key = (plain.key, self._choice)
-        code = self._new.get(key) or _known(key)
+        code = self._new.get(key) or _cached_kernel(key)
         if code is None:
-            code = self._new[key] = self._made(plain)
+            code = self._new[key] = self._load_or_compile(plain)
         else:
             self._baseline.go_on()
-        return _placed(code, places) if places else code
+        return _resolve_sites(code, locations) if locations else code
 
-    def _made(self, nest: LoopNest) -> CompiledKernel:
+    def _load_or_compile(self, nest: LoopNest) -> CompiledKernel:
         """Code for a kernel that is not in memory: what the disk has, or else compiled, quickly where that will do."""
         source = _source(nest, self._choice)
         code = self._codes.get(source.key) or _load(source.key, source.cache)
@@ -152,10 +152,10 @@ class Compiling:
 
     def close(self) -> None:
         """Keeps what is new; no more kernels come."""
-        made = self._baseline.close()
-        if self._choice == "both" and made:
-            background_compiler.current.tier_up(made)
-        for code in made if self._choice == "quick" else ():
+        images = self._baseline.close()
+        if self._choice == "both" and images:
+            background_compiler.current.tier_up(images)
+        for code in images if self._choice == "quick" else ():
             background_compiler.current.later(code.leave_behind)
         cache = kernel_cache.current
         with cache.lock:
@@ -164,13 +164,13 @@ class Compiling:
                 cache.loaded.keep(new.key, new.native)
 
 
-def _known(key: tuple[Any, ...]) -> CompiledKernel | None:
+def _cached_kernel(key: tuple[Any, ...]) -> CompiledKernel | None:
     cache = kernel_cache.current
     with cache.lock:
         return cache.compiled.use(key)
 
 
-def _without_places(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
+def _with_marks(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
     """The nest with a mark for each line that a check of its kernel may blame, and those lines by number."""
     stages = nest.kernel.stages
     lines = dict.fromkeys(line for stage in stages for line in lines_to_blame(stage.body))
@@ -181,8 +181,8 @@ def _without_places(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
     return nest.with_stages(marked), tuple(marks)
 
 
-def _placed(code: CompiledKernel, places: SourceLocations) -> CompiledKernel:
-    return replace(code, text=replace(code.text, sites=place_sites(code.text.sites, places)))
+def _resolve_sites(code: CompiledKernel, locations: SourceLocations) -> CompiledKernel:
+    return replace(code, text=replace(code.text, sites=resolve_sites(code.text.sites, locations)))
 
 
 def _source(nest: LoopNest, choice: CodeChoice) -> Source:
@@ -204,13 +204,13 @@ def _load(key: bytes, cache: ObjectCache) -> Code | None:
     """Code by its key: from memory, or else the best that is on disk."""
     memory = kernel_cache.current
     with memory.lock:
-        known = memory.loaded.use(key)
-    if known is not None:
-        return known
-    found = load_code(key, cache)
-    if isinstance(found, TieredFunction) and code_choice() == "both":
-        background_compiler.current.tier_up([found])
-    return found
+        loaded = memory.loaded.use(key)
+    if loaded is not None:
+        return loaded
+    code = load_code(key, cache)
+    if isinstance(code, TieredFunction) and code_choice() == "both":
+        background_compiler.current.tier_up([code])
+    return code
 
 
 def loaded(key: bytes) -> Code | None:
@@ -293,8 +293,8 @@ class PlanSerialiser:
         wanted = native_ordering(step)
         if wanted is not None:
             return (self._ordering(step, wanted),)
-        found = native_convolution(step) or native_product(step)
-        return None if found is None else (self._product(step, found),)
+        native = native_convolution(step) or native_product(step)
+        return None if native is None else (self._product(step, native),)
 
     def chain(self, chain: RowChain) -> tuple[StepCall, ...]:
         """A chain that runs tile by tile."""
@@ -323,13 +323,13 @@ class PlanSerialiser:
         grain = items.grain + items.brief * BRIEF
         return SerialisedKernel(code.key, slots, items.extent, grain, text.interruptible, text.sites)
 
-    def _product(self, step: HostStep, found: Product | Convolution) -> ProductCall:
+    def _product(self, step: HostStep, native: Product | Convolution) -> ProductCall:
         self.scratch.setdefault(None, len(self.scratch))
         left, right = (self._buffer_slot(buffer) for buffer, _ in product_operands(step))
         if step.op is convolve:
             left, right = right, left  # the kernels are the left operand
         assert isinstance(step.result, Buffer)
-        return ProductCall(found, left, right, self._buffer_slot(step.result))
+        return ProductCall(native, left, right, self._buffer_slot(step.result))
 
     def _transforms(self, step: HostStep, transforms: list[fourier.Transform]) -> TransformCall:
         assert isinstance(step.result, Buffer)
@@ -400,9 +400,9 @@ def serialise_steps(plan: Plan, compiling: Compiling | None = None) -> Serialise
     """The steps of a plan, with their code; `compiling` may have begun with it."""
     builder = PlanSerialiser(plan)
     builder.prepare(compiling or Compiling())
-    place = {id(step): number for number, step in enumerate(plan.steps)}
-    starts = {place[id(chain.steps[0])]: chain for chain in plan.chains}
-    inside = {place[id(step)] for chain in plan.chains for step in chain.steps[1:]}
+    step_number = {id(step): number for number, step in enumerate(plan.steps)}
+    starts = {step_number[id(chain.steps[0])]: chain for chain in plan.chains}
+    inside = {step_number[id(step)] for chain in plan.chains for step in chain.steps[1:]}
     steps: list[tuple[StepCall, ...] | None] = []
     for number, step in enumerate(plan.steps):
         if number in starts:
@@ -410,7 +410,7 @@ def serialise_steps(plan: Plan, compiling: Compiling | None = None) -> Serialise
         else:
             steps.append(() if number in inside else builder.calls(step))
     scratch = tuple([_largest_scratch(builder, o) if isinstance(o, Buffer) else 0 for o in builder.scratch])
-    codes = {own.code.key: own.code.native for own in builder.steps.values()}
+    codes = {compiled.code.key: compiled.code.native for compiled in builder.steps.values()}
     products = builder.scratch.get(None, 0)
     return SerialisedSteps(tuple(steps), *serialise_signature(plan), plan.arena_bytes, scratch, products, codes)
 
@@ -456,5 +456,7 @@ def finish_plan(
 
 def _largest_scratch(builder: PlanSerialiser, buffer: Buffer) -> int:
     """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
-    ready = [own for own in builder.steps.values() if any(view.buffer is buffer for view in own.nest.step.outputs)]
-    return max(_scratch_bytes(own.nest) for own in ready)
+    ready = [
+        record for record in builder.steps.values() if any(view.buffer is buffer for view in record.nest.step.outputs)
+    ]
+    return max(_scratch_bytes(record.nest) for record in ready)

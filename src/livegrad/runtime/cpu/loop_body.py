@@ -71,7 +71,7 @@ class LoopBody:
         # sides.
         pairs = list(zip(self.state_in, self.state_out, strict=True))
         first = [_new_array(into, out) for into, out in pairs]
-        second = [own if into is out else _new_array(into, out) for (into, out), own in zip(pairs, first, strict=True)]
+        second = [a if into is out else _new_array(into, out) for (into, out), a in zip(pairs, first, strict=True)]
         self.state = [first, second]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
         self._arena = plan_memory(serialised.arena_bytes)
@@ -83,8 +83,8 @@ class LoopBody:
         self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
         self._state_words: list[dict[int, list[Word]]] = [{}, {}]
         steps = zip(self.plan.steps, self._counts, strict=True)
-        own = [step for step, count in steps if count is None and isinstance(step, HostStep)]
-        hosts = {step: make_call(step, self) for step in own}
+        host_steps = [step for step, count in steps if count is None and isinstance(step, HostStep)]
+        hosts = {step: make_call(step, self) for step in host_steps}
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, *step.written)}
         records = [self._records(side, serialised) for side in range(2)]
         pairs = zip(self.state_in, self.state_out, strict=True)
@@ -93,7 +93,9 @@ class LoopBody:
         self.iterations = None
         if not hosts and not self._hands_on_objects():
             self.iterations = NativeIterations(self, records, self._copies_of_kept_parts())
-        self.sides = [self._calls(own, serialised, hosts) for own in records] if self.iterations is None else []
+        self.sides: list[list[Call]] = []
+        if self.iterations is None:
+            self.sides = [self._calls(side_records, serialised, hosts) for side_records in records]
 
     def _arrange_slots(self) -> None:
         """Which argument and result of the plan is what."""
@@ -131,8 +133,8 @@ class LoopBody:
         arrays: dict[Any, Any] = {self._index_key: self.index}
         if self.is_while:
             arrays[self._goes_on_key] = self.goes_on
-        for slots, own in ((self.state_in, self.state[side]), (self.state_out, self.state[1 - side])):
-            arrays |= {key_of(slot): memory for slot, memory in zip(slots, own, strict=True) if memory is not None}
+        for slots, state in ((self.state_in, self.state[side]), (self.state_out, self.state[1 - side])):
+            arrays |= {key_of(slot): memory for slot, memory in zip(slots, state, strict=True) if memory is not None}
         addresses = {key: memory.ctypes.data for key, memory in arrays.items()}
         return [self._record(kernel, number, addresses, side) for number, kernel in enumerate(serialised.kernels)]
 
@@ -198,13 +200,13 @@ class LoopBody:
             return self.index.reshape(buffer.shape)
         if base.lifetime == "external":
             return None
-        start = self.plan.places[base]
+        start = self.plan.arena_offsets[base]
         return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
 
     def forget_failures(self) -> None:
         """A check that failed in a run that was interrupted is no business of the next one."""
-        for place in range(len(self.statuses)):
-            self.statuses[place] = _CLEAN
+        for index in range(len(self.statuses)):
+            self.statuses[index] = _CLEAN
 
     def check(self) -> None:
         """Raises what a kernel found wrong."""
@@ -256,9 +258,9 @@ class NativeIterations:
         self._body = body
         order = sorted(range(len(copies)), key=lambda number: not copies[number])
         self._kept = records  # the argument blocks, whose addresses are in the table
-        self._records = [array("q", words_of([own[number] for number in order])) for own in records]
+        self._records = [array("q", words_of([side_records[number] for number in order])) for side_records in records]
         self._moves = [array("q"), array("q")]
-        self._tables = array("q", [word for own in self._records for word in (own.buffer_info()[0], 0, 0)])
+        self._tables = array("q", [word for table in self._records for word in (table.buffer_info()[0], 0, 0)])
         self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
         self._set(
@@ -281,11 +283,11 @@ class NativeIterations:
     def move(self, sides: Sequence[Sequence[Move]]) -> None:
         """Takes the addresses that change from iteration to iteration."""
         for side, moves in enumerate(sides):
-            own = self._moves[side] = array("q")
+            table = self._moves[side] = array("q")
             for block, index, start, step in moves:
-                own.extend((block.address + 8 * index, start, step))
+                table.extend((block.address + 8 * index, start, step))
             self._tables[TABLE_WORDS * side + 1 : TABLE_WORDS * (side + 1)] = array(
-                "q", [own.buffer_info()[0], len(moves)]
+                "q", [table.buffer_info()[0], len(moves)]
             )
 
     def run(self, iterations: int, first: int, step: int, side: int, before: int) -> int:

@@ -31,7 +31,7 @@ class LoopMemory:
 
     inputs: Sequence[Buffer]  # of the body's plan, for each leaf of the state
     outputs: Sequence[Buffer]
-    given: Sequence[Buffer]  # of the plan around the loop
+    initial: Sequence[Buffer]  # of the plan around the loop
     targets: Sequence[Buffer | None]
     fixed: Mapping[int | ObjectSlot, Buffer]  # the body's invariant arguments by key
     sources: Mapping[int, int]  # for a leaf, the leaf whose value it is one iteration later
@@ -40,15 +40,15 @@ class LoopMemory:
     copies_before: list[Copy] = field(default_factory=list)
     copies_after: list[Copy] = field(default_factory=list)
     _rings: dict[int, list[Location]] = field(default_factory=dict)  # of leaves that are computed
-    _own: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    _allocations: list[np.ndarray[Any, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         leaves = range(len(self.inputs))
         self._origin = [self._origin_of(leaf) for leaf in leaves]  # the computed leaf, and how many iterations ago
         delays = {leaf: max(d for h, d in self._origin if h == leaf) for leaf, d in self._origin if d == 0}
         for leaf, delay in delays.items():
-            if self._is_in_place(leaf):
-                self._arrange_in_place(leaf)
+            if self._updates_in_place(leaf):
+                self._update_in_place(leaf)
             else:
                 self._arrange_ring(leaf, delay + 2)
         self.lead = 1 + max(delays.values(), default=0)
@@ -65,31 +65,31 @@ class LoopMemory:
             leaf, delay = self.sources[leaf], delay + 1
         return leaf, delay
 
-    def _is_in_place(self, leaf: int) -> bool:
+    def _updates_in_place(self, leaf: int) -> bool:
         return self.inputs[leaf] is self.outputs[leaf]
 
     @property
     def double_buffered(self) -> dict[Buffer, Buffer]:
         """The argument and the result of the body for each leaf that an iteration computes, not in place."""
-        return {self.inputs[leaf]: self.outputs[leaf] for leaf in self._rings if not self._is_in_place(leaf)}
+        return {self.inputs[leaf]: self.outputs[leaf] for leaf in self._rings if not self._updates_in_place(leaf)}
 
     def _new_memory(self, leaf: int) -> int:
-        self._own.append(plan_memory(self.inputs[leaf].bytes))
-        return self._own[-1].ctypes.data
+        self._allocations.append(plan_memory(self.inputs[leaf].bytes))
+        return self._allocations[-1].ctypes.data
 
-    def _arrange_in_place(self, leaf: int) -> None:
+    def _update_in_place(self, leaf: int) -> None:
         location = self.targets[leaf] or self._new_memory(leaf)
         self._rings[leaf] = [location]
-        self.copies_before.append((location, self.given[leaf], self.inputs[leaf].bytes))
+        self.copies_before.append((location, self.initial[leaf], self.inputs[leaf].bytes))
 
     def _arrange_ring(self, leaf: int, size: int) -> None:
         """Memory for the last values of a leaf; those after the last iteration are where the results belong."""
-        places: dict[int, Location] = {}
+        locations: dict[int, Location] = {}
         for other, (origin, delay) in enumerate(self._origin):
-            target, made = self.targets[other], self.iterations - delay
-            if origin == leaf and target is not None and made > 0:
-                places.setdefault(made % size, target)
-        self._rings[leaf] = [places[n] if n in places else self._new_memory(leaf) for n in range(size)]
+            target, iterations_done = self.targets[other], self.iterations - delay
+            if origin == leaf and target is not None and iterations_done > 0:
+                locations.setdefault(iterations_done % size, target)
+        self._rings[leaf] = [locations[n] if n in locations else self._new_memory(leaf) for n in range(size)]
 
     def _location(self, leaf: int, iteration: int) -> Location:
         """Where the value of a leaf is before an iteration."""
@@ -99,7 +99,7 @@ class LoopMemory:
             return ring[(iteration - delay) % len(ring)]
         for _ in range(iteration):
             leaf = self.sources[leaf]
-        return self.given[leaf]
+        return self.initial[leaf]
 
     def locations(self, iteration: int) -> dict[Any, Location]:
         """Where the arguments and results of the body are in an iteration, by the key of their buffer."""
@@ -119,11 +119,11 @@ def has_buffers(step: HostStep, loop: RowLoop) -> bool:
     others = [out for into, out in zip(inputs, outputs, strict=True) if into is not out]
     if len(set(outputs)) < len(outputs) or not set(others).isdisjoint(arguments):
         return False
-    given = [_given(step)[leaf] for leaf in loop.state]
-    return all(own.bytes == into.bytes for own, into in zip(given, _buffers(inputs), strict=True))
+    initial = [_loop_operands(step)[leaf] for leaf in loop.state]
+    return all(buffer.bytes == into.bytes for buffer, into in zip(initial, _buffers(inputs), strict=True))
 
 
-def _given(step: HostStep) -> list[Buffer]:
+def _loop_operands(step: HostStep) -> list[Buffer]:
     """The operands of a loop over arrays, without the number of iterations."""
     operands = step.function.results[0].operands[1:]
     return _buffers([step.operands[operand.attribute("index")] for operand in operands])
@@ -135,13 +135,13 @@ def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory
     _, *arguments = loop.plan.arguments
     states = len(loop.state)
     inputs, outputs = _buffers(arguments[:states]), _buffers(loop.plan.results[:states])
-    leaves, targets = _given(step), dict(step.stored)
-    given, own_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
+    leaves, targets = _loop_operands(step), dict(step.stored)
+    initial, own_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
     fixed = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
     sources, dropped = _delayed_state(loop.plan, inputs, outputs)
-    memory = LoopMemory(inputs, outputs, given, own_targets, fixed, sources, dropped, iterations)
+    memory = LoopMemory(inputs, outputs, initial, own_targets, fixed, sources, dropped, iterations)
     if memory.lead + memory.period > _MOST_TABLES:
-        memory = LoopMemory(inputs, outputs, given, own_targets, fixed, {}, frozenset(), iterations)
+        memory = LoopMemory(inputs, outputs, initial, own_targets, fixed, {}, frozenset(), iterations)
     for leaf in loop.fixed:  # returned as they are
         if leaf in targets:
             memory.copies_after.append((targets[leaf], leaves[leaf], leaves[leaf].bytes))

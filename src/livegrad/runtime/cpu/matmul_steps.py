@@ -45,18 +45,18 @@ def native_convolution(step: HostStep) -> Convolution | None:
     (image, image_order), (kernel, kernel_order) = product_operands(step)
     if any(width for widths in node.attribute("padding") for width in widths) or not image.size:
         return None
-    right, left = _seen_strides(image, image_order), _seen_strides(kernel, kernel_order)
+    right, left = _ordered_strides(image, image_order), _ordered_strides(kernel, kernel_order)
     outputs, channels, *window = (kernel.shape[axis] for axis in kernel_order)
     groups, strides, dilation = (node.attribute(name) for name in ("groups", "strides", "dilation"))
     reach = [stride * gap for stride, gap in zip(right[2:], dilation, strict=True)]
     lines = [Line(*each) for each in zip((channels, *window), left[1:], (right[1], *reach), strict=True)]
     counts, steps = result.shape[2:], [a * b for a, b in zip(right[2:], strides, strict=True)]
-    found = Convolution(
+    convolution = Convolution(
         element, groups, outputs // groups, left[0], outputs // groups * left[0],
         channels * right[1], tuple(lines), Column(result.shape[0], right[0]),
         tuple(Column(*each) for each in zip(counts, steps, strict=True)),
     )  # fmt: skip
-    return found if is_native(found) else None
+    return convolution if is_native(convolution) else None
 
 
 def _native_result(step: HostStep, op: Op) -> tuple[str, Buffer] | None:
@@ -67,28 +67,28 @@ def _native_result(step: HostStep, op: Op) -> tuple[str, Buffer] | None:
     return None if element is None else (element, step.result)
 
 
-def _seen_strides(buffer: Buffer, order: tuple[int, ...]) -> list[int]:
+def _ordered_strides(buffer: Buffer, order: tuple[int, ...]) -> list[int]:
     return [buffer.strides[axis] * buffer.element.dtype.itemsize for axis in order]
 
 
 def product_operands(step: HostStep) -> list[tuple[Buffer, tuple[int, ...]]]:
     """The memory of both operands, and the order of its dimensions in which a product sees them."""
-    found = []
+    operands = []
     for operand in step.function.results[0].operands:
-        seen = operand.operands[0] if operand.op is permute else operand
-        assert seen.op is parameter_op
-        buffer = step.operands[seen.attribute("index")]
+        source = operand.operands[0] if operand.op is permute else operand
+        assert source.op is parameter_op
+        buffer = step.operands[source.attribute("index")]
         assert isinstance(buffer, Buffer)
         order = operand.attribute("axes") if operand.op is permute else tuple(range(len(buffer.shape)))
-        found.append((buffer, order))
-    return found
+        operands.append((buffer, order))
+    return operands
 
 
 def _spread(buffer: Buffer, order: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Strides in bytes, in the order seen, over the dimensions of the result; 0 where the operand is repeated."""
     size, last = buffer.element.dtype.itemsize, len(order) - 2
-    own = [
-        0 if place < last and buffer.shape[axis] == 1 else buffer.strides[axis] * size
-        for place, axis in enumerate(order)
+    strides = [
+        0 if dimension < last and buffer.shape[axis] == 1 else buffer.strides[axis] * size
+        for dimension, axis in enumerate(order)
     ]
-    return (*[0] * (rank - len(own)), *own)
+    return (*[0] * (rank - len(strides)), *strides)

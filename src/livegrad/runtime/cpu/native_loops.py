@@ -112,9 +112,9 @@ class _LoopCode:
         inner = [step for step, count in zip(loop.plan.steps, counts, strict=True) if count is None]
         self.statuses = array("q", [_CLEAN] * (len(self.kernels) + len(inner)))
         self.loops = [
-            _LoopCode(own, loop.plan, self.status_address(len(self.kernels) + number))
-            for number, own in enumerate(inner)
-            if isinstance(own, HostStep)
+            _LoopCode(inner_loop, loop.plan, self.status_address(len(self.kernels) + number))
+            for number, inner_loop in enumerate(inner)
+            if isinstance(inner_loop, HostStep)
         ]
         self._arrange_calls(counts)
 
@@ -124,10 +124,10 @@ class _LoopCode:
         copied = copies_of_kept_parts(self.plan, self.memory.double_buffered)
         calls: list[tuple[bool, int]] = []
         for number, count in enumerate(counts):
-            own = [next(loops)] if count is None else [next(kernels) for _ in range(count)]
+            numbers = [next(loops)] if count is None else [next(kernels) for _ in range(count)]
             if number not in self.memory.dropped:
-                calls += [(copied[number], call) for call in own]
-        self.calls = [call for _, call in sorted(calls, key=lambda own: not own[0])]
+                calls += [(copied[number], call) for call in numbers]
+        self.calls = [call for _, call in sorted(calls, key=lambda numbers: not numbers[0])]
         self.kept = sum(is_copy for is_copy, _ in calls)
 
     def status_address(self, number: int) -> int:
@@ -267,6 +267,6 @@ class _IterationBinder:
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
         code = self._loop.code
         if buffer.base.lifetime == "graph":
-            block.ints[index] = code.arena.ctypes.data + code.plan.places[buffer.base] + offset
+            block.ints[index] = code.arena.ctypes.data + code.plan.arena_offsets[buffer.base] + offset
         else:
             self._loop.bind_location(block, index, self._located[key_of(buffer)], offset)

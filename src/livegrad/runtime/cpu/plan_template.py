@@ -52,8 +52,8 @@ class Polynomials:
             members = [self.bind(member) for member in value]
             make: Callable[[list[Any]], Any] = getattr(type(value), "_make", tuple)
             return lambda values: make([member(values) for member in members])
-        own = {name: self.bind(part) for name, part in vars(value).items()}
-        return lambda values: replace(value, **{name: part(values) for name, part in own.items()})
+        fields = {name: self.bind(part) for name, part in vars(value).items()}
+        return lambda values: replace(value, **{name: part(values) for name, part in fields.items()})
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,18 @@ class _Kernel:
         slots = list(self.kernel.slots)
         for position, number, slot in self.holes:
             slots[position] = values[number] if slot is None else ArgumentSlot(slot.kind, slot.buffer, values[number])
-        own = self.kernel
-        total = own.total if self.total is None else values[self.total]
-        grain = own.grain if self.grain is None else values[self.grain]
+        kernel = self.kernel
+        total = kernel.total if self.total is None else values[self.total]
+        grain = kernel.grain if self.grain is None else values[self.grain]
         return SerialisedKernel(
-            own.object_key, tuple(slots), total, grain, own.interruptible, own.sites, own.library, own.symbol
+            kernel.object_key,
+            tuple(slots),
+            total,
+            grain,
+            kernel.interruptible,
+            kernel.sites,
+            kernel.library,
+            kernel.symbol,
         )
 
 
@@ -101,10 +108,10 @@ class PlanTemplate:
         plan: Plan,
         guards: SizeGuards,
         source: Function,
-        places: SourceLocations,
+        source_locations: SourceLocations,
         compiling: Compiling | None = None,
     ) -> None:
-        self.guards, self._source, self._line_of_mark = guards, source, places
+        self.guards, self._source, self._line_of_mark = guards, source, source_locations
         steps = serialise_steps(plan, compiling)
         if None in steps.steps or None in steps.arguments or None in steps.results:
             raise HostStepsError

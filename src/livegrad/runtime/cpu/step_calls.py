@@ -68,7 +68,7 @@ class ProductCall:
 
     def _launch(self, launches: Launches, memory: Memory, used: int) -> tuple[SerialisedKernel, ...]:
         start = memory.start + used
-        places = {
+        slots = {
             "left": self.left, "right": self.right, "out": self.out,
             "workspace": ArgumentSlot("arena", 0, start),
             "between": ArgumentSlot("arena", 0, start + rounded(launches.workspace)),
@@ -76,7 +76,7 @@ class ProductCall:
         }  # fmt: skip
         return tuple(
             SerialisedKernel(
-                b"", tuple([places.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
+                b"", tuple([slots.get(w, 0) if isinstance(w, str) else w for w in launch.words]),
                 launch.total, launch.grain, False, (), self.sizes.element, launch.kernel,
             )
             for launch in launches.steps
@@ -101,7 +101,7 @@ class TransformCall:
         """The launches that compute them."""
         size = rounded(self.size) if len(self.transforms) > 1 else 0
         copy = ArgumentSlot("arena", 0, memory.start)
-        source, made = self.source, []
+        source, launched = self.source, []
         for number, transform in enumerate(self.transforms, 1):
             launches = arrange_transform(transform)
             memory.need(size + rounded(launches.workspace), memory.product_scratch, launches.scratch)
@@ -113,35 +113,37 @@ class TransformCall:
             for launch in launches.steps:
                 slots = tuple([_transform_slot(word, places) for word in launch.words])
                 library = PREFIX + transform.element
-                made.append(SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel))
+                launched.append(
+                    SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel)
+                )
             source = target
-        return tuple(made)
+        return tuple(launched)
 
 
-def _transform_slot(word: Word, places: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
+def _transform_slot(word: Word, slots: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
     if isinstance(word, tuple):
         _, length, columns = word
         return ArgumentSlot("table", length, columns)
-    return places[word] if isinstance(word, str) else word
+    return slots[word] if isinstance(word, str) else word
 
 
 @dataclass(frozen=True)
 class OrderingCall:
     """Rows that are sorted, or whose largest numbers are found."""
 
-    wanted: Ordering
+    ordering: Ordering
     source: ArgumentSlot
     out: ArgumentSlot
 
     def kernels(self, memory: Memory) -> tuple[SerialisedKernel, ...]:
         """The launch that computes it."""
-        launch, scratch = arrange_ordering(self.wanted)
+        launch, scratch = arrange_ordering(self.ordering)
         memory.need(0, memory.product_scratch, scratch)
         places = {
             "left": self.source, "out": self.out, "scratch": ArgumentSlot("scratch", memory.product_scratch, 0),
         }  # fmt: skip
         slots = tuple([places[word] if isinstance(word, str) else word for word in launch.words])
-        library = ORDERING + self.wanted.element
+        library = ORDERING + self.ordering.element
         return (SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel),)
 
 

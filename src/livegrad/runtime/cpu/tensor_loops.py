@@ -31,7 +31,7 @@ class LoopCall:
 
     def __init__(self, step: HostStep, loop: RowLoop, owner: Memory, make_call: MakeCall) -> None:
         self._step, self._owner = step, owner
-        self._given = reader(step.operands, owner)
+        self._read_operands = reader(step.operands, owner)
         self._node = step.function.results[0]
         self._targets = _leaf_targets(step)
         self._body = LoopBody(loop, step.op is not for_loop, owner.run_nested, make_call)
@@ -39,8 +39,8 @@ class LoopCall:
     def run(self, values: dict[Any, Any]) -> None:
         """Runs all iterations, and puts the carried values where the plan expects them."""
         node, body = self._node, self._body
-        given = self._given(values)
-        operands = [given[operand.attribute("index")] for operand in node.operands]
+        arguments = self._read_operands(values)
+        operands = [arguments[operand.attribute("index")] for operand in node.operands]
         is_for = node.op is for_loop
         carried = operands[1:] if is_for else operands
         types = node.attribute("body").parameter_types[1:]
@@ -103,19 +103,19 @@ class LoopRun:
         body, leaves = self._body, self._leaves
         self._is_first = False  # whether the next iteration reads state where the caller has it
         for number, (leaf, slot) in enumerate(zip(body.loop.state, body.state_in, strict=True)):
-            own, handed_on = body.state[0][number], body.handed_on[number]
+            array_of_slot, handed_on = body.state[0][number], body.handed_on[number]
             if handed_on is not None:
                 handed_on.begin(leaves[leaf], self._targets.get(leaf), iterations, self._values)
                 self._is_first = True
-            elif own is None:
+            elif array_of_slot is None:
                 self._values[0][slot] = leaves[leaf]
             else:
-                np.copyto(own, leaves[leaf])
+                np.copyto(array_of_slot, leaves[leaf])
         for side, values in enumerate(self._values):
             for slots, arrays in ((body.state_in, body.state[side]), (body.state_out, body.state[1 - side])):
-                for slot, own in zip(slots, arrays, strict=True):
-                    if own is not None:
-                        values[key_of(slot)] = own
+                for slot, array_of_slot in zip(slots, arrays, strict=True):
+                    if array_of_slot is not None:
+                        values[key_of(slot)] = array_of_slot
         pairs = zip(body.state_in, body.state_out, strict=True)
         self._objects = [(into, out) for into, out in pairs if isinstance(into, ObjectSlot)]
 
@@ -127,8 +127,8 @@ class LoopRun:
         self._is_first = False
 
     def _take_fixed(self) -> None:
-        for place, slot in zip(self._body.loop.fixed, self._body.fixed, strict=True):
-            value = self._leaves[place]
+        for operand, slot in zip(self._body.loop.fixed, self._body.fixed, strict=True):
+            value = self._leaves[operand]
             if isinstance(slot, Buffer):
                 value = np.asarray(value, slot.element.dtype, order="C")
                 start = value.ctypes.data
@@ -175,10 +175,10 @@ class LoopRun:
     def _iteration(self, index: int) -> None:
         body, side = self._body, self._side
         body.index_word[0] = index
-        for block, place, start, step in self._moving[side]:
-            block.ints[place] = start + index * step
+        for block, word, start, step in self._moving[side]:
+            block.ints[word] = start + index * step
         values = self._values[side]
-        for key, column in self._seen_rows:
+        for key, column in self._rows_of_last_run:
             values[key] = column[index] if isinstance(column, list) else column[index, ...]
         for call in body.sides[side]:
             call.run(values)
@@ -194,19 +194,19 @@ class LoopRun:
         """Makes room for so many rows, and works out what changes from iteration to iteration."""
         self._capacity = capacity
         self._moving: list[list[Move]] = [[], []]
-        self._seen_rows: list[tuple[Any, Column]] = []
+        self._rows_of_last_run: list[tuple[Any, Column]] = []
         self._kept_objects: list[tuple[Any, list[Any]]] = []
         for table in self._tables:
             table.have(capacity)
             for slot, column in table.columns():
                 key = key_of(slot)
                 if key in self._body.host_keys or isinstance(slot, ObjectSlot):
-                    self._seen_rows.append((key, column))
+                    self._rows_of_last_run.append((key, column))
                 if isinstance(column, list):
                     continue
                 start, step = column.ctypes.data, column.strides[0]
                 for moving, words in zip(self._moving, self._body.row_words, strict=True):
-                    moving += [(block, place, start + offset, step) for block, place, offset in words.get(key, ())]
+                    moving += [(block, word, start + offset, step) for block, word, offset in words.get(key, ())]
             self._kept_objects += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
         if self._body.iterations is not None:
             self._body.iterations.move(self._moving)
@@ -215,8 +215,8 @@ class LoopRun:
         """The carried leaves after so many iterations: in their targets, or in memory of their own."""
         body, loop = self._body, self._body.loop
         after: dict[int, Any] = dict(enumerate(self._leaves[: loop.carried]))
-        for leaf, slot, own in zip(loop.state, body.state_in, body.state[self._side], strict=True):
-            after[leaf] = self._values[self._side].get(slot) if own is None else own
+        for leaf, slot, array in zip(loop.state, body.state_in, body.state[self._side], strict=True):
+            after[leaf] = self._values[self._side].get(slot) if array is None else array
         for table in self._tables:
             if table.row.leaf < loop.carried and table.row.writes:
                 after[table.row.leaf] = table.result(iterations)
@@ -267,8 +267,8 @@ class _Table:
         """The tape after so many iterations: their rows, and what it held behind those."""
         if not iterations:
             return self._before
-        made = Rows(self.row.element, self._written, iterations)
+        rows = Rows(self.row.element, self._written, iterations)
         kept = (
             {index: value for index, value in self._before.items() if index >= iterations} if len(self._before) else {}
         )
-        return Entries({**made, **kept}) if kept else made
+        return Entries({**rows, **kept}) if kept else rows

@@ -31,10 +31,10 @@ def native_transforms(step: HostStep) -> list[Transform] | None:
     shape, strides = tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order)
     source, transforms = (shape, strides, buffer.element), []
     for axis in axes:
-        found = _along(node, axis, source, result)
-        if found is None:
+        transform = _along(node, axis, source, result)
+        if transform is None:
             return None
-        transforms.append(found)
+        transforms.append(transform)
         source = (result.shape, result.strides, result.element)
     return transforms or None
 
@@ -50,13 +50,13 @@ def _along(
     (outer, source_outer, target_outer), (inner, source_row, target_row) = batch
     bytes_in, bytes_out = element.dtype.itemsize, result.element.dtype.itemsize
     inverse = node.op is irfft or (node.op is fft and node.attribute("inverse"))
-    found = Transform(
+    transform = Transform(
         _REAL_PARTS[element], _KERNELS[node.op], length, outer, inner,
         Side(source_outer * bytes_in, source_row * bytes_in, strides[axis] * bytes_in, bytes_in),
         Side(target_outer * bytes_out, target_row * bytes_out, result.strides[axis] * bytes_out, bytes_out),
         inverse, _scale(node.attribute("norm"), inverse, length),
     )  # fmt: skip
-    return found if is_native(found) else None
+    return transform if is_native(transform) else None
 
 
 def _scale(norm: str, inverse: bool, length: int) -> float:
@@ -71,10 +71,10 @@ def batch_of_rows(
     """The dimensions beside an axis as two, each with its extent and both strides, in elements; None where they are
     more."""
     merged: list[tuple[int, int, int]] = []  # inner dimensions first
-    for place in reversed(range(len(shape))):
-        if place == axis or shape[place] == 1:
+    for dimension in reversed(range(len(shape))):
+        if dimension == axis or shape[dimension] == 1:
             continue
-        extent, first, second = shape[place], source[place], target[place]
+        extent, first, second = shape[dimension], source[dimension], target[dimension]
         if merged and first == merged[-1][0] * merged[-1][1] and second == merged[-1][0] * merged[-1][2]:
             merged[-1] = (merged[-1][0] * extent, *merged[-1][1:])
         else:

@@ -79,14 +79,14 @@ class CudaFunction(CompiledFunction[CudaPlan]):
 
     def _compile(self, sizes: dict[str, int]) -> CudaPlan:
         plan = Compilation(self._lowered, self.target, sizes).plan
-        return CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._places, self.target)
+        return CudaPlan.from_plan(plan, run_on_cpu, self.ieee, self._source_locations, self.target)
 
     def _plan_key(self, digest: bytes, sizes: dict[str, int]) -> bytes:
         return serialised_plan_key(digest, sizes, device().architecture, self.ieee, self.target)
 
     def _load(self, data: bytes) -> CudaPlan | None:
         serialised = decode(data)
-        return None if serialised is None else CudaPlan(serialised, None, run_on_cpu, self._places)
+        return None if serialised is None else CudaPlan(serialised, None, run_on_cpu, self._source_locations)
 
     def _store(self, key: bytes, plan: CudaPlan) -> None:
         data = encode(plan.serialised)
@@ -97,8 +97,8 @@ class CudaFunction(CompiledFunction[CudaPlan]):
 def _require_fit(element: str, strides: Any, type: Type, label: str) -> None:
     """Raises unless a device array is dense and has the exact type of its parameter."""
     if not isinstance(type, Tensor) or element != type.element.dtype.str or strides:
-        found = f"{element} with strides {strides}"
-        raise UsageError(f"{label} does not fit", where=caller_origin(), expected=f"a dense {type}", found=found)
+        description = f"{element} with strides {strides}"
+        raise UsageError(f"{label} does not fit", where=caller_origin(), expected=f"a dense {type}", found=description)
 
 
 _functions = Owned(partial(FunctionCache, CudaFunction))

@@ -73,6 +73,6 @@ def _resources(buffers: Iterable[Buffer], ranges: Mapping[Buffer, Sequence[Resou
 
 def _byte_ranges(plan: Plan) -> dict[Buffer, range]:
     """Cuts the arena at the bounds of all buffers. Returns, for each buffer, the indices of the ranges it covers."""
-    extents = {buffer: (start, start + buffer.reserved_bytes) for buffer, start in plan.places.items()}
+    extents = {buffer: (start, start + buffer.reserved_bytes) for buffer, start in plan.arena_offsets.items()}
     cuts = sorted({end for extent in extents.values() for end in extent})
     return {buffer: range(bisect_left(cuts, start), bisect_left(cuts, end)) for buffer, (start, end) in extents.items()}

@@ -319,7 +319,7 @@ class CudaPlan:
         if base.lifetime == "external":
             return self._bound[base.number]
         assert self.plan is not None
-        return self._arena.address + self.plan.places[base]
+        return self._arena.address + self.plan.arena_offsets[base]
 
     def _on_host(self, position: int, result: SerialisedArray | None, values: Mapping[Any, Any]) -> Any:
         if result is None:

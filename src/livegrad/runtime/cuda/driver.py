@@ -67,10 +67,10 @@ def check(answer: tuple[Any, ...]) -> Any:
     if int(status) != 0:
         assert driver is not None
         _, text = driver.cuGetErrorString(status)
-        said = text.decode() if isinstance(text, bytes) else str(status)
+        message = text.decode() if isinstance(text, bytes) else str(status)
         lost = "a kernel has faulted: close what uses the device, and restart the process"
         help = lost if int(status) in _FAULTS else None
-        raise DeviceError(f"the CUDA driver returned {status.name}: {said}", help=help)
+        raise DeviceError(f"the CUDA driver returned {status.name}: {message}", help=help)
     return answer[1] if len(answer) == 2 else answer[1:]
 
 

@@ -103,7 +103,7 @@ class PlanGraph:
     dependencies: Sequence[Sequence[int]]
     counters: GraphCounters = field(default_factory=GraphCounters)
     _variants: dict[Hashable, _Variant] = field(default_factory=dict)  # by binding, the last used one at the end
-    _seen: LruCache[Hashable, bool] = field(default_factory=lambda: LruCache(_SEEN_BINDINGS))
+    _seen_bindings: LruCache[Hashable, bool] = field(default_factory=lambda: LruCache(_SEEN_BINDINGS))
 
     def change(self, launch: Launch | BoundCall) -> None:
         """Marks the node of a launch to be updated before the next run."""
@@ -130,11 +130,11 @@ class PlanGraph:
         """The executable for a binding. For one that was not seen before, that is the last used one, to be updated."""
         variant = self._variants.pop(binding, None)
         if variant is None:
-            if not self._variants or binding in self._seen:
+            if not self._variants or binding in self._seen_bindings:
                 return self._build(binding)
             last = next(reversed(self._variants))
             variant = self._variants.pop(last)
-            self._seen[last] = self._seen[binding] = True
+            self._seen_bindings[last] = self._seen_bindings[binding] = True
         self._variants[binding] = variant
         return variant
 

@@ -77,13 +77,13 @@ def _lane_kinds(accesses: Sequence[Sequence[int]], row: int, lane: int) -> tuple
 def _packs(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int) -> tuple[tuple[int, ...], ...]:
     """The accesses that are, together, whole short rows of a buffer: as many neighbours as the stride between lanes."""
     groups: dict[tuple[Buffer, tuple[int, ...]], dict[int, int]] = {}
-    for number, (view, own) in enumerate(zip(views, strides, strict=True)):
-        if 0 <= lane < len(own) and 1 < own[lane] <= LONGEST_PACK:
-            groups.setdefault((view.buffer, tuple(own)), {})[view.offset] = number
+    for number, (view, access_strides) in enumerate(zip(views, strides, strict=True)):
+        if 0 <= lane < len(access_strides) and 1 < access_strides[lane] <= LONGEST_PACK:
+            groups.setdefault((view.buffer, tuple(access_strides)), {})[view.offset] = number
     packs: list[tuple[int, ...]] = []
-    for (_, own), access_at in groups.items():
+    for (_, access_strides), access_at in groups.items():
         first = min(access_at)
-        row = tuple(access_at.get(first + column, -1) for column in range(own[lane]))
+        row = tuple(access_at.get(first + column, -1) for column in range(access_strides[lane]))
         if -1 not in row:
             packs.append(row)
     return tuple(packs)
@@ -110,13 +110,13 @@ def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int
 def _too_large(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int, lanes: int) -> set[int]:
     """The outputs that are too large for the caches, and are written in whole cache lines."""
     outputs: set[int] = set()
-    for number, (view, own) in enumerate(zip(views, strides, strict=True)):
+    for number, (view, access_strides) in enumerate(zip(views, strides, strict=True)):
         base, size = view.buffer.base, byte_size(view.buffer.element)
         if base.lifetime != "external" or base.bytes < NON_TEMPORAL_BYTES:
             continue
-        if not 0 <= lane < len(own) or own[lane] != 1:  # a single element has no lanes
+        if not 0 <= lane < len(access_strides) or access_strides[lane] != 1:  # a single element has no lanes
             continue
-        steps = (lanes, view.offset, *own[:lane], *own[lane + 1 :])
+        steps = (lanes, view.offset, *access_strides[:lane], *access_strides[lane + 1 :])
         if all(step * size % ALIGNMENT == 0 for step in steps):
             outputs.add(number)
     return outputs

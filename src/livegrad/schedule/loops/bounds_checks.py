@@ -155,8 +155,8 @@ def _access(node: Node, indices: Forms) -> Node:
     inside = [_is_inside(index, tensor.shape[axis]) for axis, index in enumerate(indices)]
     proven = tuple([axis for axis, holds in enumerate(inside) if holds or axis in before])
     if node.op is lookup_or:
-        places = node.operands[2:]
-        return lookup(node.operands[0], *places, in_range=proven) if len(proven) == len(indices) else node
+        indices_of_access = node.operands[2:]
+        return lookup(node.operands[0], *indices_of_access, in_range=proven) if len(proven) == len(indices) else node
     return make_node(node.op, node.operands, (("in_range", proven),)) if proven else node
 
 

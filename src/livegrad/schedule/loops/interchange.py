@@ -82,13 +82,13 @@ def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swep
     kernel, extent = step.kernel, dimensions.domain[swept]
     depth = {dimension: number for number, dimension in enumerate([*order, swept], start=1)}  # behind the chunks
 
-    def seen(views: Sequence[View], strides: Sequence[Sequence[int]]) -> tuple[View, ...]:
+    def reorder_views(views: Sequence[View], strides: Sequence[Sequence[int]]) -> tuple[View, ...]:
         return tuple(
-            View(view.buffer, view.offset, (0, *(own[d] for d in order), own[swept]))
-            for view, own in zip(views, strides, strict=True)
+            View(view.buffer, view.offset, (0, *(view_strides[d] for d in order), view_strides[swept]))
+            for view, view_strides in zip(views, strides, strict=True)
         )
 
-    reads, outputs = seen(step.reads, dimensions.reads), seen(step.outputs, dimensions.outputs)
+    reads, outputs = reorder_views(step.reads, dimensions.reads), reorder_views(step.outputs, dimensions.outputs)
     interchanged = replace(
         kernel,
         domain_rank=1 + len(order),

@@ -37,11 +37,11 @@ def ignores_contents(function: Function, place: int) -> bool:
     return all(ignores_contents(inner, offset + number) for inner, offset in pairs)
 
 
-def _is_read(function: Function, region: Node, place: int) -> bool:
+def _is_read(function: Function, region: Node, result_number: int) -> bool:
     """Whether a function reads the version of a tensor that a region of it returns."""
     versions: set[Node] = set()
     for index, operand in enumerate(operands_of_results(region)):
-        if operand == place:
+        if operand == result_number:
             is_member = not isinstance(region.type, Tensor)
             versions.add(get(region, index=index) if is_member else region)
     return any(not versions.isdisjoint(node.operands) for node in nodes_of(function))

@@ -213,15 +213,15 @@ class LoopNest:
 
     def replace(self, **changes: Any) -> LoopNest:
         """The nest with something else decided."""
-        made = object.__new__(LoopNest)
-        fields = made.__dict__
+        nest = object.__new__(LoopNest)
+        fields = nest.__dict__
         fields.update(self.__dict__)  # dimensions too, which take longest to find
         fields.update(changes)
         fields.pop("key", None)
         fields.pop("has_parallel_loops", None)
         if "step" in changes and "dimensions" not in changes:
             fields.pop("dimensions", None)
-        return made
+        return nest
 
     def change(self, loop: Loop, **changes: Any) -> LoopNest:
         """The nest with another form of one of its loops."""
@@ -276,7 +276,11 @@ class LoopNest:
     def _notes(self) -> list[str]:
         notes = [] if self.tile is None else [f"tile: {self.tile.block} of {self.tile.rows} rows"]
         for role, accesses in (("read", self.reads), ("output", self.outputs)):
-            notes += [f"{role} {n}: strides {', '.join(own.strides)}" for n, own in enumerate(accesses) if own.strides]
+            notes += [
+                f"{role} {n}: strides {', '.join(access.strides)}"
+                for n, access in enumerate(accesses)
+                if access.strides
+            ]
         for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
         for number, groups in enumerate(self.unrolled_lanes):

@@ -165,9 +165,9 @@ class _Walk:
 
     def _access(self, node: Node, forms: dict[Node, Affine | None], numbers: dict[Node, int], around: Region) -> None:
         indices = indices_of(node)
-        for place, operand in enumerate(node.operands):
+        for position, operand in enumerate(node.operands):
             if operand in numbers:
-                by_index = place == 0 and indices
+                by_index = position == 0 and indices
                 where = tuple([forms[index] for index in indices]) if by_index else (None,)
                 around.accesses.append(Access(numbers[operand], node.op, where))
         if node.op in UPDATES:
@@ -186,13 +186,13 @@ class _Walk:
             index = index_below(iterations)
         symbol = index.terms[0][0] if index is not None and index.terms else None
         outside = _symbols([*arguments[carried:], iterations])
-        made = Region(node, symbol, iterations, outside, carried=tuple(tensors[:carried]))
+        inner = Region(node, symbol, iterations, outside, carried=tuple(tensors[:carried]))
         for function, offset in zip(region.functions, region.offsets, strict=True):
-            self.function(function, [*[index] * offset, *arguments], [*[None] * offset, *tensors], made)
-        made.is_vector = _is_vector(made)
+            self.function(function, [*[index] * offset, *arguments], [*[None] * offset, *tensors], inner)
+        inner.is_vector = _is_vector(inner)
         in_lanes = dict(node.attributes).get("lanes", 1) > 1
-        made.work /= _vector_gain(node) if made.is_vector or in_lanes else 1.0
-        return made
+        inner.work /= _vector_gain(node) if inner.is_vector or in_lanes else 1.0
+        return inner
 
 
 def _vector_gain(loop: Node) -> float:
@@ -203,14 +203,14 @@ def _vector_gain(loop: Node) -> float:
 
 def _symbols(forms: Sequence[Affine | None]) -> frozenset[Symbol]:
     """The symbols of forms, and those that bound them."""
-    found: set[Symbol] = set()
+    symbols: set[Symbol] = set()
     pending = [symbol for form in forms if form is not None for symbol, _ in form.terms]
     while pending:
         symbol = pending.pop()
-        if symbol not in found:
-            found.add(symbol)
+        if symbol not in symbols:
+            symbols.add(symbol)
             pending += [inner for form in symbol.at_most for inner, _ in form.terms]
-    return frozenset(found)
+    return frozenset(symbols)
 
 
 # --- the dependence test ---------------------------------------------------------------------------------------------
@@ -243,9 +243,9 @@ def _inside(form: Affine, loop: Region, iteration: Affine) -> Affine:
     """A form in one iteration: what the iteration computes has symbols of its own."""
     fresh: dict[Symbol, Affine] = {}
 
-    def convert(own: Affine) -> Affine:
-        total = Affine(own.constant)
-        for symbol, coefficient in own.terms:
+    def convert(outer_form: Affine) -> Affine:
+        total = Affine(outer_form.constant)
+        for symbol, coefficient in outer_form.terms:
             total = total.plus(renamed(symbol), coefficient)
         return total
 
@@ -316,18 +316,18 @@ class _Choice:
         for tensor in written:
             if self._is_aliased(tensor, accesses):
                 return "it reads memory that it writes by another name"
-            own = [access for access in accesses if access.tensor == tensor]
-            writes = [access for access in own if access.writes]
+            tensor_accesses = [access for access in accesses if access.tensor == tensor]
+            writes = [access for access in tensor_accesses if access.writes]
             # The promise is about the user's arrays, and not about sums, which are taken in order.
             if promised and tensor not in self.discarded and all(access.op is assign for access in writes):
                 continue
-            if not any(meets_another_iteration(write, other, loop) for write in writes for other in own):
+            if not any(meets_another_iteration(write, other, loop) for write in writes for other in tensor_accesses):
                 continue
-            place = loop.carried.index(tensor)
-            if not self._is_local(loop, tensor, place):
+            carried_number = loop.carried.index(tensor)
+            if not self._is_local(loop, tensor, carried_number):
                 return "iterations may access the same element"
-            private.append(place)
-            size += dense_bytes(loop.node.operands[1 + place].type)  # type: ignore[union-attr]
+            private.append(carried_number)
+            size += dense_bytes(loop.node.operands[1 + carried_number].type)  # type: ignore[union-attr]
         if size > PRIVATE_BYTES:
             return "its local arrays are too large for each thread to have its own"
         loop.private = tuple(private)
@@ -337,7 +337,7 @@ class _Choice:
         memory = self.memories[tensor]
         return any(access.tensor != tensor and self.memories[access.tensor] == memory for access in accesses)
 
-    def _is_local(self, loop: Region, tensor: int, place: int) -> bool:
+    def _is_local(self, loop: Region, tensor: int, carried_number: int) -> bool:
         """Whether a tensor holds nothing between iterations: nothing else in the kernel, or after it, accesses it."""
         if tensor not in self.discarded:
             return False
@@ -345,7 +345,7 @@ class _Choice:
         if sum(access.tensor == tensor for access in self.every) != inside:
             return False
         assert loop.node is not None
-        return ignores_contents(loop.node.attribute("body"), 1 + place)
+        return ignores_contents(loop.node.attribute("body"), 1 + carried_number)
 
 
 # --- the result ------------------------------------------------------------------------------------------------------
@@ -370,9 +370,9 @@ def _mark(function: Function, region: Region, group: int = 0) -> Function:
 
 
 def _marked(node: Node, operands: tuple[Node, ...], region: Region) -> Node:
-    own = region_of(node)
-    assert own is not None
-    exchange = {function: _mark(function, region, number) for number, function in enumerate(own.functions)}
+    inner_region = region_of(node)
+    assert inner_region is not None
+    exchange = {function: _mark(function, region, number) for number, function in enumerate(inner_region.functions)}
     attributes: Attribute = exchanged_functions(node.attributes, exchange)
     assert isinstance(attributes, tuple)
     if region.grain:

@@ -133,7 +133,11 @@ def _groups(body: Function, carried: int) -> list[list[_Comparison]]:
     groups: dict[tuple[Node, int], list[_Comparison]] = {}
     for comparison in _comparisons(body, carried):
         groups.setdefault((comparison.value, comparison.step), []).append(comparison)
-    return [own for own in groups.values() if max(c.offset for c in own) - min(c.offset for c in own) <= own[0].step]
+    return [
+        comparisons
+        for comparisons in groups.values()
+        if max(c.offset for c in comparisons) - min(c.offset for c in comparisons) <= comparisons[0].step
+    ]
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -144,14 +148,14 @@ def _split(loop: Node, splits: int) -> list[Node] | None:
     body, carried = loop.attribute("body"), loop.attribute("carried")
     if not splits or len(nodes_of(body)) > _MOST_NODES or any(isinstance(type, Tape) for type in body.result_types):
         return None
-    groups = [(own, _decided(body, own, False), _decided(body, own, True)) for own in _groups(body, carried)]
-    groups = [(own, early, late) for own, early, late in groups if early.checks_all and late.checks_all]
+    groups = [(cost, _decided(body, cost, False), _decided(body, cost, True)) for cost in _groups(body, carried)]
+    groups = [(cost, early, late) for cost, early, late in groups if early.checks_all and late.checks_all]
     before = _cost(body)
     costs = [[_cost(part.body) for part in parts] for _, *parts in groups]
-    gain, place = max([(before - min(own), place) for place, own in enumerate(costs)], default=(0.0, 0))
+    gain, best = max([(before - min(cost), best) for best, cost in enumerate(costs)], default=(0.0, 0))
     if gain <= _LEAST_SAVED * before:
         return None
-    group, (early, _), (late, _) = groups[place]
+    group, (early, _), (late, _) = groups[best]
     few = (constant_integer(loop.operands[0]) or 0) < _LONG_REDUCTION
     if _lanes_of(loop) > 1 and few and not (_is_trivial(early) or _is_trivial(late)):
         return None  # two reductions in lanes would be combined twice
@@ -167,9 +171,9 @@ class _Part(NamedTuple):
 
 def _decided(body: Function, group: list[_Comparison], later: bool) -> _Part:
     """The body of iterations in which all comparisons of a group are decided."""
-    known = {c.node: constant(c.holds_later is later, bool_) for c in group}
+    decided = {c.node: constant(c.holds_later is later, bool_) for c in group}
     checks = tuple([node for node in nodes_of(body) if node.may_fail])
-    results = substitute((*body.results, *checks), known, body.source_locations)
+    results = substitute((*body.results, *checks), decided, body.source_locations)
     simplified = simplify_function(Function(body.name, body.parameters, results))
     simplified = map_results(simplified, _without_needless_write)
     number = len(body.results)
@@ -210,8 +214,8 @@ def _cost(function: Function) -> float:
 def _run_parts(loop: Node, group: list[_Comparison], early: Function, late: Function, splits: int) -> list[Node]:
     """Iterations before any of the comparisons changes, those while they do, and those after."""
     count, carried = _folded(maximum(loop.operands[0], constant(0, i64))), loop.attribute("carried")
-    given = dict(zip(loop.attribute("body").parameters[1:], loop.operands[1:], strict=True))
-    ends = [_first_above(c, substitute([c.value], given)[0], count) for c in _extremes(group)]
+    arguments = dict(zip(loop.attribute("body").parameters[1:], loop.operands[1:], strict=True))
+    ends = [_first_above(c, substitute([c.value], arguments)[0], count) for c in _extremes(group)]
     bounds = [constant(0, i64), *ends, count]
     bodies = [early, loop.attribute("body"), late] if len(ends) == 2 else [early, late]
     parts = [(low, high, body) for low, high, body in zip(bounds, bounds[1:], bodies, strict=False)]
@@ -268,8 +272,8 @@ def _shifted(body: Function) -> Function:
     """The body for iterations from a further argument on."""
     parameters = parameters_of([*body.parameter_types, i64])
     index = add(parameters[0], parameters[-1])
-    given = dict(zip(body.parameters, (index, *parameters[1:-1]), strict=True))
-    return Function(body.name, parameters, substitute(body.results, given, body.source_locations))
+    replacements = dict(zip(body.parameters, (index, *parameters[1:-1]), strict=True))
+    return Function(body.name, parameters, substitute(body.results, replacements, body.source_locations))
 
 
 def _lanes_of(loop: Node) -> int:

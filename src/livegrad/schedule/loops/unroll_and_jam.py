@@ -88,11 +88,11 @@ def _is_accumulation(node: Node) -> bool:
         if loop.iterations in depending:
             return False
         body = loop.body
-        given = dict(zip(loop.captured, body.parameters[2:], strict=True))
-        moving = {parameter for operand, parameter in given.items() if operand in depending}
-        if any(index not in given for index in indices):
+        captured_by_parameter = dict(zip(loop.captured, body.parameters[2:], strict=True))
+        moving = {parameter for operand, parameter in captured_by_parameter.items() if operand in depending}
+        if any(index not in captured_by_parameter for index in indices):
             return False
-        indices = [*[given[index] for index in indices], body.parameters[0]]
+        indices = [*[captured_by_parameter[index] for index in indices], body.parameters[0]]
         inside, loop = body, _only_loop(body)
     return _changes_by_element(inside, moving, indices)
 
@@ -115,8 +115,8 @@ def _only_loop(body: Function) -> _Loop | None:
     loop = _loop_of(node)
     if loop is None or loop.tensor is not tensor:
         return None
-    others = [own for own in nodes_of(body) if own not in (node, result)]
-    pure = not any(own.may_fail or own.functions or tensor in own.operands for own in others)
+    others = [other for other in nodes_of(body) if other not in (node, result)]
+    pure = not any(other.may_fail or other.functions or tensor in other.operands for other in others)
     return loop if pure else None
 
 
@@ -125,13 +125,13 @@ def _changes_by_element(body: Function, moving: set[Node], indices: Sequence[Nod
     (write,), tensor, nodes = body.results, body.parameters[1], nodes_of(body)
     if write.op is not assign or len(nodes) > JAMMED_NODES:
         return False
-    places = indices_of(write)
+    written = indices_of(write)
     reads = [node for node in nodes if tensor in node.operands and node is not write]
-    if not reads or any(node.op is not lookup or indices_of(node) != places for node in reads):
+    if not reads or any(node.op is not lookup or indices_of(node) != written for node in reads):
         return False
     if any(node.may_fail or node.functions for node in nodes) or write.operands[0] is not tensor:
         return False
-    if not _depending(body, moving).isdisjoint(places) or any(index not in places for index in indices):
+    if not _depending(body, moving).isdisjoint(written) or any(index not in written for index in indices):
         return False
     return isinstance(write.operands[1].type, Scalar)
 
@@ -165,8 +165,8 @@ def _attributes(body: Function) -> tuple[tuple[str, Function | int | bool], ...]
 def _from_iteration(body: Function) -> Function:
     """The body for iterations from a further argument on."""
     parameters = parameters_of([*body.parameter_types, i64])
-    given = dict(zip(body.parameters, (add(parameters[0], parameters[-1]), *parameters[1:-1]), strict=True))
-    return Function(body.name, parameters, substitute(body.results, given, body.source_locations))
+    replacements = dict(zip(body.parameters, (add(parameters[0], parameters[-1]), *parameters[1:-1]), strict=True))
+    return Function(body.name, parameters, substitute(body.results, replacements, body.source_locations))
 
 
 def _several(loop: _Loop, factor: int) -> Function:
@@ -189,7 +189,7 @@ def _jammed(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Nod
     inner = _only_loop(body)
     if inner is None:
         return _changed_in_turn(body, tensor, copies)
-    captured = [substitute(inner.captured, given, body.source_locations) for given in copies]
+    captured = [substitute(inner.captured, copy, body.source_locations) for copy in copies]
     distinct = list(dict.fromkeys([operand for operands in captured for operand in operands]))
     parameters = parameters_of([i64, tensor.type, *[operand.type for operand in distinct]])
     inside = dict(zip(distinct, parameters[2:], strict=True))
@@ -206,9 +206,9 @@ def _changed_in_turn(body: Function, tensor: Node, copies: list[dict[Node, Node]
     """The tensor with one element changed by each copy in turn."""
     write, element = body.results[0], None
     reads = [node for node in toposort([write]) if node.op is lookup and node.operands[0] is body.parameters[1]]
-    for given in copies:
-        known = given if element is None else {**given, **dict.fromkeys(reads, element)}
-        (element,) = substitute([write.operands[1]], known, body.source_locations)
+    for copy in copies:
+        replacements = copy if element is None else {**copy, **dict.fromkeys(reads, element)}
+        (element,) = substitute([write.operands[1]], replacements, body.source_locations)
     assert element is not None
-    places = substitute(indices_of(write), copies[0], body.source_locations)
-    return make_node(assign, (tensor, element, *places), write.attributes)
+    indices = substitute(indices_of(write), copies[0], body.source_locations)
+    return make_node(assign, (tensor, element, *indices), write.attributes)

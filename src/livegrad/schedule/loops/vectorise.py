@@ -89,7 +89,7 @@ def _uses_rows(kernel: Kernel) -> bool:
 def _with_inner(step: KernelStep, first: int) -> KernelStep:
     """The step with its dimensions from `first` on as inner ones."""
     kernel = step.kernel
-    made = replace(
+    inner_kernel = replace(
         kernel,
         domain_rank=first,
         inner_rank=kernel.domain_rank - first,
@@ -97,7 +97,7 @@ def _with_inner(step: KernelStep, first: int) -> KernelStep:
         outputs=tuple(port._replace(level="point") for port in kernel.outputs),
         stages=tuple(Stage("point", stage.body, stage.sources, stage.sinks) for stage in kernel.stages),
     )
-    return replace(step, kernel=made, domain=step.domain[:first], inner=step.domain[first:])
+    return replace(step, kernel=inner_kernel, domain=step.domain[:first], inner=step.domain[first:])
 
 
 def _leveled(ports: Sequence[Port], views: Sequence[View], first: int) -> tuple[Port, ...]:
@@ -267,7 +267,7 @@ def _loop_registers(node: Node, vector_bytes: int) -> int:
 
 def _scalars_of(type: Type) -> list[Scalar]:
     """The numbers that a value has in registers."""
-    return [type] if isinstance(type, Scalar) else [own for part in components(type) for own in _scalars_of(part)]
+    return [type] if isinstance(type, Scalar) else [scalar for part in components(type) for scalar in _scalars_of(part)]
 
 
 def _functions(kernel: Kernel) -> list[Function]:

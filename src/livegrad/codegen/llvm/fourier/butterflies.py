@@ -122,17 +122,17 @@ def _odd(lanes: Lanes, values: list[Complex]) -> list[Complex]:
         total = total + each
     results = [total] + [total] * (radix - 1)
     for k in range(1, half + 1):
-        even, turned = first, None
+        even, rotated = first, None
         for j, (plus, minus) in enumerate(zip(sums, differences, strict=True), 1):
             angle = 2 * math.pi * (j * k % radix) / radix
             cosine, sine = math.cos(angle), math.sin(angle)
             even = Complex(lanes.multiply_add(plus.re, cosine, even.re), lanes.multiply_add(plus.im, cosine, even.im))
-            if turned is None:
-                turned = minus.scaled(sine)
+            if rotated is None:
+                rotated = minus.scaled(sine)
             else:
-                turned = Complex(
-                    lanes.multiply_add(minus.re, sine, turned.re), lanes.multiply_add(minus.im, sine, turned.im)
+                rotated = Complex(
+                    lanes.multiply_add(minus.re, sine, rotated.re), lanes.multiply_add(minus.im, sine, rotated.im)
                 )
-        assert turned is not None
-        results[k], results[radix - k] = _minus_i(even, turned), _plus_i(even, turned)
+        assert rotated is not None
+        results[k], results[radix - k] = _minus_i(even, rotated), _plus_i(even, rotated)
     return results

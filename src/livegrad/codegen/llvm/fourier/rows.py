@@ -54,19 +54,19 @@ class _Move(Procedure):
     def row(self, lane: int) -> Value:
         return (self.parameters["rows"] + 8 * lane).load(pointer)
 
-    def places(self, index: Value) -> list[Value]:
+    def addresses(self, index: Value) -> list[Value]:
         """Where the parts of an element are in the workspace."""
         element, first = self.workspace + index * (2 * self.lanes.vector_bytes), self.parameters["first"]
         return [element + offset for offset in (first, first ^ self.lanes.vector_bytes)[: self.parts]]
 
     def results(self, index: Value) -> list[Value]:
         """The parts of an element, as they are stored."""
-        return [self.vector(place) * self.parameters["scale"] for place in self.places(index)]
+        return [self.vector(address) * self.parameters["scale"] for address in self.addresses(index)]
 
     def vector(self, address: Value) -> Value:
         return address.load(self.lanes.type, self.lanes.count, self.lanes.bytes)
 
-    def put(self, address: Value, value: Value) -> None:
+    def store(self, address: Value, value: Value) -> None:
         address.store(value, self.lanes.bytes)
 
     def write(self, bodies: Mapping[int, Callable[[], None]]) -> None:
@@ -96,8 +96,8 @@ def _define_load(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> Non
             if parts == 2:
                 low, high = (vector.register for vector in vectors)
                 vectors = [source.wrap(builder.shuffle(low, range(part, 2 * width, 2), high)) for part in range(2)]
-            for place, vector in zip(move.places(index), vectors, strict=True):
-                move.put(place, vector)
+            for address, vector in zip(move.addresses(index), vectors, strict=True):
+                move.store(address, vector)
 
     def contiguous() -> None:
         rows = [move.row(lane) for lane in range(width)]
@@ -106,8 +106,8 @@ def _define_load(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> Non
             offset = start * (parts * lanes.bytes)
             columns = transpose_block(builder, [move.vector(row + offset).register for row in rows])
             for number in range(size):
-                for part, place in enumerate(move.places(start + number)):
-                    move.put(place, place.wrap(columns[number * parts + part]))
+                for part, address in enumerate(move.addresses(start + number)):
+                    move.store(address, address.wrap(columns[number * parts + part]))
 
         move.squares(square)
 
@@ -115,12 +115,12 @@ def _define_load(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> Non
         rows = [move.row(lane) for lane in range(width)]
         with counting(0, move.count) as index:
             offset = index * move.step
-            for part, place in enumerate(move.places(index)):
+            for part, address in enumerate(move.addresses(index)):
                 vector = builder.zero(lanes.type, width)
                 for lane, row in enumerate(rows):
                     number = (row + offset + part * lanes.bytes).load(lanes.type)
                     vector = builder.insert(vector, number.register, lane)
-                move.put(place, place.wrap(vector))
+                move.store(address, address.wrap(vector))
 
     move.write({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
 
@@ -140,7 +140,7 @@ def _define_store(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> No
                 both = (order[:width], order[width:])
                 vectors = [target.wrap(builder.shuffle(re, half, im)) for half in both]
             for number, vector in enumerate(vectors):
-                move.put(target + number * lanes.vector_bytes, vector)
+                move.store(target + number * lanes.vector_bytes, vector)
 
     def contiguous() -> None:
         rows = [move.row(lane) for lane in range(width)]
@@ -149,7 +149,7 @@ def _define_store(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> No
             columns = [part.register for number in range(size) for part in move.results(start + number)]
             offset = start * (parts * lanes.bytes)
             for row, vector in zip(rows, transpose_block(builder, columns), strict=True):
-                move.put(row + offset, row.wrap(vector))
+                move.store(row + offset, row.wrap(vector))
 
         move.squares(square)
 

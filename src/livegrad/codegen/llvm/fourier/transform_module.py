@@ -187,8 +187,10 @@ def _transform(module: LlvmModule, lanes: Lanes) -> None:
         with when(w["has_twiddles"].compare("ne", 0)):
             factors = kernel.element(w["twiddles"], number * w["length"])
             with counting(0, w["length"]) as index:
-                place = kernel.element(kernel.workspace, index)
-                _store(lanes, place, product(lanes, _load(lanes, place), _load(lanes, kernel.element(factors, index))))
+                address = kernel.element(kernel.workspace, index)
+                _store(
+                    lanes, address, product(lanes, _load(lanes, address), _load(lanes, kernel.element(factors, index)))
+                )
         kernel.store("complex", 0, kernel.workspace, w["first"], w["length"], kernel.scale)
     kernel.finish(exported=True)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from livegrad.codegen.llvm.matmul.dot_products import DOT_SLOTS
 from livegrad.codegen.llvm.matmul.matmul_module import MULTIPLY_SLOTS
 from livegrad.codegen.llvm.matmul.packing import PACK_SLOTS, ROW_PADDING, SUM_SLOTS
-from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Place, Product
+from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, OperandName, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 
 # Inner elements that a tile sums at once, by sizes alone, for it decides how sums are rounded: of a packed operand as
@@ -41,7 +41,7 @@ def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | N
         else:
             column_block = _whole(-(-product.columns // wanted), 4)
     row_blocks, column_blocks = -(-product.rows // row_block), -(-product.columns // column_block)
-    values: dict[str, int | Place] = {
+    values: dict[str, int | OperandName] = {
         "left": "left", "right": "right", "out": "out", "rows": product.rows, "columns": product.columns,
         "inner": product.inner, "left_row": product.left.row, "out_row": product.columns * shapes.bytes,
         "right_column": product.right.column,
@@ -64,7 +64,7 @@ def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) 
     )  # fmt: skip
     packed = Operand(shapes.bytes, line, copies.matrix, copies.outer)
     run = dot(product._replace(right=packed), shapes, True, rows_of_item).steps[0]
-    return Launches((copy, run.with_places({"right": "workspace"})), copies.matrices * matrix)
+    return Launches((copy, run.with_operands({"right": "workspace"})), copies.matrices * matrix)
 
 
 class Copies(NamedTuple):
@@ -107,14 +107,14 @@ def packed(product: Product, shapes: TileShapes, vectors: int, row_block: int | 
 
 
 def pack(
-    source_place: Place, target: Place, *, lines: int, columns: int, matrices: int, shapes: TileShapes, vectors: int,
-    source: Operand, step: int, panel: int, matrix: int,
+    source_name: OperandName, target: OperandName, *, lines: int, columns: int, matrices: int, shapes: TileShapes,
+    vectors: int, source: Operand, step: int, panel: int, matrix: int,
 ) -> Launch:  # fmt: skip
     """Copies matrices panel by panel; `step`, `panel` and `matrix` are distances in the target."""
     wide = shapes.panel(vectors)
     panels = -(-columns // wide)
-    values: dict[str, int | Place] = {
-        "right": source_place, "packed": target, "columns": columns, "inner": lines,
+    values: dict[str, int | OperandName] = {
+        "right": source_name, "packed": target, "columns": columns, "inner": lines,
         "right_step": source.row, "right_column": source.column, "right_matrix": source.matrix,
         "packed_step": step, "packed_panel": panel, "packed_matrix": matrix, "panel": wide, "panels": panels,
     }  # fmt: skip
@@ -134,7 +134,7 @@ class Items(NamedTuple):
 
 
 def multiply(
-    product: Product, shapes: TileShapes, vectors: int, items: Items, right: Place = "right", panel_bytes: int = 0
+    product: Product, shapes: TileShapes, vectors: int, items: Items, right: OperandName = "right", panel_bytes: int = 0
 ) -> Launches:
     rows, columns, in_place = product.rows, product.columns, not panel_bytes and not items.packs_right
     depth, height = _depth(product, in_place), shapes.heights_of(vectors)[0]
@@ -147,7 +147,7 @@ def multiply(
         left_bytes = _whole(max(_whole(items.chunk, height) * line, items.chunk * (line + ROW_PADDING)), 64)
     if items.packs_right:
         right_bytes = _whole(items.columns * line, 64)
-    values: dict[str, int | Place] = {
+    values: dict[str, int | OperandName] = {
         "left": "left", "right": right, "out": "out", "rows": rows, "columns": columns, "inner": product.inner,
         "left_row": product.left.row, "left_step": product.left.column,
         "right_step": product.right.row, "right_column": product.right.column, "right_panel": panel_bytes,
@@ -222,7 +222,7 @@ def items_with_panels(product: Product, shapes: TileShapes, vectors: int) -> Ite
     return Items(row_block, each * shapes.panel(vectors), min(row_block, _whole(CHUNK, highest)), 1, True)
 
 
-def _batch(product: Product) -> dict[str, int | Place]:
+def _batch(product: Product) -> dict[str, int | OperandName]:
     return {
         "left_matrix": product.left.matrix, "left_outer": product.left.outer,
         "right_matrix": product.right.matrix, "right_outer": product.right.outer,
@@ -232,7 +232,7 @@ def _batch(product: Product) -> dict[str, int | Place]:
 
 def sum_of_parts(count: int, size: int, shapes: TileShapes) -> Launch:
     """Adds so many parts of a product, which follow each other."""
-    values: dict[str, int | Place] = {
+    values: dict[str, int | OperandName] = {
         "packed": "between", "out": "out", "parts": count, "part": size * shapes.bytes, "size": size,
         "block": SUM_BLOCK,
     }  # fmt: skip

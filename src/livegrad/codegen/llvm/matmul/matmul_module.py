@@ -116,7 +116,7 @@ def _multiply_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors:
 class _RightBlock:
     """Where panels of the right operand lie: in place, or packed."""
 
-    in_place: Value
+    unpacked: Value
     packed: Value
     is_packed: Value
     first_column: Value  # of the packed panels
@@ -124,9 +124,9 @@ class _RightBlock:
     step: Value  # and from one inner element to the next
 
     def address(self, shapes: TileShapes, column: Value, wide: int) -> Value:
-        in_place = self.in_place + column * shapes.bytes
+        unpacked = self.unpacked + column * shapes.bytes
         packed = self.packed + (column - self.first_column) // wide * self.panel
-        return self.is_packed.select(packed, in_place)
+        return self.is_packed.select(packed, unpacked)
 
 
 def _right_block(

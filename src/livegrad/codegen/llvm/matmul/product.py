@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-Place = Literal["left", "right", "out", "workspace", "between", "scratch"]
+OperandName = Literal["left", "right", "out", "workspace", "between", "scratch"]
 
 
 class Operand(NamedTuple):
@@ -43,15 +43,15 @@ class Launch(NamedTuple):
     """One run of one of the kernels. Words are numbers, or places whose addresses are known later."""
 
     kernel: str
-    words: tuple[int | Place, ...]
+    words: tuple[int | OperandName, ...]
     total: int
     grain: int
 
     def with_operands_exchanged(self) -> Launch:
-        return self.with_places({"left": "right", "right": "left"})
+        return self.with_operands({"left": "right", "right": "left"})
 
-    def with_places(self, places: Mapping[Place, Place]) -> Launch:
-        return self._replace(words=tuple([w if isinstance(w, int) else places.get(w, w) for w in self.words]))
+    def with_operands(self, renamed: Mapping[OperandName, OperandName]) -> Launch:
+        return self._replace(words=tuple([w if isinstance(w, int) else renamed.get(w, w) for w in self.words]))
 
 
 class Launches(NamedTuple):

@@ -35,7 +35,7 @@ from livegrad.runtime.cpu.native.llvm_jit import (
     link_image,
 )
 from livegrad.runtime.cpu.native.pool import default_threads
-from livegrad.runtime.cpu.native.unlocked_compile import own_machine, unlocked
+from livegrad.runtime.cpu.native.unlocked_compile import exclusive_machine, unlocked
 
 _QUICK = 0  # the speed of code that somebody waits for
 _STATE, _IS_LEFT = JOB_WORDS.index("state"), JOB_WORDS.index("is_left")
@@ -70,7 +70,7 @@ class _Job:
     def take_part(self) -> None:
         """Does the job, unless somebody has begun."""
         if self.is_waiting:
-            with own_machine(_QUICK) as machine:
+            with exclusive_machine(_QUICK) as machine:
                 _native().do_job(self.address, address_of(machine))
 
     def wait(self) -> None:
@@ -98,11 +98,12 @@ class Compilation:
 
     def finish(self) -> tuple[bytes, NativeFunction]:
         """The object code and its functions, once they are there; asked for once."""
-        image = self._taken() or compile_image(self.text, _QUICK)  # what LLVM refused it refuses again, with a reason
+        # LLVM refuses again what it refused, this time with a reason.
+        image = self._take_image() or compile_image(self.text, _QUICK)
         return image, link_image(image, self._exports, self._imports, self.text)
 
-    def _taken(self) -> bytes:
-        """What the job has made, which is the caller's from now on."""
+    def _take_image(self) -> bytes:
+        """Takes the object code from the job; the caller owns it."""
         job, self._job = self._job, None
         if job is None:
             return b""
@@ -112,7 +113,7 @@ class Compilation:
     def __del__(self) -> None:
         """Frees what nobody asked for: an error came in between."""
         if getattr(self, "_job", None) is not None and not sys.is_finalizing():
-            self._taken()
+            self._take_image()
 
 
 def is_idle() -> bool:

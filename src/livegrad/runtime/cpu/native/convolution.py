@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from livegrad.codegen.llvm.matmul.convolution_module import CONVOLVE_SLOTS, SPACINGS
 from livegrad.codegen.llvm.matmul.launches import ONE_ITEM, pack, sum_of_parts
 from livegrad.codegen.llvm.matmul.packing import ROW_PADDING
-from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Place
+from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, OperandName
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
 
@@ -136,11 +136,11 @@ class _Arranged:
         total = self.convolution.groups * self.convolution.rows * self.column_count * self.images
         size = total * self.shapes.bytes
         moves = self.joined and self.convolution.groups * self.convolution.rows > 1
-        steps = [run.with_places({"out": "between"}) if self.cut.parts > 1 else run]
+        steps = [run.with_operands({"out": "between"}) if self.cut.parts > 1 else run]
         if self.cut.parts > 1:
             steps.append(sum_of_parts(self.cut.parts, total, self.shapes))
         if moves:
-            steps[-1] = steps[-1].with_places({"out": "workspace"})
+            steps[-1] = steps[-1].with_operands({"out": "workspace"})
             steps.append(self._move())
         return Launches(tuple(steps), size if moves else 0, scratch, self.cut.parts * size if self.cut.parts > 1 else 0)
 
@@ -158,7 +158,7 @@ class _Arranged:
         scratch = _line_of_cache(
             left_bytes + right_bytes + line_bytes + 8 * (self.cut.column_block + 2 + self.shapes.lanes)
         )
-        values: dict[str, int | Place] = {
+        values: dict[str, int | OperandName] = {
             "left": "left", "right": "right", "out": "out", "rows": convolution.rows, "columns": self.column_count,
             "inner": self.inner, "stretches": self.stretches, "depth": self.depth,
             "left_row": convolution.left_row, "left_step": flat[-1].left if flat else size, "left_stretch": stretch,
@@ -244,10 +244,10 @@ def _left_flat(lines: Sequence[Line]) -> bool:
     return all(a.left == b.extent * b.left for a, b in pairwise(lines))
 
 
-def _table(role: str, dimensions: Sequence[tuple[int, int]]) -> dict[str, int | Place]:
+def _table(role: str, dimensions: Sequence[tuple[int, int]]) -> dict[str, int | OperandName]:
     """The words that say how a table counts: extents of all dimensions but the first, and distances."""
     padded = [*[(1, 0)] * (4 - len(dimensions)), *dimensions]
-    extents: dict[str, int | Place] = {f"{role}_extent{axis}": padded[axis][0] for axis in (1, 2, 3)}
+    extents: dict[str, int | OperandName] = {f"{role}_extent{axis}": padded[axis][0] for axis in (1, 2, 3)}
     return extents | {f"{role}_step{axis}": step for axis, (_, step) in enumerate(padded)}
 
 

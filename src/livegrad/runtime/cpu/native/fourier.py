@@ -17,7 +17,7 @@ import numpy as np
 from livegrad.codegen.llvm.fourier.butterflies import RADICES, Lanes
 from livegrad.codegen.llvm.fourier.rows import CONTIGUOUS, SIDE_BY_SIDE, SPREAD
 from livegrad.codegen.llvm.fourier.transform_module import TRANSFORM_SLOTS, module_text, moves_of, pass_name
-from livegrad.codegen.llvm.matmul.product import Place
+from livegrad.codegen.llvm.matmul.product import OperandName
 from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
@@ -41,9 +41,9 @@ def library(name: str, kernel: str) -> NativeFunction:
     """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
     modules = [_module(name, f"rows_{kind}") for kind in moves_of(kernel)]
     imports = {symbol: address for module in modules for symbol, address in module.addresses.items()}
-    made = compile_kernel(_text(name, kernel), kernel, speed=1, imports=imports)
-    made.make_immortal()
-    return made
+    native = compile_kernel(_text(name, kernel), kernel, speed=1, imports=imports)
+    native.make_immortal()
+    return native
 
 
 @lru_cache(maxsize=32)
@@ -53,9 +53,9 @@ def _module(name: str, module: str) -> NativeFunction:
         exports = (f"load_{which}", f"store_{which}")
     else:
         exports = (pass_name(int(which), False), pass_name(int(which), True))
-    made = compile_kernel(_text(name, module), exports[0], speed=1, also_export=exports[1:])
-    made.make_immortal()
-    return made
+    native = compile_kernel(_text(name, module), exports[0], speed=1, also_export=exports[1:])
+    native.make_immortal()
+    return native
 
 
 def _text(name: str, module: str) -> str:
@@ -236,7 +236,9 @@ def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
     return first, second
 
 
-def _launch(transform: Transform, source: Place, target: Place, columns: int) -> tuple[TransformLaunch, int]:
+def _launch(
+    transform: Transform, source: OperandName, target: OperandName, columns: int
+) -> tuple[TransformLaunch, int]:
     """One kernel; with columns, their twiddle factors are behind it. Also the bytes of the workspace of a thread."""
     lanes = lanes_of(transform.element)
     radices = radices_of(transform.length)

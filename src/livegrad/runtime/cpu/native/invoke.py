@@ -94,8 +94,8 @@ _definitions: dict[str, _MethodDefinition] = {}  # CPython keeps pointers to the
 @lru_cache(maxsize=1)
 def invoker() -> NativeInvoker:
     """Return the built-ins, compiling the runtime on the first call."""
-    made = {name: make_builtin(name, runtime().code.addresses[f"py_{name}"]) for name in BUILTINS}
-    on_main, off_main = made["invoke_interruptible"], made["invoke_off_main"]
+    builtins = {name: make_builtin(name, runtime().code.addresses[f"py_{name}"]) for name in BUILTINS}
+    on_main, off_main = builtins["invoke_interruptible"], builtins["invoke_off_main"]
     main_thread = threading.main_thread().ident
 
     def invoke_interruptible(kernel: int, total: int, grain: int, args: int) -> bool:
@@ -103,12 +103,12 @@ def invoker() -> NativeInvoker:
         return (on_main if is_main else off_main)(kernel, total, grain, args)
 
     return NativeInvoker(
-        invoke=made["invoke"],
-        invoke_released=made["invoke_released"],
-        invoke_sequence=made["invoke_sequence"],
+        invoke=builtins["invoke"],
+        invoke_released=builtins["invoke_released"],
+        invoke_sequence=builtins["invoke_sequence"],
         invoke_interruptible=invoke_interruptible,
-        array_address=_verified(made["array_address"]),
-        store_words=made["store_words"],
+        array_address=_verified(builtins["array_address"]),
+        store_words=builtins["store_words"],
     )
 
 

@@ -99,7 +99,7 @@ class _Loading:
         self.sections = [_Section._make(words) for words in _SECTION.iter_unpack(table)]
         self.symbols = self._read_symbols()
         self.relocations: list[_Relocation] = []
-        self.places: dict[int, int] = {}  # of sections in memory, by their number
+        self.section_offsets: dict[int, int] = {}  # of sections in memory, by their number
         self.jumps: dict[int, int] = {}  # to symbols, by their number
         self.read_only = self.end = 0  # bytes
 
@@ -112,7 +112,9 @@ class _Loading:
             if _process().mprotect(base, self.read_only, mmap.PROT_READ | mmap.PROT_EXEC):
                 raise _CannotLoadError("the system does not allow executable memory here")
             defined = {
-                symbol.name: self._address(symbol, base) for symbol in self.symbols if symbol.section in self.places
+                symbol.name: self._address(symbol, base)
+                for symbol in self.symbols
+                if symbol.section in self.section_offsets
             }
             if not defined.keys() >= set(exports):
                 raise _CannotLoadError("an undefined symbol")
@@ -145,13 +147,13 @@ class _Loading:
             if section.type not in (_SHT_PROGBITS, _SHT_NOBITS) or section.flags & _SHF_TLS:
                 raise _CannotLoadError(f"a section of type {section.type}")
         self._read_relocations(needed)
-        self._put({number: section for number, section in needed.items() if not section.flags & _SHF_WRITE})
+        self._assign_offsets({number: section for number, section in needed.items() if not section.flags & _SHF_WRITE})
         for relocation in self.relocations:
             if relocation.symbol not in self.jumps and self._is_by_jump(relocation):
                 self.jumps[relocation.symbol] = offset = _rounded(self.end, _JUMP.size)
                 self.end = offset + _JUMP.size
         self.read_only = self.end = _rounded(max(self.end, 1), mmap.PAGESIZE)
-        self._put({number: section for number, section in needed.items() if section.flags & _SHF_WRITE})
+        self._assign_offsets({number: section for number, section in needed.items() if section.flags & _SHF_WRITE})
 
     def _read_relocations(self, needed: Mapping[int, _Section]) -> None:
         for table in self.sections:
@@ -165,13 +167,13 @@ class _Loading:
         is_outside = not self.symbols[relocation.symbol].section
         return relocation.kind in _OF_ADDRESSES or (is_outside and relocation.kind == _R_PLT32)
 
-    def _put(self, sections: Mapping[int, _Section]) -> None:
+    def _assign_offsets(self, sections: Mapping[int, _Section]) -> None:
         for number, section in sections.items():
-            self.places[number] = offset = _rounded(self.end, section.alignment or 1)
+            self.section_offsets[number] = offset = _rounded(self.end, section.alignment or 1)
             self.end = offset + section.size
 
     def _fill(self, memory: mmap.mmap, base: int) -> None:
-        for number, offset in self.places.items():
+        for number, offset in self.section_offsets.items():
             section = self.sections[number]
             if section.type == _SHT_PROGBITS:
                 memory[offset : offset + section.size] = self._content(section)
@@ -181,7 +183,7 @@ class _Loading:
             form = _OF_VALUES.get(relocation.kind)
             if form is None:
                 raise _CannotLoadError(f"a relocation of the kind {relocation.kind}")
-            offset = self.places[relocation.section] + relocation.offset
+            offset = self.section_offsets[relocation.section] + relocation.offset
             try:
                 struct.pack_into(form, memory, offset, self._value(relocation, base, offset))
             except struct.error:
@@ -197,8 +199,8 @@ class _Loading:
         return target + relocation.addend - (0 if relocation.kind == _R_64 else base + offset)
 
     def _address(self, symbol: _Symbol, base: int) -> int:
-        if symbol.section in self.places:
-            return base + self.places[symbol.section] + symbol.value
+        if symbol.section in self.section_offsets:
+            return base + self.section_offsets[symbol.section] + symbol.value
         address = 0 if symbol.section else self.imports.get(symbol.name) or _address_in_process(symbol.name)
         if not address:
             raise _CannotLoadError(f"unknown symbol {symbol.name}")

@@ -276,16 +276,16 @@ def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int
     """
     if not host_target().has_half:
         imports = {**_half_conversions().addresses, **imports}
-    return _place(image, exports, imports)
+    return _load_image(image, exports, imports)
 
 
 @lru_cache(maxsize=1)
 def _half_conversions() -> NativeFunction:
     image = compile_image(half_conversions_ir.TEXT, speed=1)
-    return _place(image, half_conversions_ir.EXPORTS, {})
+    return _load_image(image, half_conversions_ir.EXPORTS, {})
 
 
-def _place(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
+def _load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
     loaded = load(image, exports, imports)
     if loaded is not None:
         return NativeFunction(exports[0], loaded.addresses, loaded)
@@ -320,22 +320,22 @@ def _is_resolvable(name: str) -> bool:
 
 
 def _parse_failure(message: str, ir_text: str) -> NativeCompileError:
-    found = _PARSE_ERROR.search(message)
-    if found is None:
+    match = _PARSE_ERROR.search(message)
+    if match is None:
         return NativeCompileError(message)
-    number, column, reason = int(found[1]), int(found[2]), found[3]
+    number, column, reason = int(match[1]), int(match[2]), match[3]
     lines = ir_text.splitlines()
     line = lines[number - 1] if number <= len(lines) else ""
     return NativeCompileError(f"LLVM IR line {number}, column {column}: {reason}\n  {line}", number, line)
 
 
 def _verify_failure(message: str, ir_text: str) -> NativeCompileError:
-    # The verifier prints the instruction, not its place: look for a line of the text with the same words.
+    # The verifier prints the instruction, but not its line number: look for a line with the same words.
     lines = {" ".join(line.split()): (number, line) for number, line in enumerate(ir_text.splitlines(), 1)}
-    for said in message.splitlines():
-        place = lines.get(" ".join(said.split()))
-        if place is not None and said.strip():
-            return NativeCompileError(f"LLVM IR line {place[0]}: {message.strip()}", *place)
+    for printed in message.splitlines():
+        numbered_line = lines.get(" ".join(printed.split()))
+        if numbered_line is not None and printed.strip():
+            return NativeCompileError(f"LLVM IR line {numbered_line[0]}: {message.strip()}", *numbered_line)
     return NativeCompileError(message.strip())
 
 

@@ -61,9 +61,9 @@ def compiled_module(shapes: TileShapes, kernel: str) -> NativeFunction:
     exports, imports = (("pack_panel",) if kernel == "pack" else ()), {}
     if kernel.startswith(("multiply", "convolve")):
         imports = {"pack_panel": compiled_module(shapes, "pack").addresses["pack_panel"]}
-    made = compile_kernel(module_text(shapes, kernel), kernel, speed=1, also_export=exports, imports=imports)
-    made.make_immortal()
-    return made
+    native = compile_kernel(module_text(shapes, kernel), kernel, speed=1, also_export=exports, imports=imports)
+    native.make_immortal()
+    return native
 
 
 def arrange(product: Product, shapes: TileShapes | None = None) -> Launches:
@@ -72,7 +72,7 @@ def arrange(product: Product, shapes: TileShapes | None = None) -> Launches:
     product = _folded(product)
     if product.columns == 1 and product.rows > 1:
         # A column is a row of the transposed product, and lies in memory like one.
-        return _exchanged(arrange(_transpose(product), shapes))
+        return _exchange_operands(arrange(_transpose(product), shapes))
     parts = _parts(product)
     if parts > 1:
         return _in_parts(product, shapes, parts)
@@ -219,22 +219,22 @@ def _transpose(product: Product) -> Product:
     return product._replace(rows=product.columns, columns=product.rows, left=left, right=right)
 
 
-def _exchanged(launches: Launches) -> Launches:
+def _exchange_operands(launches: Launches) -> Launches:
     return launches._replace(steps=tuple([step.with_operands_exchanged() for step in launches.steps]))
 
 
 def _transpose_back(product: Product, shapes: TileShapes, transposed: _Way) -> Launches:
     """The transposed product into memory of its own, from where it is copied, transposed again, to its place."""
-    found = _exchanged(transposed.launches(None))
+    launches = _exchange_operands(transposed.launches(None))
     rows, columns = product.rows, product.columns
-    steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
+    steps = tuple(step.with_operands({"out": "between"}) for step in launches.steps)
     back = pack(
         "between", "out", lines=rows, columns=columns, matrices=product.matrices, shapes=shapes, vectors=4,
         source=Operand(shapes.bytes, rows * shapes.bytes, rows * columns * shapes.bytes, 0),
         step=columns * shapes.bytes, panel=shapes.panel(4) * shapes.bytes, matrix=rows * columns * shapes.bytes,
     )  # fmt: skip
     between = product.matrices * rows * columns * shapes.bytes
-    return Launches((*steps, back), found.workspace, found.scratch, between)
+    return Launches((*steps, back), launches.workspace, launches.scratch, between)
 
 
 def _parts(product: Product) -> int:
@@ -256,7 +256,7 @@ def _in_parts(product: Product, shapes: TileShapes, count: int) -> Launches:
         matrices=count, inner_matrices=count, inner=each,
         left=left._replace(matrix=each * left.column), right=right._replace(matrix=each * right.row),
     )  # fmt: skip
-    found = _best_by_rows(batch, shapes).launches(None)
-    steps = tuple(step.with_places({"out": "between"}) for step in found.steps)
+    launches = _best_by_rows(batch, shapes).launches(None)
+    steps = tuple(step.with_operands({"out": "between"}) for step in launches.steps)
     total = sum_of_parts(count, size, shapes)
-    return Launches((*steps, total), found.workspace, found.scratch, count * size * shapes.bytes)
+    return Launches((*steps, total), launches.workspace, launches.scratch, count * size * shapes.bytes)

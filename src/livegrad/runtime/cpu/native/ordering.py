@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from livegrad.codegen.llvm.matmul.product import Launch, Place
+from livegrad.codegen.llvm.matmul.product import Launch, OperandName
 from livegrad.codegen.llvm.ordering_module import GUARD, ORDERING_SLOTS, Keys, module_text
 from livegrad.ir.types import Scalar, f32, f64, i32, i64
 from livegrad.runtime.cpu.native.host_target import host_target
@@ -46,9 +46,9 @@ def keys_of(element: str) -> Keys:
 @lru_cache(maxsize=16)
 def library(name: str, kernel: str) -> NativeFunction:
     """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
-    made = compile_kernel(module_text(keys_of(name.removeprefix(PREFIX)), kernel), kernel, speed=1)
-    made.make_immortal()
-    return made
+    native = compile_kernel(module_text(keys_of(name.removeprefix(PREFIX)), kernel), kernel, speed=1)
+    native.make_immortal()
+    return native
 
 
 def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bool) -> str | None:
@@ -70,13 +70,13 @@ def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
     else:
         scratch = 2 * rounded + 8 * ordering.length
     scratch = -(-scratch // 64) * 64
-    sides: dict[str, int | Place] = {}
+    sides: dict[str, int | OperandName] = {}
     for name, (outer, row, step) in (("source", ordering.source), ("target", ordering.target)):
         sides |= {f"{name}_outer": outer, f"{name}_row": row, f"{name}_step": step}
-    values: dict[str, int | Place] = {
+    values: dict[str, int | OperandName] = {
         "source": "left", "target": "out", "length": ordering.length, "count": ordering.count, "inner": ordering.inner,
         **sides, "flip": 0 if ordering.descending else -1, "scratch": "scratch", "scratch_bytes": scratch,
     }  # fmt: skip
     work = ordering.length * (max(1, ordering.length // keys.lanes) if ordering.kernel != "top_positions" else 1)
-    words: tuple[int | Place, ...] = tuple([values[name] for name in ORDERING_SLOTS])
+    words: tuple[int | OperandName, ...] = tuple([values[name] for name in ORDERING_SLOTS])
     return Launch(ordering.kernel, words, ordering.outer * ordering.inner, max(1, _ITEM // work)), scratch

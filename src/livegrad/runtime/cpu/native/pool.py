@@ -137,11 +137,11 @@ def runtime() -> Runtime:
 def c_api_addresses() -> dict[str, int]:
     """Return what the built-ins import: functions of the C API, and objects by their address."""
     names = (*C_API, *PLAN_CALL_API)
-    found = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
-    found["numpy_new_from_descr"] = numpy_function("PyArray_NewFromDescr")
+    addresses = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
+    addresses["numpy_new_from_descr"] = numpy_function("PyArray_NewFromDescr")
     objects = {"none": None, "true": True, "false": False, "type_error": TypeError, "ndarray": np.ndarray}
     objects |= {"float": float, "int": int, "keyboard_interrupt": KeyboardInterrupt}
-    return found | {f"livegrad_{name}": id(value) for name, value in objects.items()}
+    return addresses | {f"livegrad_{name}": id(value) for name, value in objects.items()}
 
 
 def _compile_runtime() -> NativeFunction:

@@ -69,7 +69,7 @@ _machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: [], 4: []}  # by spee
 
 
 @contextmanager
-def own_machine(speed: int) -> Iterator[Any]:
+def exclusive_machine(speed: int) -> Iterator[Any]:
     """A machine that nobody else uses meanwhile."""
     try:
         machine = _machines[speed].pop()
@@ -81,7 +81,7 @@ def own_machine(speed: int) -> Iterator[Any]:
 
 def compile_freely(ir_text: str, speed: int) -> bytes:
     """The object code of `ir_text`."""
-    with own_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
+    with exclusive_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
         if speed:
             _run_passes(module, machine, speed)
         if is_mistrusted(module, speed):
