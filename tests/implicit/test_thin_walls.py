@@ -122,3 +122,10 @@ def test_most_of_a_wristband_is_not_lost() -> None:
 def test_shapes_of_no_size_are_refused_where_they_are_written(make: object) -> None:
     with pytest.raises(lg.implicit.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected above 0, found"):
         make()  # type: ignore[operator]
+
+
+def test_a_torus_may_be_a_ball_but_not_go_round_backwards() -> None:
+    with pytest.raises(lg.implicit.AssemblyError, match=r"not a radius .*: expected 0 or above, found -1"):
+        lg.shapes.torus(-1, 0.2)
+    ball = lg.shapes.torus(0, 0.5).part(((-1, -1, -1), (1, 1, 1)))
+    assert ball([0.0, 0.0, 0.0]) == pytest.approx(-0.5)

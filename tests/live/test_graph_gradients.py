@@ -499,3 +499,30 @@ def test_derivatives_of_derivatives_of_a_region_keep_their_inputs_apart() -> Non
     engine.set(region["p"], 0.5)
     engine.step()
     assert [float(engine.read(gradient["x"])) for gradient in (first, second, third, beside)] == [3.0, 6.0, 6.0, 3.0]
+
+
+def test_a_gradient_of_a_composites_output_whose_block_was_removed_says_so(executor_name):
+    engine = lg.Engine(executor_name)
+    inner, outer = lg.Composite("inner"), lg.Composite("outer")
+    square = inner.graph.add(lg.block(lambda x: x * x, name="square"))
+    inner.expose(square["x"]), inner.expose(square["result"])
+    outer.graph.add(inner)
+    outer.expose(inner["x"]), outer.expose(inner["result"])
+    engine.add(outer)
+    engine.set(outer["x"], 3.0)
+    slope = engine.add(lg.grad(of=outer["result"], by=[outer["x"]], name="slope"))
+    assert engine.step().ok
+    inner.graph.remove(square)
+    (problem,) = engine.step().problems
+    assert (
+        str(problem) == "slope: `outer.result` no longer exists: the block inside was removed, or has lost this output"
+    )
+    inner.graph.add(square)
+    assert engine.step().ok
+    assert float(engine.read(slope)) == 6.0
+
+
+def test_a_gradient_by_nothing_is_refused():
+    block = lg.block(lambda x: x * x, name="square")
+    with pytest.raises(lg.UsageError, match=r"needs at least one pin in `by`"):
+        lg.grad(of=block, by=[])

@@ -422,7 +422,7 @@ def test_regions_nest(executor_name):
     frame = engine.step()
     assert frame.ok, frame.problems
     assert engine.read(loop) == 0 + 2 + 4 + 6
-    assert dict(frame.calls) == {"loop/even": 7, "loop/gate/inner": 4, "loop/add": 7}
+    assert dict(frame.calls) == {"loop/even": 7, "loop/gate": 7, "loop/gate/inner": 4, "loop/add": 7}
 
 
 def test_a_loop_that_changes_its_type_is_an_error_at_the_carried_pin(executor_name):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 import livegrad as lg
+from tests.runtime.cuda.simulate import simulated
 
 
 def test_a_reading_says_what_went_wrong_with_its_own_step(executor_name: str) -> None:
@@ -74,6 +76,50 @@ def test_functions_of_the_library_are_blocks(executor_name: str) -> None:
     engine.set(second, np.full(4, 0.5))
     assert engine.step().ok
     np.testing.assert_allclose(engine.read(larger), np.maximum(np.sin(x), 0.5), rtol=1e-12)
+
+
+def test_options_of_library_functions_and_arguments_of_partial_are_no_pins(executor_name: str) -> None:
+    engine = lg.Engine(executor_name)
+    x = np.array([[1.0, 2.0], [3.0, 5.0]])
+    scaled = partial(lambda x, mode, k=2.0, *, by=3.0: x * k * by if mode == "scale" else x, mode="scale")
+    functions = {
+        lg.sum: (["x"], x.sum()),
+        partial(lg.sum, axis=0): (["x"], x.sum(0)),
+        lg.softmax: (["x"], np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        partial(lg.clip, min=2.0, max=4.0): (["x"], x.clip(2.0, 4.0)),
+        lg.normalize: (["v"], x / np.linalg.norm(x, axis=-1, keepdims=True)),
+        scaled: (["x", "k", "by"], x * 6.0),
+        partial(lambda a, b: a - b, 10.0): (["b"], 10.0 - x),
+    }
+    blocks = [engine.add(lg.block(function, name=f"b{index}")) for index, function in enumerate(functions)]
+    for block, (pins, _) in zip(blocks, functions.values(), strict=True):
+        assert list(block.inputs) == pins
+        engine.set(block[pins[0]], x)
+    assert engine.step().ok, engine.frame.problems
+    for block, (_, expected) in zip(blocks, functions.values(), strict=True):
+        np.testing.assert_allclose(engine.read(block), expected, rtol=1e-12)
+
+
+def test_an_input_that_is_read_or_kept_is_said_to_be_one() -> None:
+    engine = lg.Engine()
+    block = engine.add(lg.block(lambda x: x, name="b"))
+    same = engine.add(lg.While("w", body_of_loop(), carried={"x": "half"}))
+    engine.set(block["x"], 1.0), engine.set(same["x"], 1.0), engine.set(same["condition"], 1)
+    for _ in range(2):  # before and after the first frame
+        for use in (engine.read, engine.read_async, engine.keep):
+            with pytest.raises(lg.UsageError, match=r'`b\.x` is an input .*: expected an output: block\["result"\]'):
+                use(block["x"])
+            with pytest.raises(lg.UsageError, match=r'`w\.condition` is an input .*: block\["half"\]'):
+                use(same["condition"])
+        assert engine.step().ok
+
+
+def body_of_loop() -> lg.Composite:
+    body = lg.Composite("body")
+    inner = body.graph.add(lg.block(lambda x: (x * 0.5, x > 2.0), name="inner", outputs=("half", "condition")))
+    for pin in (inner["x"], inner["half"], inner["condition"]):
+        body.expose(pin)
+    return body
 
 
 def test_one_output_may_be_named_by_itself() -> None:
@@ -188,6 +234,46 @@ def test_blocks_inside_of_regions_count_their_runs(executor_name: str) -> None:
         engine._runtime.take_readings(wait=True)
         runs += count
         assert inner.debug.runs == runs
+
+
+def test_regions_inside_of_regions_count_their_runs(executor_name: str) -> None:
+    check_runs_of_inner_regions(lg.Engine(executor_name))
+
+
+def test_regions_inside_of_regions_count_their_runs_on_a_simulated_device() -> None:
+    with simulated():
+        check_runs_of_inner_regions(lg.Engine("cuda"))
+
+
+def check_runs_of_inner_regions(engine: lg.Engine) -> None:
+    def one(function: Any) -> tuple[lg.Composite, lg.Block]:
+        body = lg.Composite("body")
+        block = body.graph.add(lg.block(function, name="inner"))
+        for pin in (*block.inputs.values(), *block.outputs.values()):
+            body.expose(pin)
+        return body, block
+
+    (body, added), (other, doubled) = one(lambda x: x + 1.0), one(lambda y: y * 2.0)
+    outer = lg.Composite("outer")
+    loop = outer.graph.add(lg.For("loop", body, carried={"x": "result"}))
+    gate = outer.graph.add(lg.If("gate", other))
+    outer.expose(loop["count"], "times"), outer.expose(loop["x"]), outer.expose(loop["result"])
+    outer.expose(gate["y"]), outer.expose(gate["condition"]), outer.expose(gate["result"], "doubled")
+    around = engine.add(lg.For("around", outer, carried={"x": "result"}))
+    engine.set(around["x"], 0.0), engine.set(around["y"], 3.0)
+    expected = [0, 0, 0, 0]
+    for frame, (times, count, condition) in enumerate([(3, 4, 1), (0, 2, 0), (2, 0, 1), (1, 5, 1)], 1):
+        (
+            engine.set(around["times"], times),
+            engine.set(around["count"], count),
+            engine.set(around["condition"], condition),
+        )
+        assert engine.step().ok
+        assert float(engine.read(around["result"])) == times * count
+        engine._runtime.take_readings(wait=True)
+        expected = [*map(sum, zip(expected, (count, count, times * count, condition * count), strict=True))]
+        assert [one.debug.runs for one in (loop, gate, added, doubled)] == expected
+        assert around.debug.runs == frame
 
 
 def nan_graph(executor: str) -> tuple[lg.Engine, list[lg.Block]]:

@@ -696,6 +696,49 @@ def test_a_number_in_a_branch_that_is_not_taken_changed_beside_the_graph_does_no
     np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 5)
 
 
+@pytest.mark.parametrize("kind", ["if_else", "switch", "for", "nested"])
+def test_a_number_in_the_place_of_a_default_that_is_not_read_does_not_run_the_region(kind: str) -> None:
+    engine = Engine()
+    bodies = []
+    for name in ("then", "other"):
+        bodies.append(Composite(name))
+        inner = bodies[-1].graph.add(block(lambda x, gain=2.0, bias=1.0: x * gain + bias, name="inner"))
+        bodies[-1].expose(inner["x"]), bodies[-1].expose(inner["result"])
+        bodies[-1].expose(inner["gain"], f"{name}_gain"), bodies[-1].expose(inner["bias"], f"{name}_bias")
+    if kind == "if_else":
+        region = engine.add(IfElse("region", *bodies))
+        control, there, away = region["condition"], 1, 0
+    elif kind == "switch":
+        region = engine.add(Switch("region", *bodies))
+        control, there, away = region["index"], 0, 1
+    elif kind == "for":
+        region = engine.add(For("region", bodies[1], {"x": "result"}))
+        control, there, away = region["count"], 0, 1
+    else:
+        both = Composite("both")
+        gate = both.graph.add(IfElse("gate", *bodies))
+        for pin in (*gate.inputs.values(), *gate.outputs.values()):
+            both.expose(pin, "choice" if pin.name == "condition" else None)
+        region = engine.add(If("region", both))
+        engine.set(region["condition"], True)
+        control, there, away = region["choice"], 1, 0
+    engine.set(region["x"], np.arange(3.0)), engine.set(control, there)
+    assert engine.step().ok
+    before = engine.read(region["result"])
+    engine.set(region["other_gain"], 5.0)
+    assert engine.step().ran == ()
+    with engine.edits():
+        engine.set(region["other_bias"], 3.0), engine.set(region["other_gain"], 7.0)
+    assert engine.step().ran == ()
+    np.testing.assert_array_equal(engine.read(region["result"]), before)
+    engine.set(control, away)
+    assert engine.step().ran == ("region",)
+    np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 7 + 3)
+    engine.disconnect(region["other_gain"])
+    assert engine.step().ran == ("region",)  # the default is read again, where it is read
+    np.testing.assert_array_equal(engine.read(region["result"]), np.arange(3.0) * 2 + 3)
+
+
 def test_what_reads_a_state_does_not_run_when_something_else_is_to_follow_in_it() -> None:
     engine = lg.Engine()
     state = engine.add(lg.State("state", np.ones(3)))

@@ -37,7 +37,7 @@ class StepError(LivegradError):
 
 @dataclass(eq=False, slots=True)  # not frozen, which would triple the cost of creating one in every frame
 class RunReport:
-    """The result of one run: the steps that ran, the calls of each block's function, failures, and times."""
+    """The result of one run: the steps that ran, the calls of functions and inner regions, failures, and times."""
 
     ran: tuple[str, ...]
     calls: Mapping[str, int]

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.compile.flatten import find_keys, output_keys
 from livegrad.live.compile.live_plan import LivePlan
@@ -47,6 +49,8 @@ class OutputReader:
     def _readable_buffer(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
         """The buffer behind an output, after computing its value if that was put off or overwritten."""
         output, runtime = only_output(pin), self._runtime
+        if output.direction != "output":
+            _refuse_input(output)
         if running.__class__ is not bool:
             raise UsageError("`running` must be True or False", where=caller_origin(), found=shown(running))
         if runtime.transaction.is_open:
@@ -71,6 +75,8 @@ class OutputReader:
 
     def buffer_keys(self, pin: Pin) -> list[str]:
         """The buffers behind an output. For a composite, those of the inner block, which may still be running."""
+        if pin.direction != "output":
+            _refuse_input(pin)
         compilation = self._runtime.compilation
         with self._graph.journal.lock:
             graph_containing(pin.block, self._graph)
@@ -113,3 +119,15 @@ def graph_containing(block: Block, graph: Graph) -> Graph:
     if block.home is None or not find_keys(graph, block):
         raise UsageError(f"block `{block.name}` is not in this engine", where=caller_origin())
     return block.home
+
+
+def _refuse_input(pin: Pin) -> NoReturn:
+    """Raises for an input where an output is expected. A block may have one of the same name."""
+    block = pin.block
+    outputs = [f'block.outputs["{name}"]' if name in block.inputs else f'block["{name}"]' for name in block.outputs]
+    raise UsageError(
+        f"`{pin}` is an input",
+        where=caller_origin(),
+        expected="an output: " + ", ".join(outputs) if outputs else None,
+        help="an input has the value that you set, or that of the output which you connected",
+    )

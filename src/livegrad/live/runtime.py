@@ -333,7 +333,7 @@ class Runtime(Attempts):
         """Counts the run, and updates the state and errors of blocks if they may have changed."""
         if stale.inner is None or stale.notified != self.notified:  # the inside of a region may have been edited
             inside = (inner for key in stale.steps for body in self._nodes[key].bodies for inner in body.all_nodes())
-            stale.inner = {inner.key: inner.block.debug for inner in inside if not inner.bodies}
+            stale.inner = {inner.key: inner.block.debug for inner in inside}
         if stale.inner:
             self.readings.append((Times(report.calls), notify_calls(stale.inner)))
             self.take_readings(wait=False)

@@ -81,3 +81,13 @@ def test_plain_python_has_vectors():
     v = lg.dvec3(0.1, 0.2, 0.9)
     np.testing.assert_allclose(f.python(v), f(v), rtol=1e-14)
     assert f.python(v).dtype == np.float64
+
+
+def test_vectors_may_be_passed_by_name() -> None:
+    a, b = [1.0, 2.0], [3.0, 5.0]
+    assert lg.dot(a=a, b=b) == lg.dot(a, b=b) == 13.0
+    assert float(lg.dot(b=lg.asarray(b), a=lg.asarray(a))) == 13.0
+    np.testing.assert_allclose(lg.normalize(v=np.array([0.0, 2.0])), [0.0, 1.0])
+    np.testing.assert_allclose(lg.normalize(v=lg.asarray([0.0, 2.0])), [0.0, 1.0])
+    with pytest.raises(lg.CallError, match=r"does not accept these arguments .*test_library.py"):
+        lg.normalize(vector=a)

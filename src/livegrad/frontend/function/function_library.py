@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import copy as copying
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -39,8 +40,12 @@ def on_tensors(lazily: Callable[..., Any]) -> Callable[[_Function], _Function]:
     """Says what a function does where a lazy tensor is among its arguments."""
 
     def choose(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+
         @wraps(function)
-        def either(*values: Any) -> Any:
+        def either(*values: Any, **named: Any) -> Any:
+            if named:
+                values = signature.bind(*values, **named).args
             lazy = builtins.any(isinstance(value, Tensor) for value in values)
             return lazily(*values) if lazy else function(*values)
 

@@ -248,6 +248,8 @@ def torus(radius: Number, thickness: Number) -> Shape:
     array(-0.5, dtype=float32)
     """
     large, small = _number(radius), _size(thickness, "thickness")
+    if not isinstance(radius, Parameter) and radius < 0:
+        raise AssemblyError("not a radius", where=caller_origin(), expected="0 or above", found=shown(radius))
 
     def field(p: Node) -> Node:
         x, y, z = members_of(p)

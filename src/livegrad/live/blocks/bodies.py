@@ -7,8 +7,10 @@ that it reads become needs.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,8 +53,9 @@ def block(
 
     `inputs` names the pins of a function of the value IR. For a Python function the pins are its parameters; `inputs`
     may map them to types, in which symbolic sizes can change without recompiling. Parameter defaults are the values of
-    unconnected pins. `outputs` names the results; a single name may be a string. `shapes` are rules for the shapes of
-    outputs, such as "same(0)".
+    unconnected pins. Arguments that `functools.partial` passes by name are no pins, nor are options of functions of the
+    library, such as `axis` of `lg.sum`. `outputs` names the results; a single name may be a string. `shapes` are rules
+    for the shapes of outputs, such as "same(0)".
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -203,6 +206,8 @@ class TracedBody:
         for parameter in _parameters(python, self.name):
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 raise UsageError(f"`{self.name}` must name its parameters", where=caller_origin(), found=str(parameter))
+            if parameter.kind is parameter.KEYWORD_ONLY and _is_option(python, parameter.name):
+                continue
             default = None if parameter.default is parameter.empty else parameter.default
             if default is not None:
                 _require_numbers(default, parameter.name, self.name)
@@ -289,6 +294,20 @@ def _parameters(function: Callable[..., Any], name: str) -> Iterable[inspect.Par
     except (TypeError, ValueError):  # some built-ins have no signature
         what = f"`{name}` does not say which parameters it has"
         raise UsageError(what, where=caller_origin(), help=f"wrap it: lambda x, y: {name}(x, y)") from None
+
+
+def _is_option(function: Callable[..., Any], name: str) -> bool:
+    """Whether a keyword-only parameter is no pin: one that `functools.partial` gives, or an option such as `axis`.
+
+    The functions of the library take what they compute with by position, and options by name.
+    """
+    while isinstance(function, partial):
+        if name in function.keywords:
+            return True
+        function = function.func
+    module = getattr(function, "__module__", None) or ""
+    home = sys.modules.get(module) if module.startswith("livegrad.") else None
+    return home is not None and getattr(home, function.__name__, None) is function
 
 
 def _require_numbers(default: Any, parameter: str, function: str) -> None:

@@ -23,7 +23,9 @@ from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref, 
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Debug, InputSpec, Pin, Specialized, State, only_output
+from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.problems import GraphError, PinError
+from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import InputType
 from livegrad.ops.rules import add_values, zero
 from livegrad.passes.differentiate.lower import with_derivatives_written
@@ -76,7 +78,10 @@ class GradientBlock(DerivedBlock):
     def __init__(self, name: str, of: Pin, by: Mapping[str, Pin], count: int | None = None) -> None:
         if of.direction != "output":
             raise UsageError(f"`{of}` is not an output", where=caller_origin(), help="differentiate a result")
-        if not by or (count is not None and count != len(by)):
+        if not by:
+            help = "name what to differentiate by: by=[block[...], ...]"
+            raise UsageError("a gradient needs at least one pin in `by`", where=caller_origin(), help=help)
+        if count is not None and count != len(by):
             help = 'give each a name: by={"name": pin}'
             raise UsageError("the pins in `by` need distinct names", where=caller_origin(), help=help)
         self.name, self.of, self.by = name, of, dict(by)
@@ -109,6 +114,18 @@ def _require_pin(pin: Pin) -> None:
             expected=f"one of {', '.join(pins)}" if pins else None,
             help="create the gradient again: lg.grad(of=..., by=...)",
         )
+    if pin.direction == "output" and not _exists_inside(pin):
+        raise GraphError(f"`{pin}` no longer exists: the block inside was removed, or has lost this output")
+
+
+def _exists_inside(pin: Pin) -> bool:
+    """Whether the inner output that a composite exposes is still there. A region reports that itself."""
+    while isinstance(pin.block, Composite) and not isinstance(pin.block, Region):
+        inner = pin.block.inner_output(pin.name)
+        if inner is None:
+            return False
+        pin = inner
+    return True
 
 
 class _BackwardPass:

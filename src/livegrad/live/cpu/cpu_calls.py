@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -53,7 +52,7 @@ class Calls:
         self._taken = taken  # for each region of the plan, the bodies that its last run took, including inner ones
         self.parameters: Mapping[str, Any] = {}
         self.bound: dict[str, BufferSpec] = {}  # external memory, as it was when it was bound
-        self.counts: dict[str, int] = {}  # the calls of each function in the current run
+        self.counts: dict[str, int] = {}  # the calls of each function and inner region in the current run
         self.seconds: dict[str, float] = {}  # of steps inside regions, while they are measured
         self.started: dict[str, float] = {}
         self._measuring = False
@@ -257,14 +256,21 @@ class Calls:
         return tuple(dict.fromkeys(key for key in producers if key is not None and key != owner))
 
     def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
-        """A function that gives the set of bodies taken in this run; that of the outermost region clears it."""
+        """A function that gives the set of bodies taken in this run; that of the outermost region clears it.
+
+        Those of inner regions count their runs, as functions do.
+        """
         taken = self._taken
 
         def begin_anew() -> set[tuple[str, int]]:
             bodies = taken[owner] = set()
             return bodies
 
-        return begin_anew if step.key == owner else partial(taken.__getitem__, owner)
+        def begin_inside() -> set[tuple[str, int]]:
+            self._count(step.key)
+            return taken[owner]
+
+        return begin_anew if step.key == owner else begin_inside
 
     def _loop_call(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
         """A loop with double buffering: odd iterations swap the buffers of loop variables and results."""

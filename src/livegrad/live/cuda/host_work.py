@@ -74,8 +74,7 @@ class HostWork:
     def _body(self, region: RegionStep, body: int, bodies: Sequence[Program], stream: Any) -> None:
         _start(bodies[body], stream)
         for step in region.bodies[body]:
-            if not isinstance(step, RegionStep):
-                self.calls[step.key] = self.calls.get(step.key, 0) + 1
+            self.calls[step.key] = self.calls.get(step.key, 0) + 1
 
     def _value(self, operand: Operand) -> Any:
         if isinstance(operand, BufferOperand):

@@ -151,7 +151,7 @@ class _Run:
     # --- counts and times ---
 
     def calls(self) -> Mapping[str, int]:
-        """How often each block's function was called."""
+        """How often each block's function was called, and each inner region run."""
         counts = {**self.program.calls, **self._host_calls}
         for key in self.program.steps:
             self._count(self.executable.plan.steps[key], counts)
@@ -164,10 +164,9 @@ class _Run:
         for index, body in enumerate(step.bodies):
             count = int(self.snapshot.counts[first + index])
             for inner in body:
-                if isinstance(inner, RegionStep):
-                    self._count(inner, counts)
-                elif count:
+                if count:
                     counts[inner.key] = count
+                self._count(inner, counts)
 
     def times(self) -> tuple[dict[str, float], dict[str, float]]:
         """The duration of each step, and its start. Inside regions, the durations are sums."""

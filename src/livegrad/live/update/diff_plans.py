@@ -85,14 +85,19 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
     if old is None or new is None:
         return Change(key, Level.COLD, "added" if old is None else "removed")
     differences: list[tuple[Level, str]] = []
+    exchanged: set[object] = set()
     if old is not new:
-        if not _same_structure(old, new):
+        numbers = _exchanged_numbers(old, new)
+        if numbers is None or (numbers and not isinstance(new, RegionStep)):
             return Change(key, Level.COLD, "its connections changed")
+        exchanged = numbers
         for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
             differences += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
     differences += _memory_changes(running, wanted, new)
-    values = _value_changes(running, wanted, new)
-    only = frozenset() if differences else frozenset(operand for operand, _, _ in values)
+    values = _value_changes(running, wanted, new, exchanged)
+    only = frozenset() if differences else frozenset((*exchanged, *(operand for operand, _, _ in values)))
+    if exchanged:
+        differences.append((Level.COLD, "its connections changed"))
     differences += [(level, cause) for _, level, cause in values]
     if not differences:
         return Change(key, Level.NONE, "")
@@ -138,16 +143,39 @@ def _differ_in_size_only(one: Type, other: Type) -> bool:
     return one.element is other.element and one.rank == other.rank
 
 
-def _same_structure(old: Step, new: Step) -> bool:
-    """Whether two versions of a step have the same inner steps and the same connections."""
+def _exchanged_numbers(old: Step, new: Step) -> set[object] | None:
+    """The numbers that a step reads in place of others, such as what a pin was set to in place of its default.
+
+    None if other connections, or the inner steps of a region, differ.
+    """
     if old.__class__ is not new.__class__ or old.key != new.key or old.results != new.results:
-        return False
+        return None
     if not (isinstance(old, RegionStep) and isinstance(new, RegionStep)):
-        return reads_the_same(old, new)
-    return _skeleton(old) == _skeleton(new) and all(
-        len(before) == len(after) and all(map(_same_structure, before, after))
-        for before, after in zip(old.bodies, new.bodies, strict=True)
-    )
+        return _exchanged_operands(old, new)
+    if _skeleton(old) != _skeleton(new) or [*map(len, old.bodies)] != [*map(len, new.bodies)]:
+        return None
+    exchanged: set[object] = set()
+    for before, after in zip(old.inner_steps(), new.inner_steps(), strict=True):
+        numbers = _exchanged_numbers(before, after)
+        if numbers is None:
+            return None
+        exchanged |= numbers
+    return exchanged
+
+
+def _exchanged_operands(old: Step, new: Step) -> set[object] | None:
+    if reads_the_same(old, new):
+        return set()
+    operands, others = list(old.all_operands()), list(new.all_operands())
+    if not isinstance(new, BlockStep) or len(operands) != len(others):
+        return None
+    numbers: set[object] = set()
+    for before, after in zip(operands, others, strict=True):
+        if isinstance(before, ParameterOperand) and isinstance(after, ParameterOperand):
+            numbers |= {after.key} - {before.key}
+        elif before.__class__ is not after.__class__ or operand_key(before) != operand_key(after):
+            return None
+    return numbers
 
 
 def _skeleton(step: RegionStep) -> object:
@@ -167,11 +195,16 @@ def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable
             yield level, f"{key} bound to other memory"
 
 
-def _value_changes(running: LivePlan, wanted: LivePlan, step: Step) -> list[tuple[object, Level, str]]:
+def _value_changes(
+    running: LivePlan, wanted: LivePlan, step: Step, exchanged: Collection[object]
+) -> list[tuple[object, Level, str]]:
+    """The changed values among what a step reads, except the numbers that are there in place of others."""
     captured = captured_keys(step)
     changes: list[tuple[object, Level, str]] = []
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
+            if operand.key in exchanged:
+                continue
             before, after = running.parameters[operand.key], wanted.parameters[operand.key]
             if type(before) is not type(after) or not same_value(before, after):
                 level = Level.RECAPTURE if operand.key in captured else Level.HOT
