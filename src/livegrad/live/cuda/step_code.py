@@ -99,7 +99,7 @@ def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     results = {slot.number: position for position, slot in enumerate(plan.results) if isinstance(slot, Buffer)}
     # Scalars that other blocks compute are in memory; the other scalar arguments are passed by value.
     by_value = tuple(slot for slot, memory in zip(plan.arguments, in_memory, strict=True) if not memory)
-    serialised = serialise_plan(replace(plan, arguments=by_value), device().architecture)
+    serialised = serialise_plan(replace(plan, arguments=by_value), device().architecture, calls_may_fail=False)
     items, before = _list_items(serialised)
     touched = tuple((plan.steps[item.number].inputs, plan.steps[item.number].results) for item in items)
     for item in items:

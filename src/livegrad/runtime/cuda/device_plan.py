@@ -18,7 +18,12 @@ from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, downl
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedDevicePlan, SerialisedGraph, serialise_plan
+from livegrad.runtime.cuda.serialised_device_plan import (
+    SerialisedDevicePlan,
+    SerialisedGraph,
+    SerialisedLaunch,
+    serialise_plan,
+)
 from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 from livegrad.schedule.target import Target
@@ -51,7 +56,7 @@ class CudaPlan:
         self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape was full
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
-        self._watched = any(k.sites or k.uses_tapes for k in serialised.kernels)
+        self._watched = any(k.sites for k in serialised.launches) or any(k.uses_tapes for k in serialised.kernels)
         self._polls = any(k.polls for k in serialised.kernels)
         self._staging: dict[int, DeviceMemory] = {}  # device memory of host arrays, allocated on first use
         self._bound: dict[int, int] = {}
@@ -347,12 +352,13 @@ class CudaPlan:
         full = bool(host[-1] != _CLEAN)
         failed = None
         if not full:
-            failed = next((kernel for kernel in self.serialised.kernels if host[kernel.number] != _CLEAN), None)
+            failed = next((launch for launch in self.serialised.launches if host[launch.number] != _CLEAN), None)
         status = _CLEAN if failed is None else int(host[failed.number])
         if np.any(host != _CLEAN) and not (keep and full):
             host.fill(_CLEAN)
             self._status.upload(host)
         if failed is not None:
             site = failed.sites[status & 0xFFFF]
-            raise KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)
+            element = f", at element {status >> 16}" if isinstance(failed, SerialisedLaunch) else ""
+            raise KernelCheckError(f"{site.message}{element}", where=site.origin)
         return full

@@ -59,8 +59,9 @@ class SerialisedLibraryCall:
 
     number: int
     call: LibraryCall
-    operands: tuple[ArgumentSlot, ...]
+    operands: tuple[ArgumentSlot, ...]  # the status word behind them, where the call can fail
     result: ArgumentSlot
+    sites: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,11 @@ class SerialisedDevicePlan(SerialisedExecutable):
 # --- from plans ------------------------------------------------------------------------------------------------------
 
 
-def serialise_plan(plan: Plan, architecture: str, ieee: bool = False, target: Target = CUDA) -> SerialisedDevicePlan:
-    """Compiles the kernels of a plan and serialises it."""
+def serialise_plan(
+    plan: Plan, architecture: str, ieee: bool = False, target: Target = CUDA, calls_may_fail: bool = True
+) -> SerialisedDevicePlan:
+    """Compiles the kernels of a plan and serialises it. If calls of libraries must not fail, the host runs those that
+    can."""
     emitted = _emit_kernels(plan, architecture, ieee, target)
     segments: list[SerialisedGraph | SerialisedHostStep] = []
     waiting: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
@@ -116,7 +120,7 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False, target: Ta
         if isinstance(step, KernelStep):
             if all(step.domain):
                 waiting.append((step, _serialise_launch(index, step, *emitted[index])))
-        elif (library := _serialise_library_call(index, step, plan)) is not None:
+        elif (library := _serialise_library_call(index, step, plan, calls_may_fail)) is not None:
             waiting.append((step, library))
         else:
             close()
@@ -181,14 +185,22 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
     )
 
 
-def _serialise_library_call(index: int, step: HostStep, plan: Plan) -> SerialisedLibraryCall | None:
+def _serialise_library_call(index: int, step: HostStep, plan: Plan, may_fail: bool) -> SerialisedLibraryCall | None:
     """The library call for a host step; None if no library supports it."""
     make = LIBRARY_CALLS.get(step.op)
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):
         return None
     operands = tuple(buffer_slot(buffer, plan) for buffer in _operand_buffers(step))
-    return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
+    failure = getattr(call, "failure", None)
+    if failure is None:
+        return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
+    if not may_fail:
+        return None
+    sites = (Site(failure, step.origin),)
+    return SerialisedLibraryCall(
+        index, call, (*operands, ArgumentSlot("status")), buffer_slot(step.result, plan), sites
+    )
 
 
 def _operand_buffers(step: HostStep) -> list[Buffer]:
