@@ -14,8 +14,8 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, f32, f64, scalar_of_dtype
 from livegrad.ops.convolution import convolve
 from livegrad.runtime.cuda.cuda_function import CudaFunction
-from livegrad.runtime.cuda.libraries.convolution_kernels import SLOTS, source_of
 from livegrad.runtime.cuda.libraries.device_convolution import Convolution
+from livegrad.runtime.cuda.libraries.tiled_product_kernels import SLOTS, source_of
 from livegrad.runtime.cuda.nvrtc import compile_source
 from livegrad.runtime.reference import evaluate
 from tests.runtime.cuda.simulate import COMPILER, simulated

@@ -18,17 +18,14 @@ from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, downl
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
-from livegrad.runtime.cuda.serialised_device_plan import (
-    SerialisedDevicePlan,
-    SerialisedGraph,
-    SerialisedLaunch,
-    serialise_plan,
-)
+from livegrad.runtime.cuda.serialised_device_plan import serialise_plan
+from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph
 from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 from livegrad.schedule.target import Target
 
 _CLEAN = (1 << 64) - 1
+_NO_ELEMENT = (1 << 48) - 1  # of a failed check of a whole array
 _FIRST_TAPE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # all threads together
 
@@ -300,18 +297,16 @@ class CudaPlan:
         self._last_values = values
 
     def _run_on_host(self, call: HostCall, values: dict[Any, Any]) -> None:
-        """Runs a host step on copies of its operands, and copies its result to the device."""
+        """Runs a host step on copies of its operands, and copies its results to the device."""
         for slot in call.step.operands:
             if isinstance(slot, Buffer):
                 self._fetch(slot, values)
-        result = call.step.result
-        if isinstance(result, Buffer):
-            base = result.base
-            values[base.number] = np.empty(base.shape, base.element.dtype)
+        results = [slot for slot in call.step.written if isinstance(slot, Buffer)]
+        for result in results:
+            values[result.base.number] = np.empty(result.base.shape, result.base.element.dtype)
         call.run(values)
-        if isinstance(result, Buffer):
-            array = values[result.base.number]
-            upload(self._address(result), array)
+        for result in results:
+            upload(self._address(result), values[result.base.number])
 
     def _fetch(self, buffer: Buffer, values: dict[Any, Any]) -> None:
         base = buffer.base
@@ -359,6 +354,6 @@ class CudaPlan:
             self._status.upload(host)
         if failed is not None:
             site = failed.sites[status & 0xFFFF]
-            element = f", at element {status >> 16}" if isinstance(failed, SerialisedLaunch) else ""
+            element = "" if status >> 16 == _NO_ELEMENT else f", at element {status >> 16}"
             raise KernelCheckError(f"{site.message}{element}", where=site.origin)
         return full

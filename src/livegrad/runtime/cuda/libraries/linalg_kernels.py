@@ -22,7 +22,7 @@ struct Arguments { number* a; long long a_row, a_column, a_matrix; number* b; lo
                    number* c; long long c_row, c_column, c_matrix; long long rows, columns, inner, matrices, flag;
                    unsigned long long* status; };
 
-__device__ inline void report(const Arguments& a) { if (a.status) atomicMin(a.status, 0ull); }
+__device__ inline void report(const Arguments& a) { if (a.status) atomicMin(a.status, ~0xffffull); }
 __device__ inline long long first_thread() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline long long all_threads() { return (long long)gridDim.x * blockDim.x; }
 

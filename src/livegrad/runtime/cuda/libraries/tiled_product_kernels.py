@@ -1,7 +1,7 @@
-"""CUDA C of convolutions as products of matrices whose columns, the windows, are gathered while tiles are loaded.
+"""CUDA C of products of matrices whose right operand is gathered while tiles are loaded.
 
-`device_convolution.py` launches these kernels. A table names the distance of each window element from the first one,
-another where the window of each column begins, so that one text serves any rank, stride and dilation.
+`tiled_product.py` launches these kernels. A table names the distance of each row of the right operand from the first
+one, another where each column begins, so that one text serves any layout, and windows of any rank, stride and dilation.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from livegrad.codegen.cuda.kernel_values import memory_type
 from livegrad.ir.types import Scalar
 
 SLOTS = (
-    *("kernels", "image", "to", "window", "start", "rows", "columns", "inner", "points"),
-    *("groups", "group_step", "splits", "chunk", "whole"),
+    *("left", "right", "to", "row", "column", "rows", "columns", "inner", "points"),
+    *("left_row", "left_inner", "left_group", "groups", "right_group", "splits", "chunk", "whole"),
 )
 TILE_ROWS, TILE_COLUMNS, TILE_THREADS = 64, 128, 128
 
 _HEAD = """\
-struct Arguments { const number* kernels; const number* image; number* to; const offset* window; const offset* start;
-                   long long rows; long long columns; long long inner; long long points;
-                   long long groups; long long group_step; long long splits; long long chunk; long long whole; };
+struct Arguments { const number* left; const number* right; number* to; const offset* row; const offset* column;
+                   long long rows, columns, inner, points, left_row, left_inner, left_group, groups, right_group;
+                   long long splits, chunk, whole; };
 
 // Where a column of the product lies in the result, which has [batch, groups, rows, points].
 __device__ inline long long place(const Arguments& a, long long group, long long row, long long column)
@@ -37,8 +37,8 @@ struct alignas(16) four { number x[4]; };
 
 extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ Arguments a)
 {
-    __shared__ alignas(16) number left[2][DEPTH][68];
-    __shared__ alignas(16) number right[2][DEPTH][128];
+    __shared__ alignas(16) number left_tile[2][DEPTH][68];
+    __shared__ alignas(16) number right_tile[2][DEPTH][128];
     const int t = threadIdx.x, across = t % 16, down = t / 16;
     const long long row_tiles = (a.rows + 63) / 64, column_tiles = (a.columns + 127) / 128;
     long long block = blockIdx.x;
@@ -49,8 +49,8 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
     const long long split = block % a.splits, group = block / a.splits;
     const long long begin = split * a.chunk;
     const long long end = begin + a.chunk < a.inner ? begin + a.chunk : a.inner;
-    const number* const kernels = a.kernels + group * a.rows * a.inner;
-    const number* const image = a.image + group * a.group_step;
+    const number* const left = a.left + group * a.left_group;
+    const number* const right = a.right + group * a.right_group;
 
     const int k_left = t % DEPTH, row_left = t / DEPTH;
 #if ALONG_INNER
@@ -60,10 +60,10 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
     for (int i = 0; i < COLUMNS_READ; ++i)
     {
         const long long column = first_column + column_right + i * (128 / DEPTH);
-        starts[i] = column < a.columns ? a.start[column] : -1;
+        starts[i] = column < a.columns ? a.column[column] : -1;
     }
 #else
-    const offset start = first_column + t < a.columns ? a.start[first_column + t] : -1;
+    const offset start = first_column + t < a.columns ? a.column[first_column + t] : -1;
 #endif
     number next_left[ROWS_READ], next_right[COLUMNS_READ], sums[8][8];
     #pragma unroll
@@ -81,17 +81,18 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
             for (int i = 0; i < ROWS_READ; ++i)
             {
                 const long long row = first_row + row_left + i * (128 / DEPTH);
-                next_left[i] = row < a.rows && k + k_left < end ? kernels[row * a.inner + k + k_left] : (number)0;
+                const bool inside = row < a.rows && k + k_left < end;
+                next_left[i] = inside ? left[row * a.left_row + (k + k_left) * a.left_inner] : (number)0;
             }
 #if ALONG_INNER
-            const offset window = k + k_right < end ? a.window[k + k_right] : -1;
+            const offset distance = k + k_right < end ? a.row[k + k_right] : -1;
             #pragma unroll
             for (int i = 0; i < COLUMNS_READ; ++i)
-                next_right[i] = window >= 0 && starts[i] >= 0 ? image[window + starts[i]] : (number)0;
+                next_right[i] = distance >= 0 && starts[i] >= 0 ? right[distance + starts[i]] : (number)0;
 #else
             #pragma unroll
             for (int i = 0; i < COLUMNS_READ; ++i)
-                next_right[i] = k + i < end && start >= 0 ? image[a.window[k + i] + start] : (number)0;
+                next_right[i] = k + i < end && start >= 0 ? right[a.row[k + i] + start] : (number)0;
 #endif
         }
         if (depth >= 0)
@@ -100,8 +101,8 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
             #pragma unroll
             for (int k = 0; k < DEPTH; ++k)
             {
-                const four* const r = (const four*)&left[here][k][0];
-                const four* const c = (const four*)&right[here][k][0];
+                const four* const r = (const four*)&left_tile[here][k][0];
+                const four* const c = (const four*)&right_tile[here][k][0];
                 const four rows[2] = {r[down], r[down + 8]}, columns[2] = {c[across], c[across + 16]};
                 #pragma unroll
                 for (int i = 0; i < 8; ++i)
@@ -113,13 +114,13 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
         {
             const int there = (depth + 1) % 2;
             #pragma unroll
-            for (int i = 0; i < ROWS_READ; ++i) left[there][k_left][row_left + i * (128 / DEPTH)] = next_left[i];
+            for (int i = 0; i < ROWS_READ; ++i) left_tile[there][k_left][row_left + i * (128 / DEPTH)] = next_left[i];
             #pragma unroll
             for (int i = 0; i < COLUMNS_READ; ++i)
 #if ALONG_INNER
-                right[there][k_right][column_right + i * (128 / DEPTH)] = next_right[i];
+                right_tile[there][k_right][column_right + i * (128 / DEPTH)] = next_right[i];
 #else
-                right[there][i][t] = next_right[i];
+                right_tile[there][i][t] = next_right[i];
 #endif
         }
         __syncthreads();
@@ -153,17 +154,17 @@ extern "C" __global__ void numbers(const __grid_constant__ Arguments a)
         const long long group = e / a.columns / a.rows % a.groups, split = e / a.columns / a.rows / a.groups;
         const long long begin = split * a.chunk;
         const long long end = begin + a.chunk < a.inner ? begin + a.chunk : a.inner;
-        const number* const kernel = a.kernels + (group * a.rows + row) * a.inner;
-        const number* const image = a.image + group * a.group_step + a.start[column];
+        const number* const left = a.left + group * a.left_group + row * a.left_row;
+        const number* const right = a.right + group * a.right_group + a.column[column];
         number sum = 0;
         #pragma unroll 4
-        for (long long k = begin; k < end; ++k) sum += kernel[k] * image[a.window[k]];
+        for (long long k = begin; k < end; ++k) sum += left[k * a.left_inner] * right[a.row[k]];
         a.to[split * a.whole + place(a, group, row, column)] = sum;
     }
 }
 """
 
-# The sums of what the parts of the inner dimension gave: `image` has them one behind the other.
+# The sums of what the parts of the inner dimension gave: `right` has them one behind the other.
 _SUMS = """\
 extern "C" __global__ void sum_splits(const __grid_constant__ Arguments a)
 {
@@ -171,7 +172,7 @@ extern "C" __global__ void sum_splits(const __grid_constant__ Arguments a)
     for (long long e = (long long)blockIdx.x * blockDim.x + threadIdx.x; e < a.whole; e += step)
     {
         number sum = 0;
-        for (long long split = 0; split < a.splits; ++split) sum += a.image[split * a.whole + e];
+        for (long long split = 0; split < a.splits; ++split) sum += a.right[split * a.whole + e];
         a.to[e] = sum;
     }
 }
@@ -180,7 +181,7 @@ extern "C" __global__ void sum_splits(const __grid_constant__ Arguments a)
 
 def source_of(element: Scalar, wide: bool, along_inner: bool) -> str:
     """The text for elements of a type. `wide` has offsets of 8 bytes; `along_inner` says in which direction
-    neighbouring threads read the image."""
+    neighbouring threads read the right operand."""
     offset = "long long" if wide else "int"
     head = f"typedef {memory_type(element)} number;\ntypedef {offset} offset;\n#define ALONG_INNER {int(along_inner)}\n"
     return head + _HEAD + _TILES + _NUMBERS + _SUMS
