@@ -132,7 +132,7 @@ VALUE_PASSES = (
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
-    Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_solves), targets=_CPU | {"cuda"}, optional=True),
     Pass(on_functions(select_by_insertion), targets=_CPU, optional=True),
     Pass(on_functions(split_stacks), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),

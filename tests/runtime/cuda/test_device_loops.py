@@ -97,3 +97,12 @@ def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, name):
     check(compiled, function, arguments(1))
     assert driver.count("cuGraphLaunch") == 1
     assert driver.count("cuGraphInstantiate") == 0, "memory stays where it is, and so does the graph"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_device_runs_loops_over_tensors(name):
+    function = traced(PROGRAMS[name])
+    compiled = CudaFunction(function)
+    for seed in range(3):
+        check(compiled, function, arguments(seed))

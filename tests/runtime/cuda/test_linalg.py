@@ -159,3 +159,10 @@ def test_a_device_gives_what_numpy_gives(name, dtype, size, batch):
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_device_reports_failures(name):
     check_failure(name, 37)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", OPS)
+def test_many_small_matrices_are_one_kernel(driver, name):
+    check_on_the_device(*function_and_arguments(name, "float64", 3, (70,), (70,)), "float64")
+    assert driver.count("cuLaunchKernel") == 0, "a kernel of the graph, and no calls that are captured"
