@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from livegrad.codegen.argument_slots import ArgumentSlot, Slots
-from livegrad.codegen.check_sites import Site
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError, check, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address
@@ -104,17 +103,12 @@ class DeviceLoop:
     fixed: tuple[tuple[int, int], ...]  # buffers of the body, and operands
     moving: tuple[Moving, ...]
     outputs: tuple[Output, ...]
-    failure: str | None = None
+    failures: tuple[str, ...] = ()  # those of the body's launches, one behind the other
     _launches: list[_BodyLaunch] = field(default_factory=list, init=False)
 
     @property
     def name(self) -> str:
         return f"loop of {self.count}"
-
-    @property
-    def sites(self) -> tuple[Site, ...]:
-        """The checks of all launches, one behind the other."""
-        return tuple(site for launch in self.body.launches for site in launch.sites)
 
     def prepare(self) -> None:
         """Loads the kernels of the body and allocates its memory."""
@@ -143,7 +137,7 @@ class DeviceLoop:
         self._firsts = DeviceMemory(8 * len(counts))
         self._firsts.upload(np.cumsum(counts).astype(np.int64))
         self._launches = [self._prepare_launch(number, launch) for number, launch in enumerate(launches)]
-        if self.failure is not None:
+        if self.failures:
             load_function(_COLLECT, "collect", "collect")
 
     def _prepare_launch(self, number: int, launch: SerialisedLaunch | SerialisedLibraryCall) -> _BodyLaunch:
@@ -195,7 +189,7 @@ class DeviceLoop:
         for output in self.outputs:
             own = operands[output.source] if output.state is None else self._end_of(output.state)
             enqueue_copy(stream, own, operands[output.target], output.size)
-        if self.failure is not None:
+        if self.failures:
             slots = (self._status.address, self._firsts.address, len(self._launches), operands[-1])
             launch_blocks(load_function(_COLLECT, "collect", "collect"), stream, 1, 32, slots)
 

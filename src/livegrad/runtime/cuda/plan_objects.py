@@ -203,13 +203,21 @@ class _LoopLowering:
                 moving += [Moving(b.number, self._operand(c.first), c.row_bytes) for b, c in columns]
         outputs = self._outputs(written)
         body = self._body(index)
-        made = DeviceLoop(
-            body, self._count, node.attribute("reverse"), index.number, states, fixed, tuple(moving), outputs
-        )
-        if made.sites:
-            made = replace(made, failure="a check in a loop")
+        sites = tuple(site for launch in body.launches for site in launch.sites)
+        if sites:
             self._operand(ArgumentSlot("status"))
-        return SerialisedLibraryCall(self._number, made, tuple(self._operands), ArgumentSlot("status"), made.sites)
+        made = DeviceLoop(
+            body,
+            self._count,
+            node.attribute("reverse"),
+            index.number,
+            states,
+            fixed,
+            tuple(moving),
+            outputs,
+            tuple(site.message for site in sites),
+        )
+        return SerialisedLibraryCall(self._number, made, tuple(self._operands), ArgumentSlot("status"), sites)
 
     def _body(self, index: Buffer) -> SerialisedDevicePlan:
         """The serialised body: numbers are in memory, but for the index."""

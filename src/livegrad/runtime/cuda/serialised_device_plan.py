@@ -142,12 +142,11 @@ def _serialise_library_call(index: int, step: HostStep, plan: Plan, may_fail: bo
     if call is None or not isinstance(step.result, Buffer):
         return None
     operands = tuple(buffer_slot(buffer, plan) for buffer in _operand_buffers(step))
-    failure = getattr(call, "failure", None)
-    if failure is None:
+    sites = tuple(Site(failure, step.origin) for failure in getattr(call, "failures", ()))
+    if not sites:
         return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
     if not may_fail:
         return None
-    sites = (Site(failure, step.origin),)
     return SerialisedLibraryCall(
         index, call, (*operands, ArgumentSlot("status")), buffer_slot(step.result, plan), sites
     )

@@ -148,7 +148,7 @@ class LinearAlgebra:
         self.op, self.element, self.count, self.size, self.columns = node.op, element, count, size, columns
         self.counts = counts  # matrices of each operand: as many, or one for all
         self.lower: bool = node.attribute("lower") if node.op is triangular_solve else True
-        self.failure = {cholesky: _NOT_POSITIVE, det: None}.get(node.op, _SINGULAR)
+        self.failures: tuple[str, ...] = {cholesky: (_NOT_POSITIVE,), det: ()}.get(node.op, (_SINGULAR,))
         self._text = source_of(element)
         self._memory: DeviceMemory | None = None
 
@@ -164,7 +164,7 @@ class LinearAlgebra:
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues all launches. The last operand is the address of the status word, where the op can fail."""
-        status = 0 if self.failure is None else operands[-1]
+        status = operands[-1] if self.failures else 0
         launcher = _Launcher(self._text, self.element, self.count, stream, status)
         matrix = dense(operands[0], self.size, self.size, self.counts[0])
         if self.op is cholesky:

@@ -21,7 +21,7 @@ _THREADS, _MOST_BLOCKS = 256, 4096
 class LibraryCall(Protocol):
     """A library call with fixed sizes and scales. Each capture passes the addresses.
 
-    A call with a message in the attribute `failure` takes the address of a status word as its last operand.
+    A call with messages in the attribute `failures` takes the address of a status word as its last operand.
     """
 
     @property
