@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
+from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, f64
 from livegrad.runtime.cuda.cuda_function import CudaFunction
@@ -97,6 +98,41 @@ def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, name):
     check(compiled, function, arguments(1))
     assert driver.count("cuGraphLaunch") == 1
     assert driver.count("cuGraphInstantiate") == 0, "memory stays where it is, and so does the graph"
+
+
+def needs_the_host(weights: Any, start: Any, x: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        state = state @ lg.linalg.qr(weights)[0] + x
+        return state, state * 2.0
+
+    return lg.scan(step, start, x)
+
+
+@needs_compiler
+def test_a_loop_with_a_step_of_the_host_gives_the_same(driver):
+    function = traced(needs_the_host)
+    check(CudaFunction(function), function, arguments())
+    assert driver.count("cuMemcpyDtoHAsync") > 2, "the host computes it"
+
+
+@needs_compiler
+@pytest.mark.parametrize("position", [0, 6])
+def test_a_check_that_fails_in_a_loop_is_reported_with_its_message(driver, position):
+    def gathered(weights: Any, start: Any, x: Any) -> Any:
+        rows = lg.astype(x[:, 0, 0], lg.int64)
+        return lg.scan(lambda state, row: (state @ weights, state[row]), start, rows)[1]
+
+    function = traced(gathered)
+    compiled = CudaFunction(function)
+    given = arguments()
+    given[2][:] = 2.0
+    check(compiled, function, given)
+    given[2][position] = 4.0
+    for run in (lambda: compiled(*given), lambda: evaluate(function, *given)):
+        with pytest.raises(KernelCheckError, match="out of range for axis 0"):
+            run()
+    given[2][position] = 3.0
+    check(compiled, function, given)
 
 
 @pytest.mark.gpu

@@ -16,6 +16,7 @@ from livegrad.ir.types import Tensor, f32, f64, scalar_of_dtype
 from livegrad.ops.decompositions import cholesky
 from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.runtime.cuda.cuda_function import CudaFunction
+from livegrad.runtime.cuda.libraries import linalg_kernels
 from livegrad.runtime.cuda.libraries.linalg_kernels import SLOTS, source_of
 from livegrad.runtime.cuda.nvrtc import compile_source
 from livegrad.runtime.reference import evaluate
@@ -24,7 +25,7 @@ from tests.runtime.cuda.simulated_driver import SimulatedDriver
 from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
-SIZES = [1, 33, 66]
+SIZES = [1, 40]
 TOLERANCES = {"float32": 2e-4, "float64": 1e-11}
 
 OPS: dict[str, tuple[Callable[..., Any], int]] = {  # functions and their operands
@@ -81,11 +82,23 @@ def test_an_op_gives_what_numpy_gives_and_stays_on_the_device(driver, name, dtyp
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", ["det", "inv", "solve"])
+def test_more_rows_than_registers_hold_are_factored_in_memory(driver, monkeypatch, name):
+    monkeypatch.setattr(linalg_kernels, "_ROWS_EACH", ())
+    check_on_the_device(*function_and_arguments(name, "float64", 40), "float64")
+
+
+@needs_compiler
+def test_a_thread_has_several_rows_in_registers(driver):
+    check_on_the_device(*function_and_arguments("solve", "float64", 516, columns=1), "float64")
+
+
+@needs_compiler
 @pytest.mark.parametrize("name", OPS)
 def test_batches_are_computed_together(driver, name):
-    check_on_the_device(*function_and_arguments(name, "float64", 34, (2, 2), (2, 2)), "float64")
+    check_on_the_device(*function_and_arguments(name, "float64", 9, (2, 2), (2, 2)), "float64")
     launches = driver.count("cuLaunchKernel")
-    check_on_the_device(*function_and_arguments(name, "float64", 34), "float64")
+    check_on_the_device(*function_and_arguments(name, "float64", 9), "float64")
     assert driver.count("cuLaunchKernel") == 2 * launches
 
 
@@ -142,15 +155,16 @@ def test_a_singular_matrix_has_the_determinant_zero(driver):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("element", [f32, f64])
 def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element):
-    cubin = compile_source(source_of(element), architecture)
-    for symbol in ("fill", "cholesky_block", "solve_block", "subtract_product", "pivot_columns", "exchange_rows"):
+    cubin = compile_source(source_of(element, 2000), architecture)
+    names = ("cholesky_block", "solve_block", "subtract_product", "pivot_columns", "pivot_panel", "exchange_rows")
+    for symbol in ("fill", *names):
         assert parameters_of(cubin, symbol) == [(0, 8 * len(SLOTS))]
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("size", "batch"), [(1, ()), (31, (7,)), (100, ()), (300, (3,))])
+@pytest.mark.parametrize(("size", "batch"), [(1, ()), (31, (7,)), (100, ()), (300, (3,)), (1100, ())])
 def test_a_device_gives_what_numpy_gives(name, dtype, size, batch):
     check_on_the_device(*function_and_arguments(name, dtype, size, batch, batch, 50), dtype)
 

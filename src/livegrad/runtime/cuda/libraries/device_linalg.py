@@ -18,11 +18,11 @@ from livegrad.ops.movement import permute, sizes
 from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blocks
-from livegrad.runtime.cuda.libraries.linalg_kernels import BLOCK, source_of
+from livegrad.runtime.cuda.libraries.linalg_kernels import BLOCK, PANEL, PANEL_THREADS, rows_each, source_of
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_TILE, _SOLVERS, _PIVOTERS, _SIMPLE, _MOST_SIMPLE_BLOCKS = 64, 128, 512, 256, 4096
+_TILE, _SOLVERS, _SIMPLE, _MOST_SIMPLE_BLOCKS = 64, 128, 256, 4096
 _COPY, _HERMITIAN, _UNIT = 0, 1, 2
 _NOTHING = (0, 0, 0, 0)
 _NOT_POSITIVE, _SINGULAR = "Matrix is not positive definite", "Singular matrix"
@@ -98,10 +98,11 @@ class _Launcher:
 
     def factor_lu(self, c: Matrices, pivots: int, size: int, may_be_singular: bool) -> None:
         """The factors of a row-permuted matrix in place: L below the diagonal, which is one there, and U."""
-        for first, rows, end in _blocks(size):
+        width, symbol = panel_of(size, self.itemsize)
+        for first, rows, end in _blocks(size, width):
             here, exchanged = c.part(first, first, self.itemsize), (pivots + 8 * first, 0, 0, size)
             flags = (size - first, rows, 0, self.count, int(may_be_singular))
-            self._launch("pivot_columns", self.count, _PIVOTERS, _NOTHING, exchanged, here, *flags)
+            self._launch(symbol, self.count, PANEL_THREADS, _NOTHING, exchanged, here, *flags)
             whole = c.part(first, 0, self.itemsize)
             self.exchange_rows(whole, exchanged, rows, size, (rows, first))
             right, below = c.part(first, end, self.itemsize), c.part(end, first, self.itemsize)
@@ -129,13 +130,19 @@ class _Launcher:
 
     def multiply_diagonal(self, a: Matrices, pivots: int, to: int, size: int) -> None:
         target = (to, 0, 0, 0)
-        self._simple("multiply_diagonal", self.count, a, (pivots, 0, 0, size), target, size, size, 0, self.count, 0)
+        slots = (size, size, panel_of(size, self.itemsize)[0], self.count, 0)
+        self._simple("multiply_diagonal", self.count, a, (pivots, 0, 0, size), target, *slots)
 
 
-def _blocks(size: int) -> Iterator[tuple[int, int, int]]:
+def panel_of(size: int, itemsize: int) -> tuple[int, str]:
+    """How many columns are factored with pivots at once, and the kernel that does so."""
+    return (BLOCK, "pivot_columns") if rows_each(size, itemsize) is None else (PANEL, "pivot_panel")
+
+
+def _blocks(size: int, width: int = BLOCK) -> Iterator[tuple[int, int, int]]:
     """The first row, the number of rows and the end of each block."""
-    for first in range(0, size, BLOCK):
-        end = min(first + BLOCK, size)
+    for first in range(0, size, width):
+        end = min(first + width, size)
         yield first, end - first, end
 
 
@@ -149,7 +156,7 @@ class LinearAlgebra:
         self.counts = counts  # matrices of each operand: as many, or one for all
         self.lower: bool = node.attribute("lower") if node.op is triangular_solve else True
         self.failures: tuple[str, ...] = {cholesky: (_NOT_POSITIVE,), det: ()}.get(node.op, (_SINGULAR,))
-        self._text = source_of(element)
+        self._text = source_of(element, size)
         self._memory: DeviceMemory | None = None
 
     @property
@@ -201,7 +208,7 @@ class LinearAlgebra:
         if self.op is det:
             launcher.multiply_diagonal(factors, pivots, result, self.size)
             return
-        for first, rows, _ in _blocks(self.size):
+        for first, rows, _ in _blocks(self.size, panel_of(self.size, launcher.itemsize)[0]):
             here = sides.part(first, 0, launcher.itemsize)
             launcher.exchange_rows(here, (pivots + 8 * first, 0, 0, self.size), rows, self.columns)
         launcher.solve_triangular(factors, sides, self.size, self.columns, lower=True, unit=True)

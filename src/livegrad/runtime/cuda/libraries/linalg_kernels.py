@@ -12,6 +12,9 @@ from livegrad.codegen.cuda.kernel_values import memory_type
 from livegrad.ir.types import Scalar
 
 BLOCK = 32
+PANEL, PANEL_THREADS = 8, 512  # columns that a block factors with pivots in registers, and its threads
+_ROWS_EACH = (1, 2, 4, 8)  # rows of a thread
+_REGISTER_BYTES = 256  # of a thread's rows
 SLOTS = (
     *("a", "a_row", "a_column", "a_matrix", "b", "b_row", "b_column", "b_matrix", "c", "c_row", "c_column", "c_matrix"),
     *("rows", "columns", "inner", "matrices", "flag", "status"),
@@ -213,6 +216,94 @@ extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_con
     }
 }
 
+// The same for at most 8 columns, with ROWS_EACH rows of each thread in registers.
+extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_constant__ Arguments a)
+{
+    __shared__ alignas(16) number largest[512];
+    __shared__ alignas(16) int rows[512];
+    __shared__ alignas(16) number upper[8];
+    __shared__ alignas(16) number lower[8];
+    number* const c = a.c + blockIdx.x * a.c_matrix;
+    long long* const pivots = (long long*)a.b + blockIdx.x * a.b_matrix;
+    const int t = threadIdx.x;
+    number row[ROWS_EACH][8];
+    #pragma unroll
+    for (int i = 0; i < ROWS_EACH; ++i)
+        #pragma unroll
+        for (int j = 0; j < 8; ++j)
+            row[i][j] = t + i * 512 < a.rows && j < a.columns ? c[(t + i * 512) * a.c_row + j] : (number)0;
+    #pragma unroll
+    for (int k = 0; k < 8; ++k)
+    {
+        if (k >= a.columns) break;
+        number best = -1;
+        int best_row = k;
+        #pragma unroll
+        for (int i = 0; i < ROWS_EACH; ++i)
+        {
+            const number magnitude = row[i][k] < 0 ? -row[i][k] : row[i][k];
+            if (t + i * 512 < k || t + i * 512 >= a.rows || !(magnitude > best)) continue;
+            best = magnitude;
+            best_row = t + i * 512;
+        }
+        largest[t] = best; rows[t] = best_row;
+        __syncwarp();
+        for (int half = 16; half > 0; half /= 2)
+        {
+            if (t % 32 < half && (largest[t + half] > largest[t]
+                                  || (largest[t + half] == largest[t] && rows[t + half] < rows[t])))
+            {
+                largest[t] = largest[t + half]; rows[t] = rows[t + half];
+            }
+            __syncwarp();
+        }
+        __syncthreads();
+        best = largest[0];
+        int pivot = rows[0];
+        #pragma unroll
+        for (int warp = 32; warp < 512; warp += 32)
+            if (largest[warp] > best || (largest[warp] == best && rows[warp] < pivot))
+            {
+                best = largest[warp]; pivot = rows[warp];
+            }
+        #pragma unroll
+        for (int i = 0; i < ROWS_EACH; ++i)
+            #pragma unroll
+            for (int j = 0; j < 8; ++j)
+            {
+                if (t + i * 512 == pivot) upper[j] = row[i][j];
+                if (t + i * 512 == k) lower[j] = row[i][j];
+            }
+        if (t == 0)
+        {
+            pivots[k] = pivot;
+            if (best == 0 && !a.flag) report(a);
+        }
+        __syncthreads();
+        const number divisor = upper[k];
+        #pragma unroll
+        for (int i = 0; i < ROWS_EACH; ++i)
+        {
+            #pragma unroll
+            for (int j = 0; j < 8; ++j)
+            {
+                if (t + i * 512 == pivot) row[i][j] = lower[j];
+                if (t + i * 512 == k) row[i][j] = upper[j];
+            }
+            if (t + i * 512 <= k) continue;
+            const number factor = divisor == 0 ? (number)0 : row[i][k] / divisor;
+            row[i][k] = factor;
+            #pragma unroll
+            for (int j = k + 1; j < 8; ++j) row[i][j] -= factor * upper[j];
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < ROWS_EACH; ++i)
+        #pragma unroll
+        for (int j = 0; j < 8; ++j)
+            if (t + i * 512 < a.rows && j < a.columns) c[(t + i * 512) * a.c_row + j] = row[i][j];
+}
+
 // Exchanges the rows of c that b names, but not in the `inner` columns from `flag` on.
 extern "C" __global__ void exchange_rows(const __grid_constant__ Arguments a)
 {
@@ -231,7 +322,7 @@ extern "C" __global__ void exchange_rows(const __grid_constant__ Arguments a)
     }
 }
 
-// The determinants of LU factors a whose pivots b names, 32 of each block from its first row on.
+// The determinants of LU factors a whose pivots b names, `inner` of each block from its first row on.
 extern "C" __global__ void multiply_diagonal(const __grid_constant__ Arguments a)
 {
     for (long long matrix = first_thread(); matrix < a.matrices; matrix += all_threads())
@@ -241,7 +332,7 @@ extern "C" __global__ void multiply_diagonal(const __grid_constant__ Arguments a
         for (long long k = 0; k < a.rows; ++k)
         {
             const number value = a.a[matrix * a.a_matrix + k * a.a_row + k * a.a_column];
-            product *= pivots[k] == k % 32 ? value : -value;
+            product *= pivots[k] == k % a.inner ? value : -value;
         }
         a.c[matrix] = product;
     }
@@ -249,7 +340,14 @@ extern "C" __global__ void multiply_diagonal(const __grid_constant__ Arguments a
 """
 
 
-def source_of(element: Scalar) -> str:
-    """The text for elements of a type."""
+def rows_each(size: int, itemsize: int) -> int | None:
+    """How many rows of so many a thread of `pivot_panel` has; None if they are too many."""
+    fitting = (rows for rows in _ROWS_EACH if rows * PANEL * itemsize <= _REGISTER_BYTES)
+    return next((rows for rows in fitting if size <= rows * PANEL_THREADS), None)
+
+
+def source_of(element: Scalar, size: int) -> str:
+    """The text for matrices of so many rows of elements of a type."""
     root = "sqrtf" if element.dtype.itemsize == 4 else "sqrt"
-    return f"typedef {memory_type(element)} number;\n#define square_root {root}\n{_TEXT}"
+    macros = f"#define square_root {root}\n#define ROWS_EACH {rows_each(size, element.dtype.itemsize) or 1}\n"
+    return f"typedef {memory_type(element)} number;\n{macros}{_TEXT}"
