@@ -13,6 +13,7 @@ from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, f64
 from livegrad.runtime.cuda.cuda_function import CudaFunction
+from livegrad.runtime.cuda.device_memory import DeviceArray
 from livegrad.runtime.reference import evaluate
 from livegrad.tensors.tracing import trace_call
 from tests.runtime.cuda.simulate import COMPILER, simulated
@@ -98,6 +99,33 @@ def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, name):
     check(compiled, function, arguments(1))
     assert driver.count("cuGraphLaunch") == 1
     assert driver.count("cuGraphInstantiate") == 0, "memory stays where it is, and so does the graph"
+
+
+@needs_compiler
+def test_a_long_loop_is_not_captured_again_for_other_arrays(driver):
+    """Its graph reads copies: new arrays change the addresses of those alone."""
+    shapes = ((64, 64), (4, 64), (40, 4, 64))
+    function = trace_call(scan, [Tensor(f64, shape) for shape in shapes], "scan").function
+    compiled, kept = CudaFunction(function), []
+    for seed in range(3):
+        driver.calls.clear()
+        random = np.random.default_rng(seed)
+        given = [random.uniform(-0.1, 0.1, shape) for shape in shapes]
+        arrays = [DeviceArray.from_host(array) for array in given]
+        kept += [arrays, compiled.on_device(*arrays)]  # so that the next ones are elsewhere
+        for found, wanted in zip(kept[-1], evaluate(function, *given), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-11)
+        assert seed == 0 or driver.count("cuLaunchKernel") == 0
+
+
+@needs_compiler
+def test_a_long_loop_over_few_numbers_is_left_to_the_host(driver):
+    def steps(weights: Any, start: Any, x: Any) -> Any:
+        return lg.fori_loop(0, 2000, lambda index, state: state + lg.sin(state[::-1]) * 0.01, start[0])
+
+    function = traced(steps)
+    check(CudaFunction(function), function, arguments())
+    assert driver.count("cuLaunchKernel") < 2000
 
 
 def needs_the_host(weights: Any, start: Any, x: Any) -> Any:

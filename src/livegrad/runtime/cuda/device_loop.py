@@ -90,6 +90,12 @@ class Output:
     size: int
 
 
+def launches_of(body: SerialisedDevicePlan) -> int:
+    """The launches of one iteration."""
+    calls = [launch.call for launch in body.launches if isinstance(launch, SerialisedLibraryCall)]
+    return len(body.kernels) + sum(call.launches if isinstance(call, DeviceLoop) else 1 for call in calls)
+
+
 @dataclass(eq=False)
 class DeviceLoop:
     """A loop of `count` iterations. Its operands are the addresses that `states`, `fixed`, `moving` and `outputs` name
@@ -109,6 +115,11 @@ class DeviceLoop:
     @property
     def name(self) -> str:
         return f"loop of {self.count}"
+
+    @property
+    def launches(self) -> int:
+        """How many launches all iterations have, those of loops in the body among them."""
+        return self.count * launches_of(self.body)
 
     def prepare(self) -> None:
         """Loads the kernels of the body and allocates its memory."""

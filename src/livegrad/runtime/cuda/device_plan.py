@@ -138,14 +138,14 @@ class CudaPlan:
 
     def _make_segments(self) -> list[PlanGraph | HostCall]:
         """Builds the graphs of launches, and the host steps between them."""
-        by_number = {step.number: step for step in self._steps}
+        launches = iter(self._steps)
         segments: list[PlanGraph | HostCall] = []
-        self._graphs: dict[int, PlanGraph] = {}  # by step
+        self._graphs: dict[PlanLaunch, PlanGraph] = {}
         for segment in self.serialised.segments:
             if isinstance(segment, SerialisedGraph):
-                step_indices = [launch.number for launch in segment.launches]
-                graph = PlanGraph([by_number[index].launch for index in step_indices], segment.dependencies)
-                self._graphs.update(dict.fromkeys(step_indices, graph))
+                own = [next(launches) for _ in segment.launches]
+                graph = PlanGraph([step.launch for step in own], segment.dependencies)
+                self._graphs.update(dict.fromkeys(own, graph))
                 segments.append(graph)
             else:
                 assert self.plan is not None
@@ -284,7 +284,7 @@ class CudaPlan:
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
         for step in self._stale:
-            self._graphs[step.number].change(step.launch)
+            self._graphs[step].change(step.launch)
         self._stale.clear()
         binding = tuple(self._bound.values())  # of the same buffers in every run
         for segment in self.segments:
@@ -347,7 +347,8 @@ class CudaPlan:
         full = bool(host[-1] != _CLEAN)
         failed = None
         if not full:
-            failed = next((launch for launch in self.serialised.launches if host[launch.number] != _CLEAN), None)
+            checked = (launch for launch in self.serialised.launches if launch.sites)
+            failed = next((launch for launch in checked if host[launch.number] != _CLEAN), None)
         status = _CLEAN if failed is None else int(host[failed.number])
         if np.any(host != _CLEAN) and not (keep and full):
             host.fill(_CLEAN)

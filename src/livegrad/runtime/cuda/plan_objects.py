@@ -1,25 +1,34 @@
 """Lowers the steps of a plan that handle tapes and tuples to work on device memory: loops, their tapes and results.
 
-In: a plan with loops over tensors. Out: for each such step, a call that is captured into the graph, or nothing to do.
-If one of them needs the host, all remain steps of the host, which hand objects to each other. `serialise_plan` calls
-this.
+In: a plan with loops over tensors. Out: for each such step, calls that are captured into the graph, or none. If one of
+them needs the host, or a loop does so little that the host is faster, all remain steps of the host, which hand objects
+to each other. `serialise_plan` calls this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop
+from livegrad.ops.convolution import convolve
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import sizes
 from livegrad.ops.tape import tape_new, tape_stack, tape_unstack
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, Moving, Output, State
+from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, Moving, Output, State, launches_of
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph, SerialisedLibraryCall
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowTape, Slot, reserved_bytes
 
-_MOST_LAUNCHES = 20_000  # of all iterations of a loop: a graph with more takes long to build
+_MOST_LAUNCHES = 100_000  # of all iterations of a loop: a graph with more takes long to build
+_MANY_LAUNCHES = 64  # with so many, addresses that may change from run to run are kept out of the graph
+# What a launch takes on the device, and what work takes on the host, each microsecond.
+_LAUNCH_MICROSECONDS, _STEP_MICROSECONDS, _TRANSFER_MICROSECONDS = 2.5, 0.3, 60.0
+_BYTES_EACH, _OPERATIONS_EACH, _COPIED_BYTES_EACH = 5e3, 2e4, 1e4
+_CHANGING = ("external", "cell")  # kinds of slots
 
 SerialiseBody = Callable[[Plan], SerialisedDevicePlan]
 
@@ -57,7 +66,7 @@ _NO_ROWS = _Rows((), 0)
 
 
 class ObjectLowering:
-    """The calls for the steps of a plan that handle objects, by step; None for those that only name memory.
+    """The calls for the steps of a plan that handle objects, by step: none for those that only name memory.
 
     `memory` grows by what the objects need behind the plan's arena.
     """
@@ -65,7 +74,7 @@ class ObjectLowering:
     def __init__(self, plan: Plan, serialise_body: SerialiseBody) -> None:
         self._plan, self.serialise_body = plan, serialise_body
         self.memory = reserved_bytes(plan.arena_bytes)
-        self.calls: dict[int, SerialisedLibraryCall | None] = {}
+        self.calls: dict[int, tuple[SerialisedLibraryCall, ...]] = {}
         self.values: dict[ObjectSlot, _Rows | tuple[_Value, ...]] = {}
         if any(isinstance(slot, ObjectSlot) for slot in (*plan.arguments, *plan.results)):
             return
@@ -77,11 +86,11 @@ class ObjectLowering:
         except _NeedsHost:
             self.calls, self.memory = {}, reserved_bytes(plan.arena_bytes)
 
-    def _lower(self, number: int, step: HostStep) -> SerialisedLibraryCall | None:
+    def _lower(self, number: int, step: HostStep) -> tuple[SerialisedLibraryCall, ...]:
         node, result = step.function.results[0], step.result
         if step.op is tape_new and isinstance(result, ObjectSlot):
             self.values[result] = _NO_ROWS
-            return None
+            return ()
         if step.op is tape_unstack and isinstance(result, ObjectSlot):
             return self._unstack(number, step, result)
         if step.op is tape_stack and isinstance(result, Buffer):
@@ -100,12 +109,14 @@ class ObjectLowering:
     def place_of(self, buffer: Buffer) -> ArgumentSlot:
         return buffer_slot(buffer, self._plan)
 
-    def _copy(self, number: int, source: ArgumentSlot, target: ArgumentSlot, size: int) -> SerialisedLibraryCall:
-        return SerialisedLibraryCall(number, DeviceCopy(size), (source,), target)
+    def _copy(
+        self, number: int, source: ArgumentSlot, target: ArgumentSlot, size: int
+    ) -> tuple[SerialisedLibraryCall, ...]:
+        return (copy_call(number, source, target, size),)
 
     # --- tapes and tuples ---
 
-    def _unstack(self, number: int, step: HostStep, result: ObjectSlot) -> SerialisedLibraryCall | None:
+    def _unstack(self, number: int, step: HostStep, result: ObjectSlot) -> tuple[SerialisedLibraryCall, ...]:
         (source,) = step.operands
         if not isinstance(source, Buffer):
             raise _NeedsHost
@@ -115,29 +126,29 @@ class ObjectLowering:
         is_argument = source.base in self._plan.arguments and source.base not in self._plan.results
         target = place if is_argument else self.new_memory(source.bytes)
         self.values[result] = _Rows((_Column(target, source.bytes // max(count, 1)),), count)
-        return None if is_argument else self._copy(number, place, target, source.bytes)
+        return () if is_argument else self._copy(number, place, target, source.bytes)
 
-    def _stack(self, number: int, step: HostStep, result: Buffer) -> SerialisedLibraryCall:
+    def _stack(self, number: int, step: HostStep, result: Buffer) -> tuple[SerialisedLibraryCall, ...]:
         tape = self.values.get(step.operands[0]) if isinstance(step.operands[0], ObjectSlot) else None
         if not isinstance(tape, _Rows) or tape.count < result.shape[0] or len(tape.columns) != 1:
             raise _NeedsHost
         return self._copy(number, tape.columns[0].first, self.place_of(result), result.bytes)
 
-    def _get(self, number: int, step: HostStep, index: int) -> SerialisedLibraryCall | None:
+    def _get(self, number: int, step: HostStep, index: int) -> tuple[SerialisedLibraryCall, ...]:
         (source,) = step.operands
         members = self.values.get(source) if isinstance(source, ObjectSlot) else None
         member = members[index] if isinstance(members, tuple) else None
         if isinstance(step.result, ObjectSlot) and isinstance(member, _Rows):
             self.values[step.result] = member
-            return None
+            return ()
         if isinstance(step.result, Buffer) and isinstance(member, _Array):
             return self._copy(number, member.place, self.place_of(step.result), member.size)
         raise _NeedsHost
 
     # --- loops ---
 
-    def _loop(self, number: int, step: HostStep, result: ObjectSlot) -> SerialisedLibraryCall:
-        return _LoopLowering(self, number, step, result).call()
+    def _loop(self, number: int, step: HostStep, result: ObjectSlot) -> tuple[SerialisedLibraryCall, ...]:
+        return _LoopLowering(self, number, step, result).calls()
 
     def iterations_of(self, step: HostStep) -> int:
         """The number of iterations of a `for` loop, which must be a constant of the plan."""
@@ -171,6 +182,20 @@ class ObjectLowering:
         return value if isinstance(value, _Rows) else None
 
 
+def _operations(step: HostStep) -> float:
+    """Multiplications and additions of a step of a library."""
+    node = step.function.results[0]
+    if node.op not in (matmul, convolve) or not isinstance(step.result, Buffer):
+        return step.op.cost * sum(buffer.size for buffer in step.inputs)
+    shape = sizes(node.operands[0]) if node.op is matmul else sizes(node.operands[1])
+    return 2.0 * step.result.size * (shape[-1] if node.op is matmul else prod(shape[1:]))
+
+
+def copy_call(number: int, source: ArgumentSlot, target: ArgumentSlot, size: int) -> SerialisedLibraryCall:
+    """A copy of device memory as part of a step."""
+    return SerialisedLibraryCall(number, DeviceCopy(size), (source,), target)
+
+
 class _LoopLowering:
     """Lowers one loop: operands are collected one by one, and named by their position."""
 
@@ -182,8 +207,11 @@ class _LoopLowering:
         self._count = objects.iterations_of(step)
         self._leaves = objects.leaves_of(step)
         self._operands: list[ArgumentSlot] = []
+        self._before: list[SerialisedLibraryCall] = []  # copies of what the loop reads, and of what it leaves
+        self._after: list[SerialisedLibraryCall] = []
 
-    def call(self) -> SerialisedLibraryCall:
+    def calls(self) -> tuple[SerialisedLibraryCall, ...]:
+        """The loop, between copies of what lies elsewhere in each run."""
         loop, node = self._loop, self._step.function.results[0]
         slots = [*self._plan.arguments, *self._plan.results]
         if not all(isinstance(slot, Buffer) for slot in slots) or self._count == 0:
@@ -217,26 +245,49 @@ class _LoopLowering:
             outputs,
             tuple(site.message for site in sites),
         )
-        return SerialisedLibraryCall(self._number, made, tuple(self._operands), ArgumentSlot("status"), sites)
+        call = SerialisedLibraryCall(self._number, made, tuple(self._operands), ArgumentSlot("status"), sites)
+        return (*self._before, call, *self._after)
 
     def _body(self, index: Buffer) -> SerialisedDevicePlan:
         """The serialised body: numbers are in memory, but for the index."""
         body = self._objects.serialise_body(replace(self._plan, arguments=(index,)))
         is_graph = all(isinstance(segment, SerialisedGraph) for segment in body.segments)
-        launches = len(body.launches) * self._count
+        launches = launches_of(body) * self._count
         if not is_graph or launches > _MOST_LAUNCHES or any(kernel.uses_tapes for kernel in body.kernels):
             raise _NeedsHost
+        if self._host_microseconds() < launches * _LAUNCH_MICROSECONDS:
+            raise _NeedsHost
         return body
+
+    def _host_microseconds(self) -> float:
+        """About what the loop takes on the host, where each iteration of little work is a native call."""
+        copied = sum(slot.bytes for slot in self._step.inputs)
+        operations = sum(_operations(step) for step in self._plan.steps if isinstance(step, HostStep))
+        iteration = len(self._plan.steps) * _STEP_MICROSECONDS
+        iteration += self._plan.bytes_moved / _BYTES_EACH + operations / _OPERATIONS_EACH
+        return _TRANSFER_MICROSECONDS + copied / _COPIED_BYTES_EACH + self._count * iteration
+
+    @property
+    def _has_many_launches(self) -> bool:
+        return len(self._plan.steps) * self._count >= _MANY_LAUNCHES
 
     def _operand(self, slot: ArgumentSlot) -> int:
         self._operands.append(slot)
         return len(self._operands) - 1
 
+    def _read_operand(self, slot: ArgumentSlot, size: int) -> int:
+        """Memory that the loop reads. To capture a long loop again, for another address, takes longer than a copy."""
+        if slot.kind in _CHANGING and self._has_many_launches:
+            own = self._objects.new_memory(size)
+            self._before.append(copy_call(self._number, slot, own, size))
+            slot = own
+        return self._operand(slot)
+
     def _array(self, leaf: int) -> int:
         value = self._leaves[leaf]
         if not isinstance(value, _Array):
             raise _NeedsHost
-        return self._operand(value.place)
+        return self._read_operand(value.place, value.size)
 
     def _state(self, leaf: int, taken: Buffer, given: Buffer) -> State:
         return State(taken.base.number, given.base.number, self._array(leaf), taken.bytes)
@@ -250,7 +301,8 @@ class _LoopLowering:
         if tape.count < self._count:
             raise _NeedsHost
         column = tape.columns[number]
-        return Moving(buffer.number, self._operand(column.first), column.row_bytes)
+        first = self._read_operand(column.first, column.row_bytes * tape.count)
+        return Moving(buffer.number, first, column.row_bytes)
 
     def _written(self, row: RowTape, buffers: Sequence[Buffer]) -> _Rows:
         before = self._leaves[row.leaf]
@@ -277,7 +329,10 @@ class _LoopLowering:
 
     def _output(self, leaf: int, start: _Array, place: ArgumentSlot | None, outputs: list[Output]) -> _Array:
         target = place or self._objects.new_memory(start.size)
+        if target.kind in _CHANGING and self._has_many_launches:
+            target = self._objects.new_memory(start.size)
+            self._after.append(copy_call(self._number, target, place or target, start.size))
         state = self._loop.state.index(leaf) if leaf in self._loop.state else None
-        source = self._operand(start.place)
+        source = self._read_operand(start.place, start.size) if state is None else self._operand(target)
         outputs.append(Output(state, source, self._operand(target), start.size))
         return _Array(target, start.size)

@@ -66,9 +66,7 @@ def serialise_plan(
             if all(step.domain):
                 waiting.append((step, _serialise_launch(index, step, *emitted[index])))
         elif objects is not None and index in objects.calls:
-            call = objects.calls[index]
-            if call is not None:
-                waiting.append((step, call))
+            waiting += [(step, call) for call in objects.calls[index]]
         elif (library := _serialise_library_call(index, step, plan, not for_engine)) is not None:
             waiting.append((step, library))
         else:
