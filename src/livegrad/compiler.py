@@ -48,6 +48,7 @@ from livegrad.passes.split_at_concatenations import split_at_concatenations
 from livegrad.passes.split_complex import split_complex
 from livegrad.passes.split_stacks import split_stacks
 from livegrad.passes.thread_accumulators import thread_accumulators
+from livegrad.passes.transform_last_axes import transform_last_axes
 from livegrad.passes.unfold_convolutions import unfold_convolutions
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.passes.unroll_small_matmuls import unroll_small_matmuls
@@ -120,7 +121,8 @@ VALUE_PASSES = (
     Pass(on_functions(flatten_signature), keeps_signatures=False),
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
     Pass(on_functions(unguard_invariants), targets=_COMPILED, optional=True),
-    Pass(on_functions(split_complex), targets=_CPU),
+    Pass(on_functions(transform_last_axes), targets=frozenset({"cuda"})),
+    Pass(on_functions(split_complex), targets=_CPU | {"cuda"}),
     Pass(on_functions(widen_half_matmuls), targets=_CPU),
     Pass(on_functions(unfold_convolutions), targets=_CPU),
     Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
@@ -132,7 +134,7 @@ VALUE_PASSES = (
     Pass(on_functions(scalarise_loops), targets=_CPU, optional=True),
     Pass(on_functions(interchange_elementwise_loops), targets=_CPU, optional=True),
     Pass(on_functions(unroll_small_matmuls), targets=_CPU, optional=True),
-    Pass(on_functions(unroll_small_solves), targets=_CPU, optional=True),
+    Pass(on_functions(unroll_small_solves), targets=_CPU | {"cuda"}, optional=True),
     Pass(on_functions(select_by_insertion), targets=_CPU, optional=True),
     Pass(on_functions(split_stacks), targets=_CPU, optional=True),
     Pass(on_functions(split_at_concatenations), targets=_CPU, optional=True),

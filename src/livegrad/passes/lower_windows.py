@@ -43,7 +43,7 @@ def _with_padded_images(function: Function) -> Function:
 
 def _padded_image(node: Node) -> Node | None:
     """A convolution of padded images, and of single precision where it is of half: libraries know nothing else."""
-    if node.op is not convolve or not isinstance(node.type, Tensor) or node.type.element.kind != "float":
+    if node.op is not convolve or not isinstance(node.type, Tensor) or node.type.element.kind == "complex":
         return None
     if node.type.element is f16:
         single = convolve(*(cast(operand, type=f32) for operand in node.operands), **dict(node.attributes))

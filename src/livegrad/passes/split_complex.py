@@ -1,9 +1,9 @@
 """The `split_complex` pass: arithmetic on complex numbers becomes arithmetic on their real and imaginary parts.
 
-For the CPU. Sums, products and moves of complex tensors become those of real tensors, which kernels can compute. Loops
-and branches carry both parts, and so do maps whose functions compute only what has a rule. In memory, complex numbers
-stay pairs, and loads and stores view them as such. NumPy computes ops without a rule (transforms, decompositions,
-logarithms).
+For the CPU and for CUDA. Sums, products and moves of complex tensors become those of real tensors, which kernels can
+compute. Loops and branches carry both parts, and so do maps whose functions compute only what has a rule. In memory,
+complex numbers stay pairs, and loads and stores view them as such. NumPy, or a library of the device, computes ops
+without a rule (transforms, decompositions, logarithms).
 """
 
 from __future__ import annotations

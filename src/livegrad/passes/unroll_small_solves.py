@@ -1,7 +1,7 @@
 """The `unroll_small_solves` pass: batched factorisations of small matrices become a map with unrolled scalar code.
 
-For the CPU: systems, inverses, determinants and Cholesky factors. The kernel has lanes across the matrices and runs on
-all threads; LAPACK takes some hundred nanoseconds a matrix before it computes anything.
+For the CPU and for CUDA: systems, inverses, determinants and Cholesky factors. The kernel has lanes across the matrices
+and runs on all threads; LAPACK takes some hundred nanoseconds a matrix before it computes anything.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ from typing import Any
 
 from livegrad.live.cuda import step_code
 from livegrad.runtime.compiled_function import FunctionCache
-from livegrad.runtime.cuda import CudaFunction, cuda_function, modules, plan_graph, serialised_device_plan
+from livegrad.runtime.cuda import CudaFunction, cuda_function, device_loop, modules, plan_graph, serialised_device_plan
 from livegrad.runtime.cuda import driver as driver_module
 from livegrad.state import Owned
 from tests.runtime.cuda.simulated_driver import COMPILER, SimulatedDriver, compile_source
 
+_LOADERS = (step_code, plan_graph, device_loop, serialised_device_plan)
 __all__ = ["COMPILER", "simulated"]
 
 
@@ -33,7 +34,7 @@ def simulated(seed: int = 0, size: int = 1 << 30) -> Iterator[SimulatedDriver]:
         (modules, "compile_source", compile_source),
         (serialised_device_plan, "compile_with_key", compile_source),
     ]
-    stand_ins += [(module, "load_compiled", bytes) for module in (step_code, plan_graph, serialised_device_plan)]
+    stand_ins += [(module, "load_compiled", bytes) for module in _LOADERS]
     originals = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
     _put_in_place(stand_ins)
     try:

@@ -73,6 +73,8 @@ static inline float __uint_as_float(unsigned v) { float r; __builtin_memcpy(&r, 
 static inline unsigned __float_as_uint(float v) { unsigned r; __builtin_memcpy(&r, &v, 4); return r; }
 static inline double __longlong_as_double(long long v) { double r; __builtin_memcpy(&r, &v, 8); return r; }
 static inline void atomicMin(unsigned long long* p, unsigned long long v) { if (v < *p) *p = v; }
+static inline void atomicMax(int* p, int v) { if (v > *p) *p = v; }
+template <class T> static inline void atomicAdd(T* p, T v) { *p += v; }
 static unsigned int* sim_conditions;
 extern "C" void sim_setup(unsigned int* conditions) { sim_conditions = conditions; }
 extern "C" void cudaGraphSetConditional(cudaGraphConditionalHandle h, unsigned int v) { sim_conditions[h] = v; }
@@ -362,18 +364,21 @@ class SimulatedDriver:
         return (OK,)
 
     def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Any) -> Any:
-        work = self._copy_work(int(target), int(source), size)
+        self._enqueue("copy", stream, self._copy_work(int(target), int(source), size))
+        return (OK,)
+
+    def cuMemsetD8Async(self, target: int, value: int, size: int, stream: Any) -> Any:
+        self._enqueue("memset", stream, lambda: ctypes.memset(int(target), value, size))
+        return (OK,)
+
+    def _enqueue(self, kind: str, stream: Any, work: Callable[[], Any]) -> None:
+        """Work on a stream, which may be under capture."""
         if self._capturing is not None and stream == 77:
-            node = Node("copy", self._capturing.nodes[-1:])
+            node = Node(kind, self._capturing.nodes[-1:])
             node.work = work
             self._capturing.nodes.append(node)
         else:
             self._queue.append(work)
-        return (OK,)
-
-    def cuMemsetD8Async(self, target: int, value: int, size: int, stream: Any) -> Any:
-        self._queue.append(lambda: ctypes.memset(int(target), value, size))
-        return (OK,)
 
     @staticmethod
     def _copy_work(target: int, source: int, size: int) -> Callable[[], Any]:
@@ -451,13 +456,7 @@ class SimulatedDriver:
     def cuLaunchKernel(self, function: Function, *shape_stream_and_words: Any) -> Any:
         grid, _, _, threads, _, _, _, stream, pointers, _ = shape_stream_and_words
         node = SimpleNamespace(func=function, gridDimX=grid, blockDimX=threads, kernelParams=pointers)
-        work = self._kernel_work(node)
-        if self._capturing is not None and stream == 77:
-            captured = Node("kernel", self._capturing.nodes[-1:])
-            captured.work = work
-            self._capturing.nodes.append(captured)
-        else:
-            self._queue.append(work)
+        self._enqueue("kernel", stream, self._kernel_work(node))
         return (OK,)
 
     # --- graphs ---

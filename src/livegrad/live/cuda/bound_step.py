@@ -21,7 +21,7 @@ from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError
 from livegrad.runtime.cuda.interrupt import interrupt_address
 from livegrad.runtime.cuda.libraries.capture import BoundCall
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
+from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch, SerialisedLibraryCall
 from livegrad.schedule.plan import Buffer
 
 _FIRST_TAPE_BYTES = 2048

@@ -43,11 +43,11 @@ class HostWork:
                 array = np.empty(base.shape, base.element.dtype)
                 download(bound.buffer_address(slot, self._addresses()), array)
                 bound.values[base.number] = array
-        result = item.result
-        if isinstance(result, Buffer):
+        results = [slot for slot in item.written if isinstance(slot, Buffer)]
+        for result in results:
             bound.values[result.base.number] = np.empty(result.base.shape, result.base.element.dtype)
         HostCall(item, self).run(bound.values)  # type: ignore[arg-type]
-        if isinstance(result, Buffer):
+        for result in results:
             write_array(bound.buffer_address(result, self._addresses()), bound.values[result.base.number])
 
     def run_region(self, region: RegionStep, bodies: Sequence[Program], prologue: Program) -> None:

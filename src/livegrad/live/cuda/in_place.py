@@ -12,7 +12,7 @@ from math import prod
 
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand, Carried, RegionStep, Step
 from livegrad.live.cuda.step_code import StepCode
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedHostStep, SerialisedLaunch
+from livegrad.runtime.cuda.serialised_launches import SerialisedHostStep, SerialisedLaunch
 from livegrad.schedule.plan import KernelStep, View
 
 

@@ -15,7 +15,7 @@ from livegrad.live.cuda.ledger import CLEAN, Snapshot
 from livegrad.live.cuda.program import Program
 from livegrad.live.executor import Failure, RunReport
 from livegrad.runtime.cuda.driver import check, device, driver
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch
+from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch
 
 if TYPE_CHECKING:
     from livegrad.live.cuda.executable import CudaExecutable

@@ -18,7 +18,7 @@ from livegrad.live.graph.user_kernel import CudaKernel, KernelArgument
 from livegrad.runtime.cuda.driver import DeviceError, device, driver
 from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import compile_source
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch
+from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch
 from livegrad.schedule.plan import Buffer, Plan
 
 _ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error:? ?(.*)")

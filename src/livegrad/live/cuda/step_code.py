@@ -20,12 +20,12 @@ from livegrad.live.compile.live_plan import BlockStep, BufferOperand
 from livegrad.runtime.cuda.driver import DeviceError, device
 from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
-from livegrad.runtime.cuda.serialised_device_plan import (
+from livegrad.runtime.cuda.serialised_device_plan import serialise_plan
+from livegrad.runtime.cuda.serialised_launches import (
     SerialisedDevicePlan,
     SerialisedHostStep,
     SerialisedLaunch,
     SerialisedLibraryCall,
-    serialise_plan,
 )
 from livegrad.schedule.plan import Buffer, Plan
 
@@ -99,7 +99,7 @@ def make_code(step: BlockStep, in_memory: Sequence[bool]) -> StepCode:
     results = {slot.number: position for position, slot in enumerate(plan.results) if isinstance(slot, Buffer)}
     # Scalars that other blocks compute are in memory; the other scalar arguments are passed by value.
     by_value = tuple(slot for slot, memory in zip(plan.arguments, in_memory, strict=True) if not memory)
-    serialised = serialise_plan(replace(plan, arguments=by_value), device().architecture)
+    serialised = serialise_plan(replace(plan, arguments=by_value), device().architecture, for_engine=True)
     items, before = _list_items(serialised)
     touched = tuple((plan.steps[item.number].inputs, plan.steps[item.number].results) for item in items)
     for item in items:

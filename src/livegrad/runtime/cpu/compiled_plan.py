@@ -345,6 +345,8 @@ class HostCall:
             return
         with np.errstate(all="ignore"):
             self._compute(node, operands, values)
+        for index, buffer in step.stored:
+            np.copyto(self._value(buffer, values), values[step.result][index], casting="unsafe")
 
     def _value(self, slot: Slot, values: Mapping[Any, Any]) -> Any:
         if isinstance(slot, ObjectSlot):

@@ -18,12 +18,14 @@ from livegrad.runtime.cuda.device_memory import DeviceArray, DeviceMemory, downl
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 from livegrad.runtime.cuda.interrupt import interrupt_address, wait_interruptibly
 from livegrad.runtime.cuda.plan_graph import PlanGraph, PlanLaunch
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedDevicePlan, SerialisedGraph, serialise_plan
+from livegrad.runtime.cuda.serialised_device_plan import serialise_plan
+from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph
 from livegrad.runtime.serialised import SerialisedArray
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 from livegrad.schedule.target import Target
 
 _CLEAN = (1 << 64) - 1
+_NO_ELEMENT = (1 << 48) - 1  # of a failed check of a whole array
 _FIRST_TAPE_BYTES = 2048
 _MOST_TAPE_BYTES = 1 << 34  # all threads together
 
@@ -51,7 +53,7 @@ class CudaPlan:
         self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape was full
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
-        self._watched = any(k.sites or k.uses_tapes for k in serialised.kernels)
+        self._watched = any(k.sites for k in serialised.launches) or any(k.uses_tapes for k in serialised.kernels)
         self._polls = any(k.polls for k in serialised.kernels)
         self._staging: dict[int, DeviceMemory] = {}  # device memory of host arrays, allocated on first use
         self._bound: dict[int, int] = {}
@@ -136,14 +138,14 @@ class CudaPlan:
 
     def _make_segments(self) -> list[PlanGraph | HostCall]:
         """Builds the graphs of launches, and the host steps between them."""
-        by_number = {step.number: step for step in self._steps}
+        launches = iter(self._steps)
         segments: list[PlanGraph | HostCall] = []
-        self._graphs: dict[int, PlanGraph] = {}  # by step
+        self._graphs: dict[PlanLaunch, PlanGraph] = {}
         for segment in self.serialised.segments:
             if isinstance(segment, SerialisedGraph):
-                step_indices = [launch.number for launch in segment.launches]
-                graph = PlanGraph([by_number[index].launch for index in step_indices], segment.dependencies)
-                self._graphs.update(dict.fromkeys(step_indices, graph))
+                own = [next(launches) for _ in segment.launches]
+                graph = PlanGraph([step.launch for step in own], segment.dependencies)
+                self._graphs.update(dict.fromkeys(own, graph))
                 segments.append(graph)
             else:
                 assert self.plan is not None
@@ -282,7 +284,7 @@ class CudaPlan:
 
     def _run_segments(self, values: dict[Any, Any]) -> None:
         for step in self._stale:
-            self._graphs[step.number].change(step.launch)
+            self._graphs[step].change(step.launch)
         self._stale.clear()
         binding = tuple(self._bound.values())  # of the same buffers in every run
         for segment in self.segments:
@@ -295,18 +297,16 @@ class CudaPlan:
         self._last_values = values
 
     def _run_on_host(self, call: HostCall, values: dict[Any, Any]) -> None:
-        """Runs a host step on copies of its operands, and copies its result to the device."""
+        """Runs a host step on copies of its operands, and copies its results to the device."""
         for slot in call.step.operands:
             if isinstance(slot, Buffer):
                 self._fetch(slot, values)
-        result = call.step.result
-        if isinstance(result, Buffer):
-            base = result.base
-            values[base.number] = np.empty(base.shape, base.element.dtype)
+        results = [slot for slot in call.step.written if isinstance(slot, Buffer)]
+        for result in results:
+            values[result.base.number] = np.empty(result.base.shape, result.base.element.dtype)
         call.run(values)
-        if isinstance(result, Buffer):
-            array = values[result.base.number]
-            upload(self._address(result), array)
+        for result in results:
+            upload(self._address(result), values[result.base.number])
 
     def _fetch(self, buffer: Buffer, values: dict[Any, Any]) -> None:
         base = buffer.base
@@ -347,12 +347,14 @@ class CudaPlan:
         full = bool(host[-1] != _CLEAN)
         failed = None
         if not full:
-            failed = next((kernel for kernel in self.serialised.kernels if host[kernel.number] != _CLEAN), None)
+            checked = (launch for launch in self.serialised.launches if launch.sites)
+            failed = next((launch for launch in checked if host[launch.number] != _CLEAN), None)
         status = _CLEAN if failed is None else int(host[failed.number])
         if np.any(host != _CLEAN) and not (keep and full):
             host.fill(_CLEAN)
             self._status.upload(host)
         if failed is not None:
             site = failed.sites[status & 0xFFFF]
-            raise KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)
+            element = "" if status >> 16 == _NO_ELEMENT else f", at element {status >> 16}"
+            raise KernelCheckError(f"{site.message}{element}", where=site.origin)
         return full

@@ -18,7 +18,7 @@ from livegrad.runtime.cuda.driver import DeviceError, device, driver
 from livegrad.runtime.cuda.libraries.capture import BoundCall
 from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
-from livegrad.runtime.cuda.serialised_device_plan import SerialisedLaunch, SerialisedLibraryCall
+from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch, SerialisedLibraryCall
 
 _MOST_VARIANTS = 4  # executables of one graph, for as many bindings
 _SEEN_BINDINGS = 16

@@ -9,21 +9,27 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
-from livegrad.codegen.argument_slots import ArgumentSlot, Slots, buffer_slot, decode_slots
+from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot, decode_slots
 from livegrad.codegen.check_sites import Site, decode_sites, encode_sites
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
 from livegrad.codegen.cuda.launch import Bound, bind
 from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.dependencies import plan_dependencies
-from livegrad.runtime.cuda.libraries import LIBRARY_CALLS, LibraryCall
+from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
 from livegrad.runtime.cuda.nvrtc import compile_with_key, load_compiled
+from livegrad.runtime.cuda.plan_objects import ObjectLowering
+from livegrad.runtime.cuda.serialised_launches import (
+    SerialisedDevicePlan,
+    SerialisedGraph,
+    SerialisedHostStep,
+    SerialisedLaunch,
+    SerialisedLibraryCall,
+)
 from livegrad.runtime.serialised import (
     SerialisedArrays,
-    SerialisedExecutable,
     decode_executable,
     encode_executable,
     executable_key,
@@ -33,75 +39,18 @@ from livegrad.schedule.loops.device import remembers
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 from livegrad.schedule.target import Target
 
-
-@dataclass(frozen=True)
-class SerialisedLaunch:
-    """One kernel launch: its code by key, its argument slots, its grid, and the memory that it needs."""
-
-    number: int  # of the step
-    name: str
-    code: bytes
-    slots: Slots
-    grid: int
-    threads: int
-    workers: int
-    scratch: tuple[tuple[int, int], ...]  # (buffer, bytes for all workers)
-    partial_bytes: int
-    counters: int
-    uses_tapes: bool
-    polls: bool  # whether it has an unbounded loop, which polls the interrupt flag
-    sites: tuple[Site, ...]
-
-
-@dataclass(frozen=True)
-class SerialisedLibraryCall:
-    """A library call that is captured into the graph, and the slots of its operands and result."""
-
-    number: int
-    call: LibraryCall
-    operands: tuple[ArgumentSlot, ...]
-    result: ArgumentSlot
-
-
-@dataclass(frozen=True)
-class SerialisedHostStep:
-    """One step that the host runs."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class SerialisedGraph:
-    """Launches that run as one graph, and for each the indices of those that must end before it starts."""
-
-    launches: tuple[SerialisedLaunch | SerialisedLibraryCall, ...]
-    dependencies: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True)
-class SerialisedDevicePlan(SerialisedExecutable):
-    """A whole plan: graphs, and host steps between them."""
-
-    segments: tuple[SerialisedGraph | SerialisedHostStep, ...]
-    steps: int
-
-    @property
-    def launches(self) -> tuple[SerialisedLaunch | SerialisedLibraryCall, ...]:
-        return tuple(
-            launch for segment in self.segments if isinstance(segment, SerialisedGraph) for launch in segment.launches
-        )
-
-    @property
-    def kernels(self) -> list[SerialisedLaunch]:
-        return [launch for launch in self.launches if isinstance(launch, SerialisedLaunch)]
-
-
 # --- from plans ------------------------------------------------------------------------------------------------------
 
 
-def serialise_plan(plan: Plan, architecture: str, ieee: bool = False, target: Target = CUDA) -> SerialisedDevicePlan:
-    """Compiles the kernels of a plan and serialises it."""
+def serialise_plan(
+    plan: Plan, architecture: str, ieee: bool = False, target: Target = CUDA, for_engine: bool = False
+) -> SerialisedDevicePlan:
+    """Compiles the kernels of a plan and serialises it. For the live engine, the host runs loops over tensors and calls
+    of libraries that can fail."""
     emitted = _emit_kernels(plan, architecture, ieee, target)
+    objects = (
+        None if for_engine else ObjectLowering(plan, lambda body: serialise_plan(body, architecture, ieee, target))
+    )
     segments: list[SerialisedGraph | SerialisedHostStep] = []
     waiting: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
 
@@ -116,13 +65,16 @@ def serialise_plan(plan: Plan, architecture: str, ieee: bool = False, target: Ta
         if isinstance(step, KernelStep):
             if all(step.domain):
                 waiting.append((step, _serialise_launch(index, step, *emitted[index])))
-        elif (library := _serialise_library_call(index, step, plan)) is not None:
+        elif objects is not None and index in objects.calls:
+            waiting += [(step, call) for call in objects.calls[index]]
+        elif (library := _serialise_library_call(index, step, plan, not for_engine)) is not None:
             waiting.append((step, library))
         else:
             close()
             segments.append(SerialisedHostStep(index))
     close()
-    return SerialisedDevicePlan(*serialise_signature(plan), plan.arena_bytes, tuple(segments), len(plan.steps))
+    memory = plan.arena_bytes if objects is None or not objects.calls else objects.memory
+    return SerialisedDevicePlan(*serialise_signature(plan), memory, tuple(segments), len(plan.steps))
 
 
 def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibraryCall]) -> dict[int, str]:
@@ -181,14 +133,21 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
     )
 
 
-def _serialise_library_call(index: int, step: HostStep, plan: Plan) -> SerialisedLibraryCall | None:
+def _serialise_library_call(index: int, step: HostStep, plan: Plan, may_fail: bool) -> SerialisedLibraryCall | None:
     """The library call for a host step; None if no library supports it."""
     make = LIBRARY_CALLS.get(step.op)
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):
         return None
     operands = tuple(buffer_slot(buffer, plan) for buffer in _operand_buffers(step))
-    return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
+    sites = tuple(Site(failure, step.origin) for failure in getattr(call, "failures", ()))
+    if not sites:
+        return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
+    if not may_fail:
+        return None
+    return SerialisedLibraryCall(
+        index, call, (*operands, ArgumentSlot("status")), buffer_slot(step.result, plan), sites
+    )
 
 
 def _operand_buffers(step: HostStep) -> list[Buffer]:

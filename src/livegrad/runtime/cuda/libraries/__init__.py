@@ -9,17 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from livegrad.ir.op import Op
+from livegrad.ops.assignment import assign
+from livegrad.ops.convolution import convolve
+from livegrad.ops.decompositions import cholesky
 from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
+from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.ops.sorting import argsort, searchsorted, sort
 from livegrad.runtime.cuda.libraries.cublas import matmul_call
 from livegrad.runtime.cuda.libraries.cufft import transform_call
+from livegrad.runtime.cuda.libraries.device_convolution import convolution_call
+from livegrad.runtime.cuda.libraries.device_linalg import linalg_call
+from livegrad.runtime.cuda.libraries.device_scatter import scatter_call
 from livegrad.runtime.cuda.libraries.device_sorting import search_call, sort_call
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
 from livegrad.schedule.plan import HostStep
 
 LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
     matmul: matmul_call,
+    convolve: convolution_call,
+    scatter_add: scatter_call,
+    assign: scatter_call,
+    **dict.fromkeys((cholesky, det, inv, solve, triangular_solve), linalg_call),
     fft: transform_call,
     rfft: transform_call,
     irfft: transform_call,

@@ -21,6 +21,7 @@ from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import DeviceError, PerContext
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_kernel, shared_library
+from livegrad.runtime.cuda.libraries.tiled_product import Left, TiledProduct
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
@@ -165,9 +166,9 @@ class MatrixProduct:
 
 
 def matmul_call(step: HostStep) -> LibraryCall | None:
-    """The cuBLAS call of a step; None if cuBLAS is missing or does not support the product."""
+    """The call of a step: of cuBLAS or, where that is missing, of our own kernels; None if neither can compute it."""
     node, result = step.function.results[0], step.result
-    if not isinstance(result, Buffer) or result.element not in _KINDS or 0 in result.shape or library() is None:
+    if not isinstance(result, Buffer) or result.element not in _KINDS or 0 in result.shape:
         return None
     batch = result.shape[:-2]
     first, second = [_matrices(operand, batch) for operand in node.operands]
@@ -178,7 +179,28 @@ def matmul_call(step: HostStep) -> LibraryCall | None:
         return None
     rows, columns = result.shape[-2:]
     whole = Matrices(False, columns, result.strides[:-2])
-    return _simplify(MatrixProduct(result.element, rows, columns, inner, batch, first, second, whole))
+    product = _simplify(MatrixProduct(result.element, rows, columns, inner, batch, first, second, whole))
+    return _generated(product) if product is not None and library() is None else product
+
+
+def _generated(product: MatrixProduct) -> TiledProduct | None:
+    """A product without cuBLAS; None for types and batches that our kernels do not support."""
+    if product.element not in (f32, f64) or len(product.batch) > 1:
+        return None
+    first, second = product.first, product.second
+    left, left_inner = (1, first.lead) if first.transposed else (first.lead, 1)
+    row, column = (1, second.lead) if second.transposed else (second.lead, 1)
+    return TiledProduct(
+        product.element,
+        product.rows,
+        product.columns,
+        product.batch[0] if product.batch else 1,
+        Left(left, left_inner, first.steps[0] if product.batch else 0),
+        np.arange(product.inner) * row,
+        np.arange(product.columns) * column,
+        second.steps[0] if product.batch else 0,
+        along_inner=second.transposed,
+    )
 
 
 def _simplify(product: MatrixProduct) -> MatrixProduct | None:

@@ -19,7 +19,10 @@ _THREADS, _MOST_BLOCKS = 256, 4096
 
 
 class LibraryCall(Protocol):
-    """A library call with fixed sizes and scales. Each capture passes the addresses."""
+    """A library call with fixed sizes and scales. Each capture passes the addresses.
+
+    A call with messages in the attribute `failures` takes the address of a status word as its last operand.
+    """
 
     @property
     def name(self) -> str: ...
@@ -66,8 +69,12 @@ def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
 
 def launch_kernel(function: Any, stream: Any, count: int, slots: Sequence[int]) -> None:
     """Launches a kernel whose threads take `count` elements in turn. Its one argument is a struct of 8-byte slots."""
+    launch_blocks(function, stream, min(_MOST_BLOCKS, -(-count // _THREADS)), _THREADS, slots)
+
+
+def launch_blocks(function: Any, stream: Any, blocks: int, threads: int, slots: Sequence[int]) -> None:
+    """Launches so many blocks of a kernel, whose one argument is a struct of 8-byte slots."""
     packed = np.array(slots, i64.dtype)
     pointers = np.array([packed.ctypes.data], np.uint64)
-    grid = min(_MOST_BLOCKS, -(-count // _THREADS))
-    shape = (grid, 1, 1, _THREADS, 1, 1, 0)
+    shape = (blocks, 1, 1, threads, 1, 1, 0)
     check(driver.cuLaunchKernel(function, *shape, stream, pointers.ctypes.data, 0))

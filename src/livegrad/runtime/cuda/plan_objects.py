@@ -1,0 +1,338 @@
+"""Lowers the steps of a plan that handle tapes and tuples to work on device memory: loops, their tapes and results.
+
+In: a plan with loops over tensors. Out: for each such step, calls that are captured into the graph, or none. If one of
+them needs the host, or a loop does so little that the host is faster, all remain steps of the host, which hand objects
+to each other. `serialise_plan` calls this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
+from livegrad.ops.aggregate import get
+from livegrad.ops.control import for_loop
+from livegrad.ops.convolution import convolve
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import sizes
+from livegrad.ops.tape import tape_new, tape_stack, tape_unstack
+from livegrad.passes.flatten_signature import leaf_types
+from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, Moving, Output, State, launches_of
+from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph, SerialisedLibraryCall
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowTape, Slot, reserved_bytes
+
+_MOST_LAUNCHES = 100_000  # of all iterations of a loop: a graph with more takes long to build
+_MANY_LAUNCHES = 64  # with so many, addresses that may change from run to run are kept out of the graph
+# What a launch takes on the device, and what work takes on the host, each microsecond.
+_LAUNCH_MICROSECONDS, _STEP_MICROSECONDS, _TRANSFER_MICROSECONDS = 2.5, 0.3, 60.0
+_BYTES_EACH, _OPERATIONS_EACH, _COPIED_BYTES_EACH = 5e3, 2e4, 1e4
+_CHANGING = ("external", "cell")  # kinds of slots
+
+SerialiseBody = Callable[[Plan], SerialisedDevicePlan]
+
+
+class _NeedsHost(Exception):
+    """A step handles objects in a way that has no form on the device."""
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The rows of one leaf of a tape: the first in memory, and the bytes of each."""
+
+    first: ArgumentSlot
+    row_bytes: int
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A tape: a column for each leaf of its elements, with so many rows."""
+
+    columns: tuple[_Column, ...]
+    count: int
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array in memory."""
+
+    place: ArgumentSlot
+    size: int
+
+
+_Value = _Rows | _Array | None  # None: nothing takes it
+_NO_ROWS = _Rows((), 0)
+
+
+class ObjectLowering:
+    """The calls for the steps of a plan that handle objects, by step: none for those that only name memory.
+
+    `memory` grows by what the objects need behind the plan's arena.
+    """
+
+    def __init__(self, plan: Plan, serialise_body: SerialiseBody) -> None:
+        self._plan, self.serialise_body = plan, serialise_body
+        self.memory = reserved_bytes(plan.arena_bytes)
+        self.calls: dict[int, tuple[SerialisedLibraryCall, ...]] = {}
+        self.values: dict[ObjectSlot, _Rows | tuple[_Value, ...]] = {}
+        if any(isinstance(slot, ObjectSlot) for slot in (*plan.arguments, *plan.results)):
+            return
+        steps = [(number, step) for number, step in enumerate(plan.steps) if isinstance(step, HostStep)]
+        try:
+            for number, step in steps:
+                if any(isinstance(slot, ObjectSlot) for slot in (*step.operands, *step.written)):
+                    self.calls[number] = self._lower(number, step)
+        except _NeedsHost:
+            self.calls, self.memory = {}, reserved_bytes(plan.arena_bytes)
+
+    def _lower(self, number: int, step: HostStep) -> tuple[SerialisedLibraryCall, ...]:
+        node, result = step.function.results[0], step.result
+        if step.op is tape_new and isinstance(result, ObjectSlot):
+            self.values[result] = _NO_ROWS
+            return ()
+        if step.op is tape_unstack and isinstance(result, ObjectSlot):
+            return self._unstack(number, step, result)
+        if step.op is tape_stack and isinstance(result, Buffer):
+            return self._stack(number, step, result)
+        if step.op is get:
+            return self._get(number, step, node.attribute("index"))
+        if step.op is for_loop and isinstance(result, ObjectSlot) and step.loop is not None:
+            return self._loop(number, step, result)
+        raise _NeedsHost
+
+    def new_memory(self, size: int) -> ArgumentSlot:
+        slot = ArgumentSlot("arena", 0, self.memory)
+        self.memory += reserved_bytes(size)
+        return slot
+
+    def place_of(self, buffer: Buffer) -> ArgumentSlot:
+        return buffer_slot(buffer, self._plan)
+
+    def _copy(
+        self, number: int, source: ArgumentSlot, target: ArgumentSlot, size: int
+    ) -> tuple[SerialisedLibraryCall, ...]:
+        return (copy_call(number, source, target, size),)
+
+    # --- tapes and tuples ---
+
+    def _unstack(self, number: int, step: HostStep, result: ObjectSlot) -> tuple[SerialisedLibraryCall, ...]:
+        (source,) = step.operands
+        if not isinstance(source, Buffer):
+            raise _NeedsHost
+        count = source.shape[0]
+        place = self.place_of(source)
+        # The memory of an argument stays; any other may have another use before the tape is read.
+        is_argument = source.base in self._plan.arguments and source.base not in self._plan.results
+        target = place if is_argument else self.new_memory(source.bytes)
+        self.values[result] = _Rows((_Column(target, source.bytes // max(count, 1)),), count)
+        return () if is_argument else self._copy(number, place, target, source.bytes)
+
+    def _stack(self, number: int, step: HostStep, result: Buffer) -> tuple[SerialisedLibraryCall, ...]:
+        tape = self.values.get(step.operands[0]) if isinstance(step.operands[0], ObjectSlot) else None
+        if not isinstance(tape, _Rows) or tape.count < result.shape[0] or len(tape.columns) != 1:
+            raise _NeedsHost
+        return self._copy(number, tape.columns[0].first, self.place_of(result), result.bytes)
+
+    def _get(self, number: int, step: HostStep, index: int) -> tuple[SerialisedLibraryCall, ...]:
+        (source,) = step.operands
+        members = self.values.get(source) if isinstance(source, ObjectSlot) else None
+        member = members[index] if isinstance(members, tuple) else None
+        if isinstance(step.result, ObjectSlot) and isinstance(member, _Rows):
+            self.values[step.result] = member
+            return ()
+        if isinstance(step.result, Buffer) and isinstance(member, _Array):
+            return self._copy(number, member.place, self.place_of(step.result), member.size)
+        raise _NeedsHost
+
+    # --- loops ---
+
+    def _loop(self, number: int, step: HostStep, result: ObjectSlot) -> tuple[SerialisedLibraryCall, ...]:
+        return _LoopLowering(self, number, step, result).calls()
+
+    def iterations_of(self, step: HostStep) -> int:
+        """The number of iterations of a `for` loop, which must be a constant of the plan."""
+        node = step.function.results[0]
+        slot = step.operands[node.operands[0].attribute("index")]
+        for writer in self._plan.steps:
+            if isinstance(writer, KernelStep) and isinstance(slot, Buffer) and slot.base in writer.results:
+                for stage in writer.kernel.stages:
+                    for sink, value in zip(stage.sinks, stage.body.results, strict=True):
+                        is_this = sink.kind == "output" and writer.outputs[sink.number].buffer.base is slot.base
+                        if is_this and value.op.name == "constant":
+                            return max(0, int(value.attribute("value")))
+        raise _NeedsHost
+
+    def leaves_of(self, step: HostStep) -> list[_Value]:
+        """What a loop starts from: a value for each leaf of its operands behind the number of iterations."""
+        node = step.function.results[0]
+        leaves: list[_Value] = []
+        for operand in node.operands[1:]:
+            slot = step.operands[operand.attribute("index")]
+            value = self._value_of(slot)
+            if value is None or len(leaf_types(operand.type)) != 1:
+                raise _NeedsHost
+            leaves.append(value)
+        return leaves
+
+    def _value_of(self, slot: Slot) -> _Value:
+        if isinstance(slot, Buffer):
+            return _Array(self.place_of(slot), slot.bytes)
+        value = self.values.get(slot)
+        return value if isinstance(value, _Rows) else None
+
+
+def _operations(step: HostStep) -> float:
+    """Multiplications and additions of a step of a library."""
+    node = step.function.results[0]
+    if node.op not in (matmul, convolve) or not isinstance(step.result, Buffer):
+        return step.op.cost * sum(buffer.size for buffer in step.inputs)
+    shape = sizes(node.operands[0]) if node.op is matmul else sizes(node.operands[1])
+    return 2.0 * step.result.size * (shape[-1] if node.op is matmul else prod(shape[1:]))
+
+
+def copy_call(number: int, source: ArgumentSlot, target: ArgumentSlot, size: int) -> SerialisedLibraryCall:
+    """A copy of device memory as part of a step."""
+    return SerialisedLibraryCall(number, DeviceCopy(size), (source,), target)
+
+
+class _LoopLowering:
+    """Lowers one loop: operands are collected one by one, and named by their position."""
+
+    def __init__(self, objects: ObjectLowering, number: int, step: HostStep, result: ObjectSlot) -> None:
+        assert step.loop is not None
+        assert step.loop.plan is not None
+        self._objects, self._number, self._step, self._result = objects, number, step, result
+        self._loop, self._plan = step.loop, step.loop.plan
+        self._count = objects.iterations_of(step)
+        self._leaves = objects.leaves_of(step)
+        self._operands: list[ArgumentSlot] = []
+        self._before: list[SerialisedLibraryCall] = []  # copies of what the loop reads, and of what it leaves
+        self._after: list[SerialisedLibraryCall] = []
+
+    def calls(self) -> tuple[SerialisedLibraryCall, ...]:
+        """The loop, between copies of what lies elsewhere in each run."""
+        loop, node = self._loop, self._step.function.results[0]
+        slots = [*self._plan.arguments, *self._plan.results]
+        if not all(isinstance(slot, Buffer) for slot in slots) or self._count == 0:
+            raise _NeedsHost
+        arguments = iter([slot for slot in self._plan.arguments if isinstance(slot, Buffer)])
+        results = iter([slot for slot in self._plan.results if isinstance(slot, Buffer)])
+        index = next(arguments)
+        states = tuple([self._state(leaf, next(arguments), next(results)) for leaf in loop.state])
+        fixed = tuple([(next(arguments).number, self._array(leaf)) for leaf in loop.fixed])
+        moving = [self._read(row, number, next(arguments)) for row in loop.rows for number in row.reads]
+        written: dict[int, _Rows] = {}
+        for row in loop.rows:
+            if row.writes:
+                buffers = [next(results) for _ in leaf_types(row.element)]
+                written[row.leaf] = self._written(row, buffers)
+                columns = zip(buffers, written[row.leaf].columns, strict=True)
+                moving += [Moving(b.number, self._operand(c.first), c.row_bytes) for b, c in columns]
+        outputs = self._outputs(written)
+        body = self._body(index)
+        sites = tuple(site for launch in body.launches for site in launch.sites)
+        if sites:
+            self._operand(ArgumentSlot("status"))
+        made = DeviceLoop(
+            body,
+            self._count,
+            node.attribute("reverse"),
+            index.number,
+            states,
+            fixed,
+            tuple(moving),
+            outputs,
+            tuple(site.message for site in sites),
+        )
+        call = SerialisedLibraryCall(self._number, made, tuple(self._operands), ArgumentSlot("status"), sites)
+        return (*self._before, call, *self._after)
+
+    def _body(self, index: Buffer) -> SerialisedDevicePlan:
+        """The serialised body: numbers are in memory, but for the index."""
+        body = self._objects.serialise_body(replace(self._plan, arguments=(index,)))
+        is_graph = all(isinstance(segment, SerialisedGraph) for segment in body.segments)
+        launches = launches_of(body) * self._count
+        if not is_graph or launches > _MOST_LAUNCHES or any(kernel.uses_tapes for kernel in body.kernels):
+            raise _NeedsHost
+        if self._host_microseconds() < launches * _LAUNCH_MICROSECONDS:
+            raise _NeedsHost
+        return body
+
+    def _host_microseconds(self) -> float:
+        """About what the loop takes on the host, where each iteration of little work is a native call."""
+        copied = sum(slot.bytes for slot in self._step.inputs)
+        operations = sum(_operations(step) for step in self._plan.steps if isinstance(step, HostStep))
+        iteration = len(self._plan.steps) * _STEP_MICROSECONDS
+        iteration += self._plan.bytes_moved / _BYTES_EACH + operations / _OPERATIONS_EACH
+        return _TRANSFER_MICROSECONDS + copied / _COPIED_BYTES_EACH + self._count * iteration
+
+    @property
+    def _has_many_launches(self) -> bool:
+        return len(self._plan.steps) * self._count >= _MANY_LAUNCHES
+
+    def _operand(self, slot: ArgumentSlot) -> int:
+        self._operands.append(slot)
+        return len(self._operands) - 1
+
+    def _read_operand(self, slot: ArgumentSlot, size: int) -> int:
+        """Memory that the loop reads. To capture a long loop again, for another address, takes longer than a copy."""
+        if slot.kind in _CHANGING and self._has_many_launches:
+            own = self._objects.new_memory(size)
+            self._before.append(copy_call(self._number, slot, own, size))
+            slot = own
+        return self._operand(slot)
+
+    def _array(self, leaf: int) -> int:
+        value = self._leaves[leaf]
+        if not isinstance(value, _Array):
+            raise _NeedsHost
+        return self._read_operand(value.place, value.size)
+
+    def _state(self, leaf: int, taken: Buffer, given: Buffer) -> State:
+        return State(taken.base.number, given.base.number, self._array(leaf), taken.bytes)
+
+    def _read(self, row: RowTape, number: int, buffer: Buffer) -> Moving:
+        tape = self._leaves[row.leaf]
+        if not isinstance(tape, _Rows):
+            raise _NeedsHost
+        if not tape.count:
+            return Moving(buffer.number, None, buffer.bytes)
+        if tape.count < self._count:
+            raise _NeedsHost
+        column = tape.columns[number]
+        first = self._read_operand(column.first, column.row_bytes * tape.count)
+        return Moving(buffer.number, first, column.row_bytes)
+
+    def _written(self, row: RowTape, buffers: Sequence[Buffer]) -> _Rows:
+        before = self._leaves[row.leaf]
+        if not isinstance(before, _Rows) or before.count > self._count:
+            raise _NeedsHost
+        columns = [_Column(self._objects.new_memory(b.bytes * self._count), b.bytes) for b in buffers]
+        return _Rows(tuple(columns), self._count)
+
+    def _outputs(self, written: dict[int, _Rows]) -> tuple[Output, ...]:
+        """What the loop leaves: in buffers of the plan where it stores results there, else in memory of its own."""
+        node, outputs, members = self._step.function.results[0], list[Output](), list[_Value]()
+        stored = dict(self._step.stored)
+        for index in range(node.attribute("carried")):
+            if index in written:
+                members.append(written[index])
+                continue
+            value = self._leaves[index]
+            if isinstance(value, _Array):
+                place = self._objects.place_of(stored[index]) if index in stored else None
+                value = self._output(index, value, place, outputs)
+            members.append(value)
+        self._objects.values[self._result] = tuple(members)
+        return tuple(outputs)
+
+    def _output(self, leaf: int, start: _Array, place: ArgumentSlot | None, outputs: list[Output]) -> _Array:
+        target = place or self._objects.new_memory(start.size)
+        if target.kind in _CHANGING and self._has_many_launches:
+            target = self._objects.new_memory(start.size)
+            self._after.append(copy_call(self._number, target, place or target, start.size))
+        state = self._loop.state.index(leaf) if leaf in self._loop.state else None
+        source = self._read_operand(start.place, start.size) if state is None else self._operand(target)
+        outputs.append(Output(state, source, self._operand(target), start.size))
+        return _Array(target, start.size)

@@ -1,0 +1,172 @@
+"""Loops over tensors run on the device: one graph for all iterations, and nothing on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import livegrad as lg
+from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, f64
+from livegrad.runtime.cuda.cuda_function import CudaFunction
+from livegrad.runtime.cuda.device_memory import DeviceArray
+from livegrad.runtime.reference import evaluate
+from livegrad.tensors.tracing import trace_call
+from tests.runtime.cuda.simulate import COMPILER, simulated
+from tests.runtime.cuda.simulated_driver import SimulatedDriver
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+
+
+def scan(weights: Any, start: Any, x: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        state = lg.tanh(state @ weights + x)
+        return state, state
+
+    return lg.scan(step, start, x)
+
+
+def scan_gradient(weights: Any, start: Any, x: Any) -> Any:
+    def loss(weights: Any, start: Any, x: Any) -> Any:
+        last, every = scan(weights, start, x)
+        return lg.sum(every * every) + lg.sum(last)
+
+    return lg.grad(loss, argnums=(0, 1, 2))(weights, start, x)
+
+
+def power(weights: Any, start: Any, x: Any) -> Any:
+    return lg.fori_loop(0, 5, lambda index, state: state @ weights + x[0] * index, start)
+
+
+def swapped(weights: Any, start: Any, x: Any) -> Any:
+    return lg.fori_loop(0, 3, lambda index, state: (state[1], state[0] @ weights), (start, x[0]))
+
+
+def running_products(weights: Any, start: Any, x: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        total, count = state
+        return (total @ weights, count + 1.0), (lg.sum(total), x * count)
+
+    return lg.scan(step, (start, lg.sum(start) * 0.0), x, reverse=True)
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "scan": scan,
+    "scan_gradient": scan_gradient,
+    "power": power,
+    "swapped": swapped,
+    "running_products": running_products,
+}
+SHAPES = ((8, 8), (4, 8), (7, 4, 8))
+
+
+def traced(program: Callable[..., Any]) -> Function:
+    return trace_call(program, [Tensor(f64, shape) for shape in SHAPES], program.__name__).function
+
+
+def arguments(seed: int = 0) -> list[Any]:
+    random = np.random.default_rng(seed)
+    return [random.uniform(-0.5, 0.5, shape) for shape in SHAPES]
+
+
+@pytest.fixture
+def driver() -> Iterator[SimulatedDriver]:
+    with simulated() as made:
+        yield made
+
+
+def check(compiled: CudaFunction, function: Function, given: list[Any]) -> int:
+    found, wanted = compiled(*given), evaluate(function, *given)
+    found, wanted = (value if isinstance(value, tuple) else (value,) for value in (found, wanted))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
+    return len(found)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, name):
+    function = traced(PROGRAMS[name])
+    compiled = CudaFunction(function)
+    results = check(compiled, function, arguments())
+    assert driver.count("cuGraphLaunch") == 1
+    assert driver.count("cuMemcpyDtoHAsync") == results, "the results, and nothing on the way"
+    driver.calls.clear()
+    check(compiled, function, arguments(1))
+    assert driver.count("cuGraphLaunch") == 1
+    assert driver.count("cuGraphInstantiate") == 0, "memory stays where it is, and so does the graph"
+
+
+@needs_compiler
+def test_a_long_loop_is_not_captured_again_for_other_arrays(driver):
+    """Its graph reads copies: new arrays change the addresses of those alone."""
+    shapes = ((64, 64), (4, 64), (40, 4, 64))
+    function = trace_call(scan, [Tensor(f64, shape) for shape in shapes], "scan").function
+    compiled, kept = CudaFunction(function), []
+    for seed in range(3):
+        driver.calls.clear()
+        random = np.random.default_rng(seed)
+        given = [random.uniform(-0.1, 0.1, shape) for shape in shapes]
+        arrays = [DeviceArray.from_host(array) for array in given]
+        kept += [arrays, compiled.on_device(*arrays)]  # so that the next ones are elsewhere
+        for found, wanted in zip(kept[-1], evaluate(function, *given), strict=True):
+            np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-11)
+        assert seed == 0 or driver.count("cuLaunchKernel") == 0
+
+
+@needs_compiler
+def test_a_long_loop_over_few_numbers_is_left_to_the_host(driver):
+    def steps(weights: Any, start: Any, x: Any) -> Any:
+        return lg.fori_loop(0, 2000, lambda index, state: state + lg.sin(state[::-1]) * 0.01, start[0])
+
+    function = traced(steps)
+    check(CudaFunction(function), function, arguments())
+    assert driver.count("cuLaunchKernel") < 2000
+
+
+def needs_the_host(weights: Any, start: Any, x: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        state = state @ lg.linalg.qr(weights)[0] + x
+        return state, state * 2.0
+
+    return lg.scan(step, start, x)
+
+
+@needs_compiler
+def test_a_loop_with_a_step_of_the_host_gives_the_same(driver):
+    function = traced(needs_the_host)
+    check(CudaFunction(function), function, arguments())
+    assert driver.count("cuMemcpyDtoHAsync") > 2, "the host computes it"
+
+
+@needs_compiler
+@pytest.mark.parametrize("position", [0, 6])
+def test_a_check_that_fails_in_a_loop_is_reported_with_its_message(driver, position):
+    def gathered(weights: Any, start: Any, x: Any) -> Any:
+        rows = lg.astype(x[:, 0, 0], lg.int64)
+        return lg.scan(lambda state, row: (state @ weights, state[row]), start, rows)[1]
+
+    function = traced(gathered)
+    compiled = CudaFunction(function)
+    given = arguments()
+    given[2][:] = 2.0
+    check(compiled, function, given)
+    given[2][position] = 4.0
+    for run in (lambda: compiled(*given), lambda: evaluate(function, *given)):
+        with pytest.raises(KernelCheckError, match="out of range for axis 0"):
+            run()
+    given[2][position] = 3.0
+    check(compiled, function, given)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_device_runs_loops_over_tensors(name):
+    function = traced(PROGRAMS[name])
+    compiled = CudaFunction(function)
+    for seed in range(3):
+        check(compiled, function, arguments(seed))

@@ -1,0 +1,90 @@
+"""Writes by computed index on the device give what NumPy gives, without a step of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from livegrad.diagnostics import KernelCheckError
+from livegrad.ir.function import trace
+from livegrad.ir.node import Function
+from livegrad.ir.types import Tensor, f32, scalar_of_dtype
+from livegrad.ops.assignment import assign
+from livegrad.ops.indexing import scatter_add
+from livegrad.runtime.cuda.cuda_function import CudaFunction
+from livegrad.runtime.cuda.libraries.device_scatter import SLOTS, source_of
+from livegrad.runtime.cuda.nvrtc import compile_source
+from livegrad.runtime.reference import evaluate
+from tests.runtime.cuda.simulate import COMPILER, simulated
+from tests.runtime.cuda.simulated_driver import SimulatedDriver
+from tests.runtime.cuda.test_layout import ARCHITECTURES, parameters_of
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to run kernels with")
+
+
+@pytest.fixture
+def driver() -> Iterator[SimulatedDriver]:
+    with simulated() as made:
+        yield made
+
+
+def writing(op: Any, dtype: str, index: str, count: int = 60) -> tuple[Function, list[Any]]:
+    """Writes to a 5 x 7 tensor, several to some elements."""
+    random = np.random.default_rng(count)
+    base, updates = (random.integers(-9, 9, shape).astype(dtype) for shape in ((5, 7), (count,)))
+    indices = [random.integers(0, size, count).astype(type) for size, type in ((5, index), (7, "int64"))]
+    arguments = [base, updates, *indices]
+    types = [Tensor(scalar_of_dtype(array.dtype), array.shape) for array in arguments]
+    return trace(lambda a, b, i, j: op(a, b, i, j), *types), arguments
+
+
+def check(function: Function, arguments: list[Any]) -> None:
+    np.testing.assert_array_equal(CudaFunction(function)(*arguments), evaluate(function, *arguments))
+
+
+@needs_compiler
+@pytest.mark.parametrize("op", [scatter_add, assign])
+@pytest.mark.parametrize(("dtype", "index"), [("float32", "int64"), ("float64", "int32"), ("int64", "int64")])
+def test_writes_are_those_of_numpy_and_stay_on_the_device(driver, op, dtype, index):
+    check(*writing(op, dtype, index))
+    assert driver.count("cuMemcpyDtoHAsync") == 2, "the result and the status, nothing on the way"
+
+
+@needs_compiler
+def test_the_last_assignment_to_an_element_of_two_bytes_wins(driver):
+    check(*writing(assign, "float16", "int64", 300))
+
+
+@needs_compiler
+@pytest.mark.parametrize("op", [scatter_add, assign])
+def test_an_index_out_of_range_names_its_axis(driver, op):
+    check_range(op)
+
+
+def check_range(op: Any) -> None:
+    function, arguments = writing(op, "float32", "int64")
+    wrong = [*arguments[:3], arguments[3].copy()]
+    wrong[3][11] = 7
+    compiled = CudaFunction(function)
+    with pytest.raises(KernelCheckError, match="index out of range for axis 1, at element 11"):
+        compiled(*wrong)
+    np.testing.assert_array_equal(compiled(*arguments), evaluate(function, *arguments))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_kernels_compile_and_take_one_struct_of_slots(architecture):
+    for adds, symbols in ((True, ("add",)), (False, ("find_last", "assign"))):
+        cubin = compile_source(source_of(f32, adds), architecture)
+        for symbol in symbols:
+            assert parameters_of(cubin, symbol) == [(0, 8 * len(SLOTS))]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", [scatter_add, assign])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_a_device_writes_what_numpy_writes(op, dtype):
+    check(*writing(op, dtype, "int64", 100_000))
+    check_range(op)
