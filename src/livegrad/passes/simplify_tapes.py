@@ -46,9 +46,9 @@ def _with_rows_written(loop: Node) -> Node | None:
     exchanged: dict[Node, Node] = {}
     for place, result in enumerate(body.results):
         tape, index = body.parameters[1 + place], body.parameters[0]
-        if loop.operands[1 + place].op is tape_new and result.op is tape_add:
-            if result.operands[:2] == (tape, index) and uses[tape] == 1 and uses[result] == 1:
-                exchanged[result] = tape_set(tape, index, result.operands[2])
+        adds = result.op is tape_add and result.operands[:2] == (tape, index)
+        if adds and loop.operands[1 + place].op is tape_new and uses[tape] == 1 and uses[result] == 1:
+            exchanged[result] = tape_set(tape, index, result.operands[2])
     if not exchanged:
         return None
     changed = Function(body.name, body.parameters, substitute(body.results, exchanged, body.places))

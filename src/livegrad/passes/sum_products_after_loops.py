@@ -6,18 +6,20 @@ loop stores the factors instead, and the product of all of them, stacked, is one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from livegrad.ir.function import map_results
 from livegrad.ir.leaves import constant_op
-from livegrad.ir.node import Function, Module, Node
+from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Tape, Tensor, f32, f64, i64, shape_of
+from livegrad.ir.types import Tape, Tensor, f32, f64, shape_of
 from livegrad.ir.walk import ops_below, substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.elementwise import add
+from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute, reshape
 from livegrad.ops.rules import is_zero_node
@@ -26,6 +28,7 @@ from livegrad.passes.flatten_signature import take_from_made
 from livegrad.passes.functions import count_uses, rewrite_functions
 
 _LEAST_ELEMENTS = 1 << 11  # of a sum: below, adding to it costs less than the tapes of the factors
+_THIN = 8  # so many times the elements of its factors has a product at least
 _MOST_BYTES = 1 << 26  # of the factors of all iterations
 
 
@@ -52,52 +55,79 @@ def _after_loop(loop: Node) -> Node | None:
     if iterations.op is not constant_op or iterations.attribute("value") < 2:
         return None
     count = iterations.attribute("value")
-    products = {place: own for place in range(carried) if (own := _product_added(body, place, count)) is not None}
-    if not products:
+    sums = {place: own for place in range(carried) if (own := _sum_of(body, place, count)) is not None}
+    if not sums:
         return None
     with originating_from(loop.origins):
-        others = [place for place in range(carried) if place not in products]
-        factors = [node for product in products.values() for node in _factors(product)]
-        inside = _storing_body(body, carried, others, factors)
-        tapes = [tape_new(type=Tape(factor.type)) for factor in factors]
+        results = dict(enumerate(body.results)) | {place: own.rest for place, own in sums.items()}
+        others = [place for place in range(carried) if results[place] is not body.parameters[1 + place]]
+        factors = [node for own in sums.values() for node in _factors(own.product)]
+        inside = _storing_body(body, {place: results[place] for place in others}, factors)
         starts = [loop.operands[1 + place] for place in others]
-        captured = loop.operands[1 + carried :]
+        tapes = [tape_new(type=Tape(factor.type)) for factor in factors]
         stored = for_loop(
             iterations,
             *starts,
             *tapes,
-            *captured,
+            *loop.operands[1 + carried :],
             body=inside,
             carried=len(others) + len(tapes),
             reverse=loop.attribute("reverse"),
         )
-        results = {place: get(stored, index=index) for index, place in enumerate(others)}
-        for number, place in enumerate(products):
+        ends = {place: loop.operands[1 + place] for place in range(carried)}
+        ends |= {place: get(stored, index=index) for index, place in enumerate(others)}
+        for number, place in enumerate(sums):
             rows = [tape_stack(get(stored, index=len(others) + 2 * number + own), size=count) for own in (0, 1)]
-            product = _product_of(rows)
-            start = loop.operands[1 + place]
-            results[place] = product if is_zero_node(start) else add(start, product)
-    return make_tuple(*[results[place] for place in range(carried)])
+            product, start = _product_of(rows), ends[place]
+            ends[place] = product if is_zero_node(start) else add(start, product)
+    return make_tuple(*[ends[place] for place in range(carried)])
 
 
-def _product_added(body: Function, place: int, count: int) -> Node | None:
-    """The product that an iteration adds to a carried value which is used for nothing else."""
-    total, result = body.parameters[1 + place], body.results[place]
-    if result.op is not add or total not in result.operands or count_uses(body)[total] != 1:
+@dataclass(frozen=True)
+class _Sum:
+    """What an iteration adds to a carried value: a product, and the value with everything else added."""
+
+    product: Node
+    rest: Node
+
+
+def _sum_of(body: Function, place: int, count: int) -> _Sum | None:
+    """What an iteration adds to a carried value which is used for nothing else: one product, and perhaps elements."""
+    total, uses = body.parameters[1 + place], count_uses(body)
+    addends, updates, pending = list[Node](), list[Node](), [body.results[place]]
+    while pending:
+        node = pending.pop()
+        if node.op is add and uses[node] == 1:
+            pending += node.operands
+        elif node.op is scatter_add and uses[node] == 1:
+            updates.append(node)
+            pending.append(node.operands[0])
+        else:
+            addends.append(node)
+    if len(addends) != 2 or total not in addends or uses[total] != 1:
         return None
-    product = result.operands[1 - result.operands.index(total)]
-    if product.op is not matmul or count_uses(body)[result] != 1 or not isinstance(product.type, Tensor):
+    product = addends[1 - addends.index(total)]
+    if uses[product] != 1 or not _is_thin(product, count):
         return None
+    if not all(_varies(operand, body) for operand in product.operands):
+        return None
+    rest = total
+    for update in updates:
+        rest = make_node(update.op, (rest, *update.operands[1:]), update.attributes)
+    return _Sum(product, rest)
+
+
+def _is_thin(product: Node, count: int) -> bool:
+    """Whether factors are much smaller than their product, and those of all iterations no more than memory holds."""
+    if product.op is not matmul or not isinstance(product.type, Tensor):
+        return False
     shapes = [shape_of(node.type) for node in (*product.operands, product)]
     if any(len(shape) != 2 for shape in shapes) or product.type.element not in (f32, f64):
-        return None
+        return False
     (rows, inner), (_, columns), _ = shapes
-    thin = 8 * inner * (rows + columns) <= rows * columns  # type: ignore[operator]  # sizes are bound by now
-    is_large = rows * columns >= _LEAST_ELEMENTS  # type: ignore[operator]
-    stored = count * inner * (rows + columns) * product.type.element.dtype.itemsize  # type: ignore[operator]
-    if not (thin and is_large and stored <= _MOST_BYTES):
-        return None
-    return product if all(_varies(operand, body) for operand in product.operands) else None
+    factors = inner * (rows + columns)  # type: ignore[operator]  # sizes are bound by now
+    stored = count * factors * product.type.element.dtype.itemsize
+    return _THIN * factors <= rows * columns and rows * columns >= _LEAST_ELEMENTS and stored <= _MOST_BYTES  # type: ignore[operator]
 
 
 def _varies(factor: Node, body: Function) -> bool:
@@ -115,20 +145,19 @@ def _factors(product: Node) -> list[Node]:
     return [reshape(first, shape=(1, rows)) if inner == 1 else permute(first, axes=(1, 0)), second]
 
 
-def _storing_body(body: Function, carried: int, others: Sequence[int], factors: Sequence[Node]) -> Function:
-    """(index, other carried values, a tape for each factor, captures) → the body's results and its tapes."""
+def _storing_body(body: Function, results: Mapping[int, Node], factors: Sequence[Node]) -> Function:
+    """(index, the carried values of these results, a tape for each factor, captures) → the results and the tapes."""
     index, *own = body.parameters
-    types = [own[place].type for place in others]
-    captures = own[carried:]
-    fresh = parameters_of(
-        [i64, *types, *[Tape(factor.type) for factor in factors], *[node.type for node in captures]]
-    )
-    kept = [index, *[own[place] for place in others]]
-    given = dict(zip(kept, fresh, strict=False)) | dict(zip(captures, fresh[len(fresh) - len(captures) :], strict=True))
-    nodes = substitute([*[body.results[place] for place in others], *factors], given, body.places)
-    tapes = fresh[len(kept) : len(kept) + len(factors)]
-    written = [tape_set(t, fresh[0], node) for t, node in zip(tapes, nodes[len(others) :], strict=True)]
-    return Function(body.name, fresh, (*nodes[: len(others)], *written))
+    captures = own[len(body.results) :]
+    kept = [index, *[own[place] for place in results]]
+    tapes = [Tape(factor.type) for factor in factors]
+    fresh = parameters_of([*[node.type for node in kept], *tapes, *[node.type for node in captures]])
+    first, behind = len(kept), len(kept) + len(tapes)
+    given = dict(zip((*kept, *captures), (*fresh[:first], *fresh[behind:]), strict=True))
+    nodes = substitute([*results.values(), *factors], given, body.places)
+    stored = zip(fresh[first:behind], nodes[len(results) :], strict=True)
+    written = [tape_set(tape, fresh[0], node) for tape, node in stored]
+    return Function(body.name, fresh, (*nodes[: len(results)], *written))
 
 
 def _product_of(rows: Sequence[Node]) -> Node:

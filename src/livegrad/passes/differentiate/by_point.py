@@ -22,7 +22,9 @@ def loops_by_point(function: Function) -> Function:
     sizes = [size for node in function.parameters for size in shape_of(node.type)]
     if ops_in(function).isdisjoint(LOOPS) or not all(isinstance(size, int) for size in sizes):
         return function
-    interchanged = interchange_elementwise_loops(interchange_point_loops(function))
+    if interchange_elementwise_loops(function) is not function:
+        return function  # that pass joins such loops with those of their backward pass
+    interchanged = interchange_point_loops(function)
     before = set(nodes_of(function))
     new = [node for node in nodes_of(interchanged) if node.op is map_ and node not in before]
     return interchanged if new and not any(map(_sums_tensors, new)) else function
