@@ -386,6 +386,55 @@ def smoothed_rows_gradient(lib: Any, x: Any, y: Any) -> Any:
     return _rows_gradient(lib, x, lambda i, rows: 0.5 * rows[i] + 0.25 * rows[i - 1])
 
 
+# --- simplify_tapes: gradients of scans ---
+
+
+def _scan_gradient(lib: Any, x: Any, decay: float) -> Any:
+    """The gradient of the sum of a decaying sum along each row, carried on to the next row."""
+
+    def step(total: Any, value: Any) -> Any:
+        total = decay * total + value
+        return total, total
+
+    return lib.grad(lambda rows: lib.sum(lib.scan(lambda t, row: lib.scan(step, t, row), 0.0, rows)[1]))(x)
+
+
+def _decayed(x: Any, decay: float) -> Any:
+    powers = np.minimum(np.arange(x.size, 0, -1), 10_000.0).reshape(x.shape)
+    return ((1.0 - decay**powers) / (1.0 - decay)).astype(x.dtype)
+
+
+def decayed_rows_gradient(lib: Any, x: Any, y: Any) -> Any:
+    return _decayed(x[:, :64], 0.9) if lib is np else _scan_gradient(lib, x[:, :64], 0.9)
+
+
+def short_memory_gradient(lib: Any, x: Any, y: Any) -> Any:
+    return _decayed(x[:, :8], 0.5) if lib is np else _scan_gradient(lib, x[:, :8], 0.5)
+
+
+# --- sum_products_after_loops: gradients of matrices that loops apply to a vector ---
+
+
+def _applied_gradient(lib: Any, matrix: Any, times: int) -> Any:
+    if lib is np:
+        rows, columns = [np.ones(len(matrix), matrix.dtype)], [np.ones(len(matrix), matrix.dtype)]
+        for _ in range(times - 1):
+            columns.append(matrix @ columns[-1])
+            rows.append(rows[-1] @ matrix)
+        return sum(np.outer(row, column) for row, column in zip(rows[::-1], columns, strict=True))
+    return lib.grad(
+        lambda m: lib.sum(lib.fori_loop(0, times, lambda _, v: m @ v, lib.ones(m.shape[0], dtype=m.dtype)))
+    )(matrix)
+
+
+def power_gradient(lib: Any, x: Any, y: Any) -> Any:
+    return _applied_gradient(lib, 0.01 * x.T @ x, 8)
+
+
+def markov_gradient(lib: Any, x: Any, y: Any) -> Any:
+    return _applied_gradient(lib, 0.001 * (x.T @ y), 30)
+
+
 # --- push_transpose_through_matmul ---
 
 
@@ -679,6 +728,8 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "split_at_concatenations": (advection, clamped_differences),
     "thread_accumulators": (sum_of_squares_gradient, neighbours_gradient),
     "merge_updates": (damped_rows_gradient, smoothed_rows_gradient),
+    "simplify_tapes": (decayed_rows_gradient, short_memory_gradient),
+    "sum_products_after_loops": (power_gradient, markov_gradient),
     "push_transpose_through_matmul": (transposed_product, weight_gradient),
     "share_row_reductions": (rows_and_total, maxima_and_mean),
     "write_in_place": (cleared_total, cleared_rows),

@@ -44,9 +44,11 @@ from livegrad.passes.scalarise_maps import scalarise_maps
 from livegrad.passes.select_by_insertion import select_by_insertion
 from livegrad.passes.share_row_reductions import share_row_reductions
 from livegrad.passes.simplify import Simplify
+from livegrad.passes.simplify_tapes import simplify_tapes
 from livegrad.passes.split_at_concatenations import split_at_concatenations
 from livegrad.passes.split_complex import split_complex
 from livegrad.passes.split_stacks import split_stacks
+from livegrad.passes.sum_products_after_loops import sum_products_after_loops
 from livegrad.passes.thread_accumulators import thread_accumulators
 from livegrad.passes.transform_last_axes import transform_last_axes
 from livegrad.passes.unfold_convolutions import unfold_convolutions
@@ -128,6 +130,8 @@ VALUE_PASSES = (
     Pass(on_functions(reduce_integer_matmuls), targets=_COMPILED),
     Pass(on_functions(thread_accumulators), optional=True),
     Pass(on_functions(merge_updates), optional=True),
+    Pass(on_functions(simplify_tapes), optional=True),
+    Pass(on_functions(sum_products_after_loops), optional=True),
     Pass(on_functions(lower_tapes), targets=_CPU, optional=True),
     Pass(on_functions(interchange_point_loops), targets=_CPU, optional=True),
     Pass(on_functions(loop_over_elements), targets=_CPU, optional=True),

@@ -89,6 +89,19 @@ def masked_rows(x: Any) -> Any:
     return lg.fori_loop(1, x.shape[0], row, x)
 
 
+def decayed_total(x: Any) -> Any:
+    """A scan in a scan, with weights for its results."""
+
+    def row(total: Any, values: Any) -> Any:
+        return lg.scan(lambda t, v: (0.9 * t + v, 0.9 * t + v), total, values)
+
+    return lg.sum(lg.scan(row, 0.0, x)[1] * x)
+
+
+def repeated_product(x: Any) -> Any:
+    return lg.sum(lg.fori_loop(0, 4, lambda _, s: lg.sin(x @ s), x[0, :]))
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "fuse": lambda x: (lg.sin(x), lg.cos(x)),
     "fuse_siblings": two_fields,
@@ -100,6 +113,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
         0, lg.astype(x[0, 1] * 5.0, lg.int64), lambda i, s: s * 0.5 + lg.sin(x), x
     ),
     "merge_updates": lg.grad(lambda x: lg.sum(masked_rows(x) ** 2)),
+    "simplify_tapes": lg.grad(decayed_total),
+    "sum_products_after_loops": lg.grad(repeated_product),
     "lower_tapes": lg.grad(lambda x: recurrence(x)[15]),
     "loop_over_elements": scaled_rows,
     "scalarise_loops": lambda x: recurrence(x),

@@ -16,6 +16,15 @@ Operands = tuple[Node, ...]
 Attributes = tuple[tuple[str, Attribute], ...]
 
 
+def constant_number(node: Node) -> float | None:
+    """The real number that every element of a node has, or None if it is not a constant."""
+    while node.op.name in _SPREADING:
+        (node,) = node.operands
+    if node.op is not constant_op or not isinstance(node.type, Scalar) or node.type.kind != "float":
+        return None
+    return float(node.attribute("value"))
+
+
 def constant_integer(node: Node) -> int | None:
     """The integer that every element of a node has, or None if it is not a constant."""
     while node.op.name in _SPREADING:

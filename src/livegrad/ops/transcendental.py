@@ -12,6 +12,7 @@ from livegrad.ir.op import Op
 from livegrad.ops.comparison import equal, is_finite
 from livegrad.ops.conversion import join_parts
 from livegrad.ops.elementwise import select
+from livegrad.ops.failing import constant_number
 from livegrad.ops.rules import FLOATS, INEXACT, filled, same, scale_by, zero
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -128,6 +129,9 @@ def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, ki
 def _pow_by_base(y: Node, x: Node, exponent: Node) -> Node:
     # x**0 is 1 for every x, so its derivative is 0 even at x = 0, where x**(0-1) is infinite. Elsewhere the product
     # stays, because it still depends on the exponent: the mixed derivative at exponent 0 is 1/x.
+    constant = constant_number(exponent)
+    if constant is not None and constant != 0.0:
+        return exponent * (x if constant == 2.0 else pow(x, exponent - 1.0))
     flat = equal(exponent, 0.0) & ~is_finite(1.0 / x)
     return select(flat, zero(x.type), exponent * pow(x, select(flat, _one(x), exponent - 1.0)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -17,6 +17,8 @@ from livegrad.schedule.kernel import Kernel, Level, Port, Sink, Source, Stage, W
 from livegrad.schedule.loops.cost_model import (
     CHUNK,
     CHUNK_ACROSS,
+    DEAR_CHUNK_COST,
+    FEWEST_CHUNKS,
     LEAST_ACROSS,
     LEAST_CHUNK,
     SCRATCH_BYTES,
@@ -152,14 +154,18 @@ class StepBuilder:
         across = sum(strides[domain] == 1 for strides in every)
         return group.inner[-1] >= group.domain[-1] if along == across else along > across
 
-    def cut_up(self, columns: bool) -> None:
+    def cut_up(self, columns: bool, swept: Sequence[Work]) -> None:
         """Splits the only sweep of a kernel into chunks, where threads would have too little to do or memory is far."""
         group = self.group
         if not group.axes or any(root.op is arg_reduce for root in group.roots):
             return  # partial results of chunks would have to keep values beside their indices
         rows, layer = prod(group.domain), max(1, prod(group.inner[1:]))
         if self.runs_along():
-            self.chunk = max(1, CHUNK // layer) if group.split else 0
+            # One row of few dear points is as long as one of many cheap ones.
+            points = CHUNK if group.split else points_of_chunk(swept)
+            chunk = max(1, points // layer)
+            is_long = group.split or (not group.domain and group.inner[0] >= FEWEST_CHUNKS * chunk)
+            self.chunk = chunk if is_long else 0
         elif group.split or (columns and rows <= WIDEST_CHUNK):
             chunk = max(1, LEAST_CHUNK // layer, CHUNK_ACROSS // max(1, rows * layer))
             self.chunk = chunk if group.inner[0] > 2 * chunk else 0
@@ -280,7 +286,7 @@ def build_kernel_steps(
         swept = [works[root] for root in members if not is_row_level(root, group)]
         if swept:
             if len(swept) == len(group.roots):
-                step.cut_up(cut_columns)
+                step.cut_up(cut_columns, swept)
             step.add_phase(swept, row_level=False)
         for root in members:
             # One after the other: each may read what those before it have left for the row.
@@ -290,6 +296,12 @@ def build_kernel_steps(
     if along and not step.chunk:
         step.keep_in_scratch()
     return [step.finish("inner" if along else "domain"), *_combine(step)]
+
+
+def points_of_chunk(works: Sequence[Work]) -> int:
+    """How many points a chunk of a row has by what a point costs."""
+    cost = sum(node.op.cost for node in toposort([value for work in works for value in work.values]))
+    return max(1, int(DEAR_CHUNK_COST / max(1.0, cost)))
 
 
 def kernel_name(group: Group) -> str:

@@ -25,6 +25,7 @@ from livegrad.ops.elementwise import detach
 from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
 from livegrad.passes.differentiate.budget import within_budget
+from livegrad.passes.differentiate.by_point import loops_by_point
 from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.tensors.concrete import standing_for
@@ -373,7 +374,8 @@ def _is_float_number(node: Node) -> bool:
 # Differentiation is repeated for the same graph whenever a transform is called in a loop.
 @cached_derivation(256)
 def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
-    return reverse.pull_back(with_derivatives_written(function), active, with_value=with_value)
+    written = loops_by_point(with_derivatives_written(function))
+    return reverse.pull_back(written, active, with_value=with_value)
 
 
 @cached_derivation(256)

@@ -16,6 +16,8 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Matrix, Tensor, Vector, components, scalar_of
 from livegrad.ir.walk import toposort
 from livegrad.ops.aggregate import get, make
+from livegrad.ops.movement import reshape
+from livegrad.ops.reduction import reduce
 
 # Of an iteration: below that, everything stays in the cache, and only what costs next to nothing is computed again.
 _LEAST_BYTES = 1 << 16
@@ -23,9 +25,10 @@ _MOST_NODES = 2000
 # An operation on one element, as the bytes that take as long to remember and to read back. Measured with 10,000 float64
 # (Runge and Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte that is written to memory and read again.
 _BYTES_PER_OPERATION = 0.6
-_MOST_COST = 4.0  # what is dearer than a division is not computed twice
+_MOST_COST = 6.0  # what is dearer than a division or a square root is not computed twice
 _MOST_COST_IN_CACHE = 1.0  # sums, products and comparisons
-_MOVES = {"slice": 0.5, "broadcast": 0.5, "reshape": 0.5, "permute": 2.0, "flip": 2.0, "concatenate": 3.0, "pad": 3.0}
+_MOVES = {"slice": 0.5, "broadcast": 0.5, "permute": 2.0, "flip": 2.0, "concatenate": 3.0, "pad": 3.0}
+_MOST_SUMMED = 8  # elements of a reduction that is computed again, along with what it reduces
 _NEVER = float("inf")
 
 
@@ -35,7 +38,7 @@ def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Nod
     sizes = {node: _bytes(node) for node in from_state}
     # What has no known size is remembered in any case, and so costs nothing more.
     sizes |= {node: 0.0 for node in wanted if sizes[node] == _NEVER}
-    if not any(map(_has_dimensions, wanted)) or len(from_state) > _MOST_NODES:
+    if len(from_state) > _MOST_NODES:
         return tuple(wanted)
     most = _MOST_COST if sum(sizes[node] for node in wanted) >= _LEAST_BYTES else _MOST_COST_IN_CACHE
     graph = _Flow()
@@ -48,7 +51,15 @@ def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Nod
     for node in wanted:
         graph.connect((node, "out"), "sink", _NEVER)
     behind = graph.behind_the_cut()
-    return tuple(node for node in from_state if (node, "out") in behind and (node, "in") not in behind)
+    chosen = [node for node in from_state if (node, "out") in behind and (node, "in") not in behind]
+    return tuple(dict.fromkeys(_without_reshapes(node) for node in chosen))
+
+
+def _without_reshapes(node: Node) -> Node:
+    """What a value is a reshape of: stored in its own shape, it would be a copy."""
+    while node.op is reshape:
+        (node,) = node.operands
+    return node
 
 
 def _depending_on(roots: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
@@ -73,8 +84,12 @@ def _has_dimensions(node: Node) -> bool:
 
 def _cost(node: Node, most: float) -> float:
     """What computing a value again costs, if its operands are there."""
-    if node.op in (make, get):
+    if node.op in (make, get, reshape):
         return 0.0
+    if node.op is reduce:
+        (reduced,) = node.operands
+        summed = _elements(reduced) / max(1.0, _elements(node))
+        return _elements(reduced) * _BYTES_PER_OPERATION if summed <= _MOST_SUMMED else _NEVER
     each = _MOVES.get(node.op.name)
     if each is None:
         if not node.op.elementwise or node.op.checked or node.op.cost > most:

@@ -33,6 +33,7 @@ from livegrad.passes.differentiate.propagate import (
     union,
     with_tangent_parameters,
 )
+from livegrad.passes.differentiate.sink_broadcasts import sink_broadcasts
 from livegrad.passes.differentiate.tangents import Tangent, pack_results, result_nodes, result_tangent
 
 
@@ -57,7 +58,7 @@ class Linearized:
 @cached_derivation(1024)
 def linearize(function: Function, active: tuple[bool, ...], behind: int = 0) -> Linearized:
     """Values and tangents of a function whose active parameters have tangents, with room for others before those."""
-    function = derivable(function)
+    function = sink_broadcasts(derivable(function))
     parameters, tangent_of = with_tangent_parameters(function, active, behind)
     duals = propagate(function.name, function.results, tangent_of, RULES)
     return Linearized(function, parameters, tuple(p for p, _ in duals), tuple(t for _, t in duals))

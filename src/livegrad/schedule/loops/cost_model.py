@@ -124,6 +124,9 @@ FEW_ROWS, LONG_ROW = 64, 1 << 16
 # Elements that one thread reduces before partial results are combined, along and across rows (half a megabyte of single
 # numbers: cache lines that one group of lanes loads are there for the next).
 CHUNK, CHUNK_ACROSS = 1 << 14, 1 << 17
+# A row of dear points is split where it has so many chunks of this cost: the sum of 196 × 196 sums of 50 products takes
+# 160 µs on one thread.
+DEAR_CHUNK_COST, FEWEST_CHUNKS = 400_000.0, 4
 # A reduction across so many rows at least, to a result of so many at most, is split too. Fewer than that share no
 # lines.
 LEAST_CHUNK, WIDEST_CHUNK, LEAST_ACROSS = 64, 1 << 15, 8
