@@ -32,7 +32,7 @@ def freeze_numbers(traced: Traced) -> Traced:
     if not frozen:
         return traced
     inputs = [own for own in function.parameters if own not in frozen]
-    results = substitute(function.results, dict(frozen), function.places)
+    results = substitute(function.results, dict(frozen), function.source_locations)
     kept = tuple([node for own, node in parameters.items() if own not in frozen])
     return replace(traced, function=make_function(function.name, inputs, results), captures=kept)
 
