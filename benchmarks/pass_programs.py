@@ -690,6 +690,79 @@ def largest_products(lib: Any, x: Any, y: Any) -> Any:
     return _added_rows(lib, x, lambda row, weight, other: lib.maximum(row, weight * other))
 
 
+# --- skew_and_jam: tables in which each cell waits for the one before it ---
+
+
+def _table(lib: Any, x: Any, y: Any, cell: Callable[[Any, Any, Any, Any], Any]) -> Any:
+    """A table over the first rows and columns, filled cell by cell."""
+    rows, columns = min(x.shape[0], 256) - 1, 255
+
+    def row(i: Any, table: Any) -> Any:
+        def fill(j: Any, table: Any) -> Any:
+            table[i + 1, j + 1] = cell(table, y[i, j], i, j)
+            return table
+
+        return repeat(lib, columns, fill, table)
+
+    return repeat(lib, rows, row, x[: rows + 1, : columns + 1] + 0.0)
+
+
+def time_warping(lib: Any, x: Any, y: Any) -> Any:
+    def cell(table: Any, cost: Any, i: Any, j: Any) -> Any:
+        return cost + lib.minimum(table[i, j], lib.minimum(table[i, j + 1], table[i + 1, j]))
+
+    return _table(lib, x, y, cell)
+
+
+def filtered_plane(lib: Any, x: Any, y: Any) -> Any:
+    """A recursive filter over an image, from the upper left corner on."""
+    return _table(lib, x, y, lambda table, new, i, j: new + 0.4 * table[i, j + 1] + 0.3 * table[i + 1, j])
+
+
+# --- share_lockstep: searches that end at different places ---
+
+
+def first_letters(lib: Any, x: Any, y: Any) -> Any:
+    """How many signs at each place of a line are those of a short one."""
+    line, wanted = lib.reshape(x[:, :16], (-1,)) > 0.0, y[0, :12] > 0.0
+    number = line.shape[0] - 12
+    if lib is np:
+        windows = np.lib.stride_tricks.sliding_window_view(line, 12)[:number]
+        return np.cumprod(windows == wanted, axis=1).sum(axis=1).astype(np.float32)
+
+    def at(start: Any) -> Any:
+        def goes_on(k: Any) -> Any:
+            safe = lib.minimum(k, 11)
+            return (k < 12) & (line[start + safe] == wanted[safe])
+
+        return lib.astype(lib.while_loop(goes_on, lambda k: k + 1, 0), lib.float32)
+
+    return lib.vmap(at)(lib.arange(number))
+
+
+def steps_to_a_sum(lib: Any, x: Any, y: Any) -> Any:
+    """How many weighted numbers from each place on it takes to reach a sum."""
+    line, weights = lib.abs(lib.reshape(x[:, :16], (-1,))), lib.abs(y[0, :32])
+    number = line.shape[0] - 32
+    if lib is np:
+        windows = np.lib.stride_tricks.sliding_window_view(line, 32)[:number]
+        return (np.cumsum(windows * weights, axis=1) < 2.0).sum(axis=1).astype(np.float32)
+
+    def at(start: Any) -> Any:
+        def goes_on(state: Any) -> Any:
+            return (state[0] < 32) & (state[1] < 2.0)
+
+        def add(state: Any) -> Any:
+            k, total = state
+            safe = lib.minimum(k, 31)
+            return k + 1, total + line[start + safe] * weights[safe]
+
+        k, total = lib.while_loop(goes_on, add, (0, lib.zeros((), dtype=x.dtype)))
+        return lib.astype(k, lib.float32) - lib.where(total < 2.0, 0.0, 1.0)
+
+    return lib.vmap(at)(lib.arange(number))
+
+
 # --- unroll_small_solves: factorisations of many small matrices ---
 
 
@@ -739,6 +812,8 @@ PROGRAMS: dict[str, tuple[Program, ...]] = {
     "interleave_lanes": (rational_functions, saturated_polynomials),
     "eliminate_bounds_checks": (relaxed, path_costs),
     "unroll_and_jam": (weighted_rows, largest_products),
+    "skew_and_jam": (time_warping, filtered_plane),
+    "share_lockstep": (first_letters, steps_to_a_sum),
     "split_index_sets": (upper_triangle, decaying_heads),
     "parallelise_loops": (row_recurrences, row_fractions),
     "version_loops": (shifted_maxima, echoes),

@@ -67,10 +67,12 @@ from livegrad.schedule.loops.device import (
     share_rows,
     tile_transposed_reads,
 )
+from livegrad.schedule.loops.divergence import share_lockstep
 from livegrad.schedule.loops.expand import expand_without_code
 from livegrad.schedule.loops.interchange import interchange_transposed
 from livegrad.schedule.loops.nest import LoopNest, LoopPass, RowTile, for_cpu, for_device
 from livegrad.schedule.loops.parallel_loops import parallelise_loops
+from livegrad.schedule.loops.skew_and_jam import skew_and_jam
 from livegrad.schedule.loops.split_index_sets import split_index_sets
 from livegrad.schedule.loops.split_into_items import split_into_items
 from livegrad.schedule.loops.unroll_and_jam import unroll_and_jam
@@ -193,10 +195,12 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
         LoopPass(expand_without_code),
         LoopPass(eliminate_bounds_checks, optional=True),
         LoopPass(unroll_and_jam, optional=True),
+        LoopPass(skew_and_jam, optional=True),
         LoopPass(split_index_sets, optional=True),
         LoopPass(parallelise_loops, optional=True),
         LoopPass(version_loops, optional=True),
         LoopPass(optimise_scalar_loops, optional=True),
+        LoopPass(share_lockstep, optional=True),
         LoopPass(peel_remainders, optional=True),
         LoopPass(interleave_lanes, optional=True),
     ),

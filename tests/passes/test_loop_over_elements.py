@@ -11,7 +11,7 @@ import livegrad as lg
 from livegrad.compiler import compile_plan, lower
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
-from livegrad.ir.types import Tensor, f64, i64
+from livegrad.ir.types import Tensor, bool_, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.indexing import lookup
 from livegrad.passes.loop_over_elements import loop_over_elements
@@ -294,3 +294,37 @@ def test_a_tensor_that_each_iteration_writes_as_a_whole_and_never_reads_is_the_d
 def test_a_tape_records_all_numbers_of_an_inner_loop_together() -> None:
     """A program of the fuzzer, whose derivative puts the results of a loop on a tape as one tuple."""
     assert array_kernels.run_one(70000187)
+
+
+# --- tensors in memory -----------------------------------------------------------------------------------------------
+
+
+def spread(start: Any, steps: int) -> Any:
+    """Steps in which a copy takes from the neighbours on all sides in the grid that it was copied from."""
+
+    def step(_: Any, grid: Any) -> Any:
+        after = grid | False  # which is the grid, until it is changed
+        after[1:] |= grid[:-1]
+        after[:-1] ^= grid[1:]
+        after[:, 1:] |= grid[:, :-1]
+        return after ^ grid
+
+    return lg.fori_loop(0, steps, step, start)
+
+
+def test_parts_of_a_grid_that_only_a_copy_of_it_changes_are_read_where_they_are() -> None:
+    function = trace_call(lambda grid: spread(grid, 5), [Tensor(bool_, (20, 30))], "spread").function
+    changed = loop_over_elements(lower(function, CPU))
+    (loop,) = [node for node in nodes_of(changed) if node.op.name == "for_loop"]
+    assert loop.attribute("carried") == 2  # the grid and the copy
+
+    grid = np.random.default_rng(0).random((20, 30)) < 0.1
+    (found,) = CompiledPlan.from_plan(CpuFunction(function).schedule(), run_function).run([grid])
+    expected = grid
+    for _ in range(5):
+        after = expected.copy()
+        after[1:] |= expected[:-1]
+        after[:-1] ^= expected[1:]
+        after[:, 1:] |= expected[:, :-1]
+        expected = after ^ expected
+    np.testing.assert_array_equal(found, expected)

@@ -10,6 +10,7 @@ from livegrad.ir.function import trace
 from livegrad.ir.types import Tensor, f32, i64
 from livegrad.ops.sorting import argsort, sort, top_positions
 from livegrad.runtime.cpu import compile_function
+from livegrad.runtime.cpu.native.ordering import kernel_for
 from livegrad.runtime.cpu.native.pool import set_threads, threads
 
 RNG = np.random.default_rng(7)
@@ -68,3 +69,16 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
         results.append(lg.jit(lg.argsort)(x).numpy().tobytes())
     set_threads(before)
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("count", [1, 4, 7, 31])
+@pytest.mark.parametrize("length", [8, 23, 24, 30, 127, 129])
+def test_the_first_few_of_a_row_are_searched_and_not_ranked(length: int, count: int) -> None:
+    few = length >= 24 and 4 * count < length
+    kernel = kernel_for(length, count, wants_values=False, is_contiguous=True)
+    assert kernel == ("top_positions" if few else "rank_positions" if length <= 128 else None)
+    if count < length:
+        x = draw((6, length), "float64")
+        for largest in (False, True):
+            _, positions = lg.top_k(lg.asarray(x), count, largest=largest)
+            np.testing.assert_array_equal(positions.numpy(), stable_order(x, 1, largest)[:, :count])

@@ -152,7 +152,7 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
 
 
 def test_every_optimisation_has_a_name() -> None:
-    scalar_loops = {"eliminate_bounds_checks", "unroll_and_jam", "split_index_sets"}
+    scalar_loops = {"eliminate_bounds_checks", "unroll_and_jam", "skew_and_jam", "split_index_sets"}
     scalar_loops |= {"version_loops", "optimise_scalar_loops"}
-    in_loops = {"interleave_lanes", "peel_remainders", "parallelise_loops"} | scalar_loops
+    in_loops = {"interleave_lanes", "peel_remainders", "share_lockstep", "parallelise_loops"} | scalar_loops
     assert set(PROGRAMS) | {"thread_accumulators", "tile_row_chains"} | in_loops == set(OPTIONAL)

@@ -32,6 +32,7 @@ from livegrad.runtime.size_templates import SizeTemplates
 from livegrad.state import renew_lock_after_fork
 from livegrad.tensors.declared import declared_numbers
 from livegrad.tensors.errors import NumberRangeError
+from livegrad.tensors.freeze_numbers import freeze_numbers
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
 from livegrad.tensors.jit_entries import Entry, QuickCall, give_results, make_quick_call
 from livegrad.tensors.jit_signatures import SignatureTemplate, TracedSignature
@@ -239,6 +240,7 @@ class Jitted:
             positional, named = declared_numbers(self.function, positional, named, traced_only=True)
             returned = call_users(self.function, positional, named)
             traced = close(name_of(self.function), inputs, returned, _can_be_held if vector is None else _is_sizeless)
+        traced = freeze_numbers(traced)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
                 raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 
-from livegrad.codegen.llvm import gather_scatter, masked_control, tapes
+from livegrad.codegen.llvm import gather_scatter, masked_control, tapes, while_loops
 from livegrad.codegen.llvm.elementwise import emit_elementwise
 from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
@@ -262,7 +262,7 @@ def _for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> 
 
 
 def _while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
-    return masked_control.emit_while_loop(builder, node, operands, emit_function)
+    return while_loops.emit_while_loop(builder, node, operands, emit_function)
 
 
 _HANDLERS: dict[Op, EmitNode] = {

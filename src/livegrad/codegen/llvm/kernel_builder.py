@@ -34,6 +34,7 @@ class KernelBuilder(Builder):
     quick: bool = False  # the baseline tier: LLVM's time counts more than the speed of the code
     in_order: bool = False  # lanes scatter one after the other: two may have the same element
     vector_bytes: int = 0  # of a register; 0: the baseline tier
+    shares_lockstep: bool = False  # what lanes of a loop have in common while they are in it is one register
     uses_tapes: bool = False
     polls: bool = False
     runs_once: bool = False  # whether the kernel has one item: its loops are not repeated for each of many

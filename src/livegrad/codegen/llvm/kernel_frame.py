@@ -57,6 +57,7 @@ class Frame:
         self.groups: Groups = "any"
         registers = 0 if quick else nest.vector_bytes
         self.builder = KernelBuilder(nest.lanes, quick=quick, in_order=not self.across, vector_bytes=registers)
+        self.builder.shares_lockstep = nest.shares_lockstep
         if nest.memories is not None and not quick:
             self.builder.metadata = LoopMetadata((STATUS, *dict.fromkeys(nest.memories)))
         self.slots = ArgumentSlots()

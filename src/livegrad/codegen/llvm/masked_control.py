@@ -20,10 +20,10 @@ from livegrad.codegen.llvm.registers import (
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import bool_, i32, i64
-from livegrad.ir.walk import nodes_of, ops_below, reachable_functions
+from livegrad.ir.walk import nodes_of, ops_below
 from livegrad.ops.control import call, for_loop, while_loop
 from livegrad.schedule.loops.cost_model import branch_cost, dense_bytes
-from livegrad.schedule.loops.divergence import divergent_results, divergent_state, divergent_while_state
+from livegrad.schedule.loops.divergence import divergent_state
 
 # Branches cheaper than this are computed for all lanes: a jump costs about as much.
 _CHEAP_BRANCH = 40.0
@@ -57,11 +57,11 @@ def select_value(builder: KernelBuilder, condition: Register, then: NodeValue, o
     return tuple(select_value(builder, condition, a, b) for a, b in zip(then, otherwise, strict=True))
 
 
-def _widened(builder: KernelBuilder, value: NodeValue, lanes: int) -> NodeValue:
+def widened(builder: KernelBuilder, value: NodeValue, lanes: int) -> NodeValue:
     if isinstance(value, Register):
         return builder.widen(value, lanes)
     if isinstance(value, tuple):
-        return tuple(_widened(builder, part, lanes) for part in value)
+        return tuple(widened(builder, part, lanes) for part in value)
     return value
 
 
@@ -205,11 +205,11 @@ def emit_switch(builder: KernelBuilder, node: Node, operands: list[NodeValue], e
 # --- loops -----------------------------------------------------------------------------------------------------------
 
 
-def _is_divergent(value: NodeValue) -> bool:
+def is_divergent(value: NodeValue) -> bool:
     return any(register.lanes > 1 for register in registers_of(value))
 
 
-class _Loop:
+class ProgramLoop:
     """A loop of the program, with an iteration index and carried values."""
 
     def __init__(self, builder: KernelBuilder, start: list[NodeValue], first: Register | None = None) -> None:
@@ -227,13 +227,13 @@ def _all_registers(values: Sequence[NodeValue]) -> list[Register]:
     return [register for value in values for register in registers_of(value)]
 
 
-def _starting(builder: KernelBuilder, value: NodeValue, divergent: bool) -> NodeValue:
+def starting_value(builder: KernelBuilder, value: NodeValue, divergent: bool) -> NodeValue:
     """A value as a loop starts with it: wide if it will be, and with a tape to write to."""
     if isinstance(value, TapeReference):
         return tapes.ensured(builder, value)
     if isinstance(value, tuple):
-        return tuple(_starting(builder, part, divergent) for part in value)
-    return _widened(builder, value, builder.lanes) if divergent else value
+        return tuple(starting_value(builder, part, divergent) for part in value)
+    return widened(builder, value, builder.lanes) if divergent else value
 
 
 def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
@@ -244,8 +244,8 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
     kinds = reductions_in_lanes(builder, node)
     if kinds is not None:
         return emit_lane_loop(builder, node, kinds, operands, emit)
-    divergent = divergent_state(node, tuple(map(_is_divergent, values)), not iterations.uniform)
-    start = [_starting(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
+    divergent = divergent_state(node, tuple(map(is_divergent, values)), not iterations.uniform)
+    start = [starting_value(builder, v, flag) for v, flag in zip(values[:carried], divergent, strict=True)]
     most = iterations if iterations.uniform else _most_iterations(builder, iterations)
 
     def iteration(count: Register, state: list[NodeValue]) -> list[NodeValue]:
@@ -256,24 +256,24 @@ def emit_for_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue],
         with builder.under(builder.mask if active is None else builder.both(builder.mask, active)):
             results = emit(builder, body, [index, *state, *values[carried:]])
         results = [
-            _widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)
+            widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)
         ]
         if active is None:
             return results
-        return [_keep_inactive(builder, active, new, old) for new, old in zip(results, state, strict=True)]
+        return [keep_inactive(builder, active, new, old) for new, old in zip(results, state, strict=True)]
 
     # Without a look for Ctrl-C in any of its loops, a kernel is called in half a microsecond less.
     short = _STRIP_WORK if builder.runs_once and builder.lanes == 1 else _SHORT_LOOP
     if iterations.literal and loop_work(node, int(iterations.text)) <= short:
         return tuple(_counted(builder, builder.constant(0, i64), most, start, iteration))
-    if not _runs_in_strips(body):
+    if not runs_in_strips(body):
         return tuple(_counted(builder, builder.constant(0, i64), most, start, iteration, polls=True))
-    strips = _Loop(builder, start)
-    again = _poll(builder, builder.apply("icmp slt", bool_, strips.count, most))
+    strips = ProgramLoop(builder, start)
+    again = poll(builder, builder.apply("icmp slt", bool_, strips.count, most))
     builder.branch(again, strips.body, strips.done)
     builder.begin(strips.body)
     left = builder.apply("sub nsw", i64, most, strips.count)
-    stop = builder.apply("add nsw", i64, strips.count, builder.least(left, builder.constant(_strip(body), i64)))
+    stop = builder.apply("add nsw", i64, strips.count, builder.least(left, builder.constant(strip_length(body), i64)))
     results = _counted(builder, strips.count, stop, strips.state, iteration)
     strips.close(stop, results, builder.metadata.keep_rolled())
     return tuple(strips.state)
@@ -294,8 +294,8 @@ def _emit_on_threads(builder: KernelBuilder, node: Node, operands: list[NodeValu
         return emit(inner, body, [index, *state, *values[carried:]])
 
     # A thread that an interrupt finds waiting does not begin.
-    stop = inner.select(_poll(inner, inner.constant(True, bool_)), part.end, part.begin)
-    _counted(inner, part.begin, stop, values[:carried], iteration, polls=not _runs_in_strips(body))
+    stop = inner.select(poll(inner, inner.constant(True, bool_)), part.end, part.begin)
+    _counted(inner, part.begin, stop, values[:carried], iteration, polls=not runs_in_strips(body))
     part.run(_register(operands[0]), node.attribute("grain"))
     return tuple(operands[1 : 1 + carried])
 
@@ -309,9 +309,9 @@ def _counted(
     polls: bool = False,
 ) -> list[NodeValue]:
     """The carried values after the iterations from the first one on."""
-    loop = _Loop(builder, start, first)
+    loop = ProgramLoop(builder, start, first)
     again = builder.apply("icmp slt", bool_, loop.count, stop)
-    builder.branch(_poll(builder, again) if polls else again, loop.body, loop.done)
+    builder.branch(poll(builder, again) if polls else again, loop.body, loop.done)
     builder.begin(loop.body)
     results = iteration(loop.count, loop.state)
     keeps_rolled = stop.literal and int(stop.text) >= _VECTOR_LOOP and not _carries_floats(start)
@@ -326,21 +326,21 @@ def _carries_floats(values: list[NodeValue]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _runs_in_strips(body: Function) -> bool:
+def runs_in_strips(body: Function) -> bool:
     """Whether a loop is an innermost one. One that writes tapes looks in each iteration if there is memory left."""
     return ops_below(body).isdisjoint((for_loop, while_loop, call)) and not tapes.mentions_tapes(body)
 
 
-def _strip(body: Function) -> int:
+def strip_length(body: Function) -> int:
     """How many iterations run between two looks for Ctrl-C."""
     return 1 << max(6, int(_STRIP_WORK / max(1.0, _work(body))).bit_length() - 1)
 
 
-def _keep_inactive(builder: KernelBuilder, active: Register, new: NodeValue, old: NodeValue) -> NodeValue:
+def keep_inactive(builder: KernelBuilder, active: Register, new: NodeValue, old: NodeValue) -> NodeValue:
     if isinstance(new, TapeReference):
         return new  # lanes that rest have their slots in it too
     if isinstance(new, tuple) and isinstance(old, tuple):
-        return tuple(_keep_inactive(builder, active, a, b) for a, b in zip(new, old, strict=True))
+        return tuple(keep_inactive(builder, active, a, b) for a, b in zip(new, old, strict=True))
     return select_value(builder, active, new, old)
 
 
@@ -350,7 +350,7 @@ def _most_iterations(builder: KernelBuilder, iterations: Register) -> Register:
     return builder.reduce_lanes("smax", builder.widen(counted, builder.lanes))
 
 
-def _poll(builder: KernelBuilder, again: Register, can_fail: bool = False) -> Register:
+def poll(builder: KernelBuilder, again: Register, can_fail: bool = False) -> Register:
     """Leave the loop as well when the interrupt flag is set, or after a failed check.
 
     What is read behind the end of a tensor is zero: a `while_loop` might wait for another number forever.
@@ -364,63 +364,3 @@ def _poll(builder: KernelBuilder, again: Register, can_fail: bool = False) -> Re
         unset = builder.apply("icmp eq", bool_, status, builder.constant(-1, i64))
         quiet = builder.apply("and", bool_, quiet, unset)
     return builder.apply("and", bool_, again, quiet)
-
-
-def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
-    carried, limit = node.attribute("carried"), node.attribute("limit")
-    captures = operands[carried:]
-    if builder.lanes == 1 and _runs_in_strips(node.attribute("body")):
-        return _while_in_strips(builder, node, operands, emit)
-    divergent = divergent_while_state(node, tuple(map(_is_divergent, operands)))
-    start = [_starting(builder, v, flag) for v, flag in zip(operands[:carried], divergent, strict=True)]
-    diverges = any(divergent_results(node.attribute("condition"), (*divergent, *map(_is_divergent, captures))))
-    loop = _Loop(builder, start)
-    holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
-    active = builder.both(builder.mask, holds) if diverges else holds
-    again = builder.any_lane(active)
-    if limit is not None:
-        again = _within_limit(builder, node, active, again, loop.count, limit)
-    builder.branch(_poll(builder, again, _can_fail(node)), loop.body, loop.done)
-    builder.begin(loop.body)
-    with builder.under(active if diverges else builder.mask):
-        results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
-    results = [_widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)]
-    if diverges:
-        results = [_keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
-    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
-    return tuple(loop.state)
-
-
-def _can_fail(loop: Node) -> bool:
-    """Whether a check inside a loop may fail."""
-    return any(node.may_fail for function in reachable_functions(loop.functions) for node in nodes_of(function))
-
-
-def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
-    """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
-    carried, body = node.attribute("carried"), node.attribute("body")
-    captures, limit = operands[carried:], node.attribute("limit")
-    strips = _Loop(builder, [builder.constant(True, bool_), *operands[:carried]])
-    goes_on, *start = strips.state
-    builder.branch(_poll(builder, _register(goes_on), _can_fail(node)), strips.body, strips.done)
-    builder.begin(strips.body)
-    stop = builder.apply("add", i64, strips.count, builder.constant(_strip(body), i64))
-    loop = _Loop(builder, start, strips.count)
-    again = holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
-    if limit is not None:
-        again = _within_limit(builder, node, holds, holds, loop.count, limit)
-    within = builder.apply("icmp slt", bool_, loop.count, stop)
-    builder.branch(builder.apply("and", bool_, again, within), loop.body, loop.done)
-    builder.begin(loop.body)
-    results = emit(builder, body, [loop.count, *loop.state, *captures])
-    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
-    strips.close(loop.count, [again, *loop.state], builder.metadata.keep_rolled())
-    return tuple(start)
-
-
-def _within_limit(
-    builder: KernelBuilder, node: Node, active: Register, again: Register, count: Register, limit: int
-) -> Register:
-    spent = builder.apply("icmp sge", bool_, count, builder.constant(limit, i64))
-    builder.report(builder.apply("and", bool_, active, spent), f"the loop ran past its limit of {limit}", node.origin)
-    return builder.apply("and", bool_, again, builder.apply("xor", bool_, spent, builder.constant(True, bool_)))

@@ -82,6 +82,7 @@ class Versions:
         if len(self.nodes) > _MOST_NODES:
             raise NotExpanded
         self.stored |= set(self._always_stored())
+        self._settled = set(self.stored)  # what stays in memory
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -194,8 +195,18 @@ class Versions:
         """Stores and copies tensors until nothing reads what is overwritten before."""
         for _ in range(len(self.nodes)):
             if not self._resolve_one():
+                self._drop_needless()
                 return
         raise NotExpanded
+
+    def _drop_needless(self) -> None:
+        """Computes tensors where they are read that were stored for writes which start from a copy by now."""
+        for node in [node for node in self.nodes if node in self.stored and node not in self._settled]:
+            self._settled.add(node)  # if it is stored again, it is needed
+            stored, copied = set(self.stored), set(self.copied)
+            self.stored.remove(node)
+            if self._resolve_one():
+                self.stored, self.copied = stored, copied
 
     def _resolve_one(self) -> bool:
         writers = self.overwriting_nodes()

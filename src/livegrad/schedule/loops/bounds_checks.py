@@ -14,16 +14,18 @@ from livegrad.ir.leaves import constant, constant_op
 from livegrad.ir.node import Attribute, Function, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Tensor, bool_
-from livegrad.ir.walk import exchanged_functions, nodes_of, ops_below, rebuild
+from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_below, rebuild
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
 from livegrad.ops.control import cond, for_loop
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, lookup_or
-from livegrad.passes.affine_bounds import Affine, any_number, form_of, index_below
+from livegrad.passes.affine_bounds import Affine, any_number, between, form_of, index_below
+from livegrad.passes.carried_bounds import bounds_of_carried
 from livegrad.passes.regions import LOOPS, region_of
 from livegrad.passes.unguard_invariants import unguard_invariants
+from livegrad.schedule.kernel import Stage
 from livegrad.schedule.loops.nest import LoopNest
 
 # A function that several nodes run is analysed for each of them: a program that shares many is left as it is.
@@ -38,8 +40,20 @@ def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
     stages = nest.kernel.stages
     if not nest.kernel.wholes or not any(_has_loops(stage.body) for stage in stages):
         return nest
-    bodies = [prove_in_range(stage.body) for stage in stages]
+    bodies = [_proven(nest, stage) for stage in stages]
     return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
+
+
+def _proven(nest: LoopNest, stage: Stage) -> Function:
+    """The body of a stage without needless checks.
+
+    Lanes behind the end of the domain have positions, too. Where a body runs functions, a mask keeps them from reading,
+    so that only those inside count."""
+    sizes = (*nest.dimensions.domain, *nest.dimensions.inner)
+    carried = len(stage.body.parameters) - len(stage.sources)
+    extents = [sizes[own.number] if own.kind == "index" and not nest.is_split else None for own in stage.sources]
+    inside = prove_in_range(stage.body, (*[None] * carried, *extents))
+    return inside if nest.lanes == 1 or functions_in(inside) else prove_in_range(stage.body)
 
 
 def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
@@ -55,14 +69,17 @@ def _has_loops(function: Function) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def prove_in_range(function: Function) -> Function:
+def prove_in_range(function: Function, extents: tuple[int | None, ...] = ()) -> Function:
     """The function without bounds checks that cannot fail, after as many rounds as prove something new.
 
-    A read that cannot fail any more needs no guard, and then more is known about what is computed from it.
+    Of parameters that are positions, the extents say how many there are (None: it is another one). A read that cannot
+    fail any more needs no guard, and then more is known about what is computed from it.
     """
     for _ in range(_MOST_ROUNDS):
-        # Positions in the domain are any numbers: lanes behind its end have some, too.
-        proven = _Proving().function(function, [any_number(p.type) for p in function.parameters])
+        forms = [any_number(parameter.type) for parameter in function.parameters]
+        for place, extent in enumerate(extents):
+            forms[place] = between(0, extent - 1) if type(extent) is int and extent > 0 else forms[place]
+        proven = _Proving().function(function, forms)
         function = unguard_invariants(proven)
         if function is proven:
             break
@@ -74,6 +91,7 @@ class _Proving:
 
     def __init__(self) -> None:
         self.nodes = 0
+        self.after: dict[Node, Forms] = {}  # what is known of the results of loops
 
     def function(self, function: Function, arguments: Forms) -> Function:
         """The function, with what these arguments prove."""
@@ -99,8 +117,13 @@ class _Proving:
             with originating_from(node.origins):
                 new = done[node] = self._node(node, operands, forms)
             if new not in forms:
-                forms[new] = form_of(new, [forms[operand] for operand in new.operands])
+                forms[new] = self._form_of(new, forms)
         return tuple([done[result] for result in function.results])
+
+    def _form_of(self, node: Node, forms: dict[Node, Affine | None]) -> Affine | None:
+        if node.op is get and node.operands[0] in self.after:
+            return self.after[node.operands[0]][node.attribute("index")]
+        return form_of(node, [forms[operand] for operand in node.operands])
 
     def _node(self, node: Node, operands: tuple[Node, ...], forms: dict[Node, Affine | None]) -> Node:
         if node.functions:
@@ -115,7 +138,7 @@ class _Proving:
         return _decided(rebuilt, [forms[operand] for operand in operands])
 
     def _region(self, node: Node, operands: tuple[Node, ...], table: dict[Node, Affine | None]) -> Node:
-        """A node that runs functions: a loop's index is below its number of iterations, what it carries is unknown."""
+        """A node that runs functions: a loop's index is below its number of iterations."""
         forms = [table[operand] for operand in operands]
         region = region_of(node)
         if region is None or self.nodes > _MOST_NODES:
@@ -124,17 +147,21 @@ class _Proving:
             taken = "then" if operands[0].attribute("value") else "otherwise"
             return self._inlined(node.attribute(taken), operands[1:], table)
         arguments = list(forms[len(region.leading) :])
-        if node.op in LOOPS:
-            carried = node.attribute("carried")
-            arguments[:carried] = [any_number(operand.type) for operand in region.arguments[:carried]]
+        bounds = bounds_of_carried(node, forms) if node.op in LOOPS else None
         exchange: dict[Function, Function] = {}
         for function, offset in zip(region.functions, region.offsets, strict=True):
             index = [_index(node, function, forms)] if offset else []
+            if bounds is not None:
+                carried = bounds.inside if function is node.attribute("body") else bounds.before_test
+                arguments[: len(carried)] = carried
             exchange[function] = self.function(function, [*index, *arguments])
         attributes: Attribute = exchanged_functions(node.attributes, exchange)
-        if operands == node.operands and attributes is node.attributes:
-            return node
-        return make_node(node.op, operands, attributes)
+        new = node
+        if operands != node.operands or attributes is not node.attributes:
+            new = make_node(node.op, operands, attributes)
+        if bounds is not None:
+            self.after[new] = bounds.after
+        return new
 
     def _inlined(self, branch: Function, operands: Sequence[Node], forms: dict[Node, Affine | None]) -> Node:
         """What a branch computes that is always taken."""

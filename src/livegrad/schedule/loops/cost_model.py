@@ -65,6 +65,10 @@ PRIVATE_BYTES = 1 << 17  # of local arrays, which are on the stack of each threa
 # nodes, reading and writing matter less.
 JAMMED_ITERATIONS, JAMMED_NODES = ((64, 8), (4, 4)), 24
 
+# Rows of a table that are filled at once, each cell of which waits for the one before it; of at least so many columns,
+# by at most so many nodes, with each row at most so many columns behind the one above.
+SKEWED_ROWS, SKEWED_COLUMNS, SKEWED_NODES, MOST_SKEW = 4, 16, 40, 3
+
 # --- lanes ------------------------------------------------------------------------------------------------------------
 
 FEWEST_LANES = 4  # with fewer, vectors do not pay

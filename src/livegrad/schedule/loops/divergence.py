@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Type, inner_types
-from livegrad.ir.walk import functions_in, nodes_of
+from livegrad.ir.walk import functions_in, nodes_of, ops_below
 from livegrad.ops.assignment import indices_of
 from livegrad.ops.control import call, cond, for_loop, switch, while_loop
 from livegrad.ops.elementwise import add
@@ -74,6 +74,28 @@ def divergent_while_state(node: Node, operands: tuple[bool, ...]) -> tuple[bool,
     state = divergent_state(node, operands, False)
     (exits_diverge,) = divergent_results(node.attribute("condition"), (*state, *operands[carried:]))
     return divergent_state(node, operands, exits_diverge)
+
+
+def lockstep_state(node: Node, operands: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which carried values of a while loop are the same in all lanes that are still in it, but not in those that left.
+
+    A counter is: all lanes start with the same number, and each iteration adds the same to it."""
+    carried = node.attribute("carried")
+    condition, body = node.attribute("condition"), node.attribute("body")
+    inside = divergent_state(node, operands, False)
+    if not any(divergent_results(condition, (*inside, *operands[carried:]))):
+        return (False,) * carried
+    return tuple([not own and isinstance(type, Scalar) for own, type in zip(inside, body.result_types, strict=True)])
+
+
+def share_lockstep(nest: LoopNest) -> LoopNest:
+    """Has what lanes of a while loop have in common, such as a counter, computed and used once for all of them.
+
+    The sum of such a counter and the index of a point still counts up from lane to lane: a load, not a gather."""
+    bodies = [stage.body for stage in nest.kernel.stages]
+    if nest.lanes == 1 or all(while_loop not in ops_below(body) for body in bodies):
+        return nest
+    return nest.replace(shares_lockstep=True)
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -110,6 +110,8 @@ class LoopNest:
     read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are, together, whole short rows: loaded and shuffled
     output_packs: tuple[tuple[int, ...], ...] = ()
     unrolled_lanes: tuple[int, ...] = ()  # for each stage, how many groups of lanes are written one after the other
+    # Of a loop that lanes leave at different iterations: what those that are still in it have in common is a scalar.
+    shares_lockstep: bool = False
     peels_remainder: bool = False  # the last group of a row, which may lack lanes, has code of its own
     covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
     # Where LLVM optimises the loops of the stages: for each buffer that is accessed by index, the number of its memory.
@@ -254,6 +256,7 @@ class LoopNest:
             self.read_packs,
             self.output_packs,
             self.unrolled_lanes,
+            self.shares_lockstep,
             self.peels_remainder,
             self.covered,
             self.memories,
@@ -285,6 +288,7 @@ class LoopNest:
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
         for number, groups in enumerate(self.unrolled_lanes):
             notes += [f"stage {number}: {groups} groups of lanes at once"] if groups > 1 else []
+        notes += ["lanes: in step inside of loops"] if self.shares_lockstep else []
         notes += ["lanes: full groups, then the remainder"] if self.peels_remainder else []
         notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
         notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]

@@ -55,7 +55,7 @@ def _rewrite_loop(node: Node) -> Node | None:
 # --- what may be jammed ----------------------------------------------------------------------------------------------
 
 
-class _Loop(NamedTuple):
+class CarryingLoop(NamedTuple):
     """A loop that carries one tensor: how often it runs, the tensor, what else it takes, and its body."""
 
     iterations: Node
@@ -64,27 +64,27 @@ class _Loop(NamedTuple):
     body: Function
 
 
-def _loop_of(node: Node) -> _Loop | None:
+def loop_of(node: Node) -> CarryingLoop | None:
     """A plain loop that carries a tensor and may not fail by itself."""
     if node.op is not for_loop or node.attribute("carried") != 1 or not isinstance(node.operands[1].type, Tensor):
         return None
     if len(node.attributes) > 3 or node.attribute("reverse") or node.operands[1] in node.operands[2:]:
         return None
-    return _Loop(node.operands[0], node.operands[1], node.operands[2:], node.attribute("body"))
+    return CarryingLoop(node.operands[0], node.operands[1], node.operands[2:], node.attribute("body"))
 
 
 def _is_accumulation(node: Node) -> bool:
     """Whether iterations of a loop run the same loops inside, which change each element by itself."""
-    outer = _loop_of(node)
+    outer = loop_of(node)
     if outer is None:
         return False
     moving, inside = {outer.body.parameters[0]}, outer.body
     indices: list[Node] = []  # of the loops inside, as the innermost body has them
-    loop = _only_loop(inside)
+    loop = only_loop(inside)
     if loop is None:
         return False
     while loop is not None:
-        depending = _depending(inside, moving)
+        depending = depending_on(inside, moving)
         if loop.iterations in depending:
             return False
         body = loop.body
@@ -93,11 +93,11 @@ def _is_accumulation(node: Node) -> bool:
         if any(index not in captured_by_parameter for index in indices):
             return False
         indices = [*[captured_by_parameter[index] for index in indices], body.parameters[0]]
-        inside, loop = body, _only_loop(body)
+        inside, loop = body, only_loop(body)
     return _changes_by_element(inside, moving, indices)
 
 
-def _depending(function: Function, moving: set[Node]) -> set[Node]:
+def depending_on(function: Function, moving: set[Node]) -> set[Node]:
     """The nodes of a function that are others in other iterations."""
     depending = set(moving)
     for node in nodes_of(function):
@@ -106,13 +106,13 @@ def _depending(function: Function, moving: set[Node]) -> set[Node]:
     return depending
 
 
-def _only_loop(body: Function) -> _Loop | None:
+def only_loop(body: Function) -> CarryingLoop | None:
     """The loop that is all that a body does with the tensor that it carries; None if there is none."""
     (result,), tensor = body.results, body.parameters[1]
     if result.op is not get or not result.operands[0].functions:
         return None
     node = result.operands[0]
-    loop = _loop_of(node)
+    loop = loop_of(node)
     if loop is None or loop.tensor is not tensor:
         return None
     others = [other for other in nodes_of(body) if other not in (node, result)]
@@ -131,7 +131,7 @@ def _changes_by_element(body: Function, moving: set[Node], indices: Sequence[Nod
         return False
     if any(node.may_fail or node.functions for node in nodes) or write.operands[0] is not tensor:
         return False
-    if not _depending(body, moving).isdisjoint(written) or any(index not in written for index in indices):
+    if not depending_on(body, moving).isdisjoint(written) or any(index not in written for index in indices):
         return False
     return isinstance(write.operands[1].type, Scalar)
 
@@ -141,52 +141,59 @@ def _changes_by_element(body: Function, moving: set[Node], indices: Sequence[Nod
 
 def _run_jammed(node: Node, factor: int) -> Node:
     """The tensor after all iterations: several at once, then the remaining ones."""
-    loop = _loop_of(node)
+    loop = loop_of(node)
     assert loop is not None
-    count = constant_integer(loop.iterations)
-    if count is None:
-        every = maximum(loop.iterations, constant(0, i64))
-        groups = floor_div(every, constant(factor, i64))
-        done = mul(groups, constant(factor, i64))
-        rest = sub(every, done)
-    else:
-        groups, done, rest = (constant(n, i64) for n in (count // factor, count // factor * factor, count % factor))
-    after = get(make_node(for_loop, (groups, *node.operands[1:]), _attributes(_several(loop, factor))), index=0)
+    groups, done, rest = in_groups(loop.iterations, factor)
+    after = get(make_node(for_loop, (groups, *node.operands[1:]), loop_attributes(_several(loop, factor))), index=0)
     if constant_integer(rest) == 0:
         return after
     operands = (rest, after, *loop.captured, done)
-    return get(make_node(for_loop, operands, _attributes(_from_iteration(loop.body))), index=0)
+    return get(make_node(for_loop, operands, loop_attributes(from_iteration(loop.body))), index=0)
 
 
-def _attributes(body: Function) -> tuple[tuple[str, Function | int | bool], ...]:
-    return (("body", body), ("carried", 1), ("reverse", False))
+def in_groups(iterations: Node, size: int) -> tuple[Node, Node, Node]:
+    """How many groups of so many iterations there are, how many iterations these are, and how many remain."""
+    count = constant_integer(iterations)
+    if count is not None:
+        groups = max(count, 0) // size
+        return constant(groups, i64), constant(groups * size, i64), constant(max(count, 0) - groups * size, i64)
+    every = maximum(iterations, constant(0, i64))
+    groups_run = floor_div(every, constant(size, i64))
+    done = mul(groups_run, constant(size, i64))
+    return groups_run, done, sub(every, done)
 
 
-def _from_iteration(body: Function) -> Function:
+def loop_attributes(body: Function, carried: int = 1) -> tuple[tuple[str, Function | int | bool], ...]:
+    """Of a plain loop that carries so many values."""
+    return (("body", body), ("carried", carried), ("reverse", False))
+
+
+def from_iteration(body: Function) -> Function:
     """The body for iterations from a further argument on."""
     parameters = parameters_of([*body.parameter_types, i64])
     replacements = dict(zip(body.parameters, (add(parameters[0], parameters[-1]), *parameters[1:-1]), strict=True))
     return Function(body.name, parameters, substitute(body.results, replacements, body.source_locations))
 
 
-def _several(loop: _Loop, factor: int) -> Function:
+def _several(loop: CarryingLoop, factor: int) -> Function:
     """The body of an outer loop that takes several iterations at once."""
     parameters = parameters_of(loop.body.parameter_types)
     first = mul(parameters[0], constant(factor, i64))
     copies = [
-        dict(zip(loop.body.parameters, (_plus(first, number), *parameters[1:]), strict=True))
+        dict(zip(loop.body.parameters, (plus(first, number), *parameters[1:]), strict=True))
         for number in range(factor)
     ]
     return Function(loop.body.name, parameters, (_jammed(loop.body, parameters[1], copies),))
 
 
-def _plus(node: Node, number: int) -> Node:
+def plus(node: Node, number: int) -> Node:
+    """The sum of an integer and a constant."""
     return add(node, constant(number, i64)) if number else node
 
 
 def _jammed(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Node:
     """The tensor after a body ran once for each copy of its parameters: element by element."""
-    inner = _only_loop(body)
+    inner = only_loop(body)
     if inner is None:
         return _changed_in_turn(body, tensor, copies)
     captured = [substitute(inner.captured, copy, body.source_locations) for copy in copies]
@@ -199,7 +206,7 @@ def _jammed(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Nod
     ]
     function = Function(inner.body.name, parameters, (_jammed(inner.body, parameters[1], within),))
     (count,) = substitute([inner.iterations], copies[0], body.source_locations)
-    return get(make_node(for_loop, (count, tensor, *distinct), _attributes(function)), index=0)
+    return get(make_node(for_loop, (count, tensor, *distinct), loop_attributes(function)), index=0)
 
 
 def _changed_in_turn(body: Function, tensor: Node, copies: list[dict[Node, Node]]) -> Node:

@@ -18,7 +18,7 @@ from livegrad.ir.types import Tape, Tensor, i64
 from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import indices_of
-from livegrad.ops.comparison import bit_and, greater, greater_equal, less
+from livegrad.ops.comparison import bit_and, bit_or, bit_xor, greater, greater_equal, less
 from livegrad.ops.control import call, cond, for_loop, parameters_of
 from livegrad.ops.elementwise import add, select
 from livegrad.passes.flatten_signature import get_of_make
@@ -79,25 +79,46 @@ class _Slope(NamedTuple):
 
 
 _CONSTANT = _Slope(0)
-# For each index of the body: what it is unless it is negative, the size of its axis, and its slope.
-_Proof = Mapping[Node, tuple[Node, int, _Slope]]
+
+
+class _InRange(NamedTuple):
+    """Integers that are in range if their first and last values are: each must be from 0 to below its size."""
+
+    value: Node  # the index, unless it is negative
+    ends: tuple[tuple[Node, int, _Slope], ...]
+
+
+_Proof = Mapping[Node, _InRange]
 
 
 def _ends_to_check(body: Function, carried: int) -> _Proof | None:
     """The indices that are not known to be in range; None if some of them cannot be checked before the loop."""
-    proof: dict[Node, tuple[Node, int, _Slope]] = {}
+    proof: dict[Node, _InRange] = {}
     nested = [node for function in reachable_functions(functions_in(body)) for node in nodes_of(function)]
     if any(_unproven(node) for node in nested):
         return None
     for node in nodes_of(body):
         for index, size in _unproven(node):
             value = _without_wrap(index, size)
-            slope = _slope(value, body, carried)
+            ends = _ends_of(value, size, body, carried)
             checked = proof.get(index)
-            if slope is None or abs(slope.step) >= _MOST_STEP or (checked is not None and checked[0] is not value):
+            if ends is None or (checked is not None and checked.value is not value):
                 return None
-            proof[index] = value, size if checked is None else min(size, checked[1]), slope
+            proof[index] = _InRange(value, ends if checked is None else (*checked.ends, *ends))
     return proof
+
+
+def _ends_of(value: Node, size: int, body: Function, carried: int) -> tuple[tuple[Node, int, _Slope], ...] | None:
+    """What has to be checked so that a value is below a size: it, or what its bits come from.
+
+    Integers below a power of two have no bits but those below, and so has what is made of their bits: partners in a
+    butterfly are `i ^ distance`."""
+    if value.op in (bit_xor, bit_or) and size > 0:
+        power = 1 << (size.bit_length() - 1)
+        ends = [_ends_of(operand, power, body, carried) for operand in value.operands]
+        return None if None in ends else tuple([end for own in ends if own is not None for end in own])
+    slope = _slope(value, body, carried)
+    return None if slope is None or abs(slope.step) >= _MOST_STEP else ((value, size, slope),)
 
 
 def _unproven(node: Node) -> list[tuple[Node, int]]:
@@ -167,7 +188,8 @@ def _all_in_range(loop: Node, proof: _Proof) -> Node:
     body: Function = loop.attribute("body")
     iterations = loop.operands[0]
     zero, last = constant(0, i64), iterations - constant(1, i64)
-    slopes = dict.fromkeys(slope for _, _, slope in proof.values())
+    ends = dict.fromkeys(end for own in proof.values() for end in own.ends)
+    slopes = dict.fromkeys(slope for _, _, slope in ends)
     is_steep = any(abs(slope.step) > 1 or slope.factor is not None for slope in slopes)
     tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if is_steep else []
 
@@ -178,7 +200,7 @@ def _all_in_range(loop: Node, proof: _Proof) -> Node:
     for factor in dict.fromkeys(slope.factor for slope in slopes if slope.factor is not None):
         value = before_loop(factor, zero)
         tests += [greater(value, constant(-_MOST_STEP, i64)), less(value, constant(_MOST_STEP, i64))]
-    for value, size, slope in dict.fromkeys(proof.values()):
+    for value, size, slope in ends:
         for position in (zero, last) if slope != _CONSTANT else (zero,):
             end = before_loop(value, position)
             tests += [greater_equal(end, zero), less(end, constant(size, i64))]
@@ -187,7 +209,7 @@ def _all_in_range(loop: Node, proof: _Proof) -> Node:
 
 def _unchecked(body: Function, proof: _Proof) -> Function:
     """The body for iterations in which all indices are in range."""
-    plain = {index: value for index, (value, _, _) in proof.items()}
+    plain = {index: own.value for index, own in proof.items()}
 
     def without_check(node: Node) -> Node | None:
         if node in plain and plain[node] is not node:

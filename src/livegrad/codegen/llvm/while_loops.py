@@ -1,0 +1,124 @@
+"""Emits `while_loop`s, under lane masks where lanes leave them at different iterations."""
+
+from __future__ import annotations
+
+from livegrad.codegen.llvm.kernel_builder import KernelBuilder
+from livegrad.codegen.llvm.lane_loops import EmitFunction
+from livegrad.codegen.llvm.masked_control import (
+    ProgramLoop,
+    is_divergent,
+    keep_inactive,
+    poll,
+    runs_in_strips,
+    starting_value,
+    strip_length,
+    widened,
+)
+from livegrad.codegen.llvm.registers import NodeValue, Register
+from livegrad.ir.node import Node
+from livegrad.ir.types import bool_, i64
+from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.schedule.loops.divergence import divergent_results, divergent_while_state, lockstep_state
+
+
+def _register(value: NodeValue) -> Register:
+    assert isinstance(value, Register)
+    return value
+
+
+def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    carried, limit = node.attribute("carried"), node.attribute("limit")
+    captures = operands[carried:]
+    if builder.lanes == 1 and runs_in_strips(node.attribute("body")):
+        return _while_in_strips(builder, node, operands, emit)
+    flags = tuple(map(is_divergent, operands))
+    lockstep = lockstep_state(node, flags) if builder.shares_lockstep else ()
+    if any(lockstep):
+        return _while_in_lockstep(builder, node, operands, lockstep, emit)
+    divergent = divergent_while_state(node, flags)
+    start = [starting_value(builder, v, flag) for v, flag in zip(operands[:carried], divergent, strict=True)]
+    diverges = any(divergent_results(node.attribute("condition"), (*divergent, *map(is_divergent, captures))))
+    loop = ProgramLoop(builder, start)
+    holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
+    active = builder.both(builder.mask, holds) if diverges else holds
+    again = builder.any_lane(active)
+    if limit is not None:
+        again = _within_limit(builder, node, active, again, loop.count, limit)
+    builder.branch(poll(builder, again, _can_fail(node)), loop.body, loop.done)
+    builder.begin(loop.body)
+    with builder.under(active if diverges else builder.mask):
+        results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
+    results = [widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)]
+    if diverges:
+        results = [keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
+    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
+    return tuple(loop.state)
+
+
+def _while_in_lockstep(
+    builder: KernelBuilder, node: Node, operands: list[NodeValue], lockstep: tuple[bool, ...], emit: EmitFunction
+) -> NodeValue:
+    """A loop that lanes leave at different iterations, with the values that those inside have in common.
+
+    The loop carries which lanes are inside, as those that left may not come back; the common values, as scalars; and
+    all values as each lane left with them."""
+    carried, limit = node.attribute("carried"), node.attribute("limit")
+    captures, lanes = operands[carried:], builder.lanes
+    flags = divergent_while_state(node, tuple(map(is_divergent, operands)))
+    inside = builder.widen(builder.constant(True, bool_) if builder.mask is None else builder.mask, lanes)
+    common = [value for value, own in zip(operands[:carried], lockstep, strict=True) if own]
+    start = [starting_value(builder, v, flag) for v, flag in zip(operands[:carried], flags, strict=True)]
+    loop = ProgramLoop(builder, [inside, *common, *start])
+    before, scalars, left = _register(loop.state[0]), loop.state[1 : 1 + len(common)], loop.state[1 + len(common) :]
+    remaining = iter(scalars)
+    state = [next(remaining) if own else value for value, own in zip(left, lockstep, strict=True)]
+    with builder.under(before):
+        holds = _register(emit(builder, node.attribute("condition"), [*state, *captures])[0])
+    active = builder.both(before, holds)
+    again = builder.any_lane(active)
+    if limit is not None:
+        again = _within_limit(builder, node, active, again, loop.count, limit)
+    builder.branch(poll(builder, again, _can_fail(node)), loop.body, loop.done)
+    builder.begin(loop.body)
+    with builder.under(active):
+        results = emit(builder, node.attribute("body"), [loop.count, *state, *captures])
+    following = [value for value, own in zip(results, lockstep, strict=True) if own]
+    results = [widened(builder, v, lanes) if flag else v for v, flag in zip(results, flags, strict=True)]
+    results = [keep_inactive(builder, active, new, old) for new, old in zip(results, left, strict=True)]
+    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), [active, *following, *results])
+    return tuple(left)
+
+
+def _can_fail(loop: Node) -> bool:
+    """Whether a check inside a loop may fail."""
+    return any(node.may_fail for function in reachable_functions(loop.functions) for node in nodes_of(function))
+
+
+def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
+    """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
+    carried, body = node.attribute("carried"), node.attribute("body")
+    captures, limit = operands[carried:], node.attribute("limit")
+    strips = ProgramLoop(builder, [builder.constant(True, bool_), *operands[:carried]])
+    goes_on, *start = strips.state
+    builder.branch(poll(builder, _register(goes_on), _can_fail(node)), strips.body, strips.done)
+    builder.begin(strips.body)
+    stop = builder.apply("add", i64, strips.count, builder.constant(strip_length(body), i64))
+    loop = ProgramLoop(builder, start, strips.count)
+    again = holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
+    if limit is not None:
+        again = _within_limit(builder, node, holds, holds, loop.count, limit)
+    within = builder.apply("icmp slt", bool_, loop.count, stop)
+    builder.branch(builder.apply("and", bool_, again, within), loop.body, loop.done)
+    builder.begin(loop.body)
+    results = emit(builder, body, [loop.count, *loop.state, *captures])
+    loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
+    strips.close(loop.count, [again, *loop.state], builder.metadata.keep_rolled())
+    return tuple(start)
+
+
+def _within_limit(
+    builder: KernelBuilder, node: Node, active: Register, again: Register, count: Register, limit: int
+) -> Register:
+    spent = builder.apply("icmp sge", bool_, count, builder.constant(limit, i64))
+    builder.report(builder.apply("and", bool_, active, spent), f"the loop ran past its limit of {limit}", node.origin)
+    return builder.apply("and", bool_, again, builder.apply("xor", bool_, spent, builder.constant(True, bool_)))

@@ -1,0 +1,152 @@
+"""What is known of the integers that a loop carries: those that grow or shrink by the same number in each iteration.
+
+In: a loop and the forms of its operands. Out: the forms of its carried values where the condition of a `while_loop` is
+tested, inside an iteration, and after the loop. Used by the loop pass `eliminate_bounds_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from livegrad.ir.leaves import constant_op
+from livegrad.ir.node import Function, Node
+from livegrad.ir.op import Op
+from livegrad.ir.types import i64
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.comparison import bit_and, greater, greater_equal, less, less_equal
+from livegrad.ops.control import for_loop
+from livegrad.ops.elementwise import add, sub
+from livegrad.passes.affine_bounds import Affine, any_number, between, form_of, index_below
+
+# A number that starts within the second and changes by at most the first overflows after 2 ** 52 iterations: never.
+_MOST_STEP, _MOST_START = 1 << 10, 1 << 62
+_LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
+_OPPOSITE = {less: greater, less_equal: greater_equal, greater: less, greater_equal: less_equal}
+
+Forms = Sequence[Affine | None]
+
+
+class CarriedBounds(NamedTuple):
+    """The forms of what a loop carries: before each test, inside an iteration, and after the loop."""
+
+    before_test: list[Affine | None]
+    inside: list[Affine | None]
+    after: list[Affine | None]
+
+
+def bounds_of_carried(loop: Node, operands: Forms) -> CarriedBounds:
+    """What is known of the values that a loop carries, given what is known of its operands."""
+    body: Function = loop.attribute("body")
+    bounds = CarriedBounds([], [], [])
+    arguments = operands[1:] if loop.op is for_loop else operands
+    for place in range(loop.attribute("carried")):
+        parameter, start = body.parameters[1 + place], arguments[place]
+        step = _step_of(body.results[place], parameter)
+        unknown = any_number(parameter.type)
+        forms = (unknown, unknown, unknown)
+        if step is not None and start is not None:
+            if loop.op is for_loop:
+                forms = _counted(start, step, operands[0], loop.attribute("reverse"))
+            else:
+                limits = _limits_by_condition(loop.attribute("condition"), place, len(body.results), arguments)
+                forms = _tested(start, step, limits)
+        for found, form in zip(bounds, forms, strict=True):
+            found.append(form)
+    return bounds
+
+
+def _step_of(result: Node, parameter: Node) -> int | None:
+    """By how much an iteration changes a carried number; None if that is not one small constant."""
+    offset = _offset_from(result, parameter)
+    return None if parameter.type is not i64 else offset
+
+
+def _offset_from(node: Node, origin: Node) -> int | None:
+    """The small constant that is added to a number."""
+    if node is origin:
+        return 0
+    if node.op not in (add, sub):
+        return None
+    left, right = node.operands
+    if node.op is add and right is origin:
+        left, right = right, left
+    if left is not origin or right.op is not constant_op:
+        return None
+    value = right.attribute("value")
+    if not isinstance(value, int) or abs(value) > _MOST_STEP:
+        return None
+    return value if node.op is add else -value
+
+
+def _counted(
+    start: Affine, step: int, iterations: Affine | None, reverse: bool
+) -> tuple[Affine | None, Affine | None, Affine | None]:
+    """What a `for_loop` carries is a multiple of the iterations that ran, which its index counts."""
+    unknown = any_number(i64)
+    if step == 0:
+        return start, start, start
+    if iterations is None:
+        return unknown, unknown, unknown
+    last = start.plus(iterations, step)
+    low, high = min(start.least(), last.least()), max(start.greatest(), last.greatest())
+    if low < _LEAST or high > _GREATEST:
+        return unknown, unknown, unknown
+    inside = between(low, high) if reverse else start.plus(index_below(iterations), step)
+    return unknown, inside, between(low, high)
+
+
+def _tested(start: Affine, step: int, limits: tuple[int, int]) -> tuple[Affine | None, Affine | None, Affine | None]:
+    """What a `while_loop` carries: in an iteration, the condition holds, and before a test, it held one step ago."""
+    if step == 0:
+        return start, start, start
+    low, high = start.least(), start.greatest()
+    unknown = any_number(i64)
+    if low < -_MOST_START or high > _MOST_START:
+        return unknown, unknown, unknown
+    least, most = limits
+    if step > 0:
+        beyond = most + step if most + step <= _GREATEST else _GREATEST
+        tested, inside = between(low, max(high, beyond)), between(low, max(low, most))
+    else:
+        beyond = least + step if least + step >= _LEAST else _LEAST
+        tested = between(min(low, beyond), high, (start,))
+        inside = between(min(high, least), high, (start,))
+    return tested, inside, tested
+
+
+def _limits_by_condition(condition: Function, place: int, carried: int, arguments: Forms) -> tuple[int, int]:
+    """The least and the greatest value of a carried number for which the condition of its loop may hold."""
+    forms: dict[Node, Affine | None] = dict(zip(condition.parameters, arguments, strict=True))
+    forms.update((parameter, any_number(parameter.type)) for parameter in condition.parameters[:carried])
+    for node in nodes_of(condition):
+        if node not in forms:
+            forms[node] = None if node.functions else form_of(node, [forms[operand] for operand in node.operands])
+    low, high = _LEAST, _GREATEST
+    for test in _conjuncts(condition.results[0]):
+        for relation, left, right in _both_ways(test):
+            offset, limit = _offset_from(left, condition.parameters[place]), forms[right]
+            if offset is None or limit is None:
+                continue
+            if relation in (less, less_equal):
+                high = min(high, limit.greatest() - offset - (relation is less))
+            else:
+                low = max(low, limit.least() - offset + (relation is greater))
+    return low, high
+
+
+def _conjuncts(condition: Node) -> Iterator[Node]:
+    """The conditions that all hold where this one does."""
+    if condition.op is bit_and:
+        for operand in condition.operands:
+            yield from _conjuncts(operand)
+    else:
+        yield condition
+
+
+def _both_ways(test: Node) -> list[tuple[Op, Node, Node]]:
+    """A comparison of integers, read from the left and from the right."""
+    if test.op not in _OPPOSITE or test.operands[0].type is not i64:
+        return []
+    left, right = test.operands
+    return [(test.op, left, right), (_OPPOSITE[test.op], right, left)]
