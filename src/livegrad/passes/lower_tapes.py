@@ -24,7 +24,7 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, index_along
 from livegrad.ops.rules import zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack, unwritten
-from livegrad.passes.flatten_signature import leaf_types, take_from_made
+from livegrad.passes.flatten_signature import leaf_types, get_of_make
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
 from livegrad.passes.join_tape_loops import join_tape_loops
@@ -263,7 +263,7 @@ class _Body:
         if mixed:
             raise _NotLowered
         rebuilt = make_node(node.op, tuple([o for o in operands if isinstance(o, Node)]), node.attributes)
-        taken = take_from_made(rebuilt)  # a member of a row
+        taken = get_of_make(rebuilt)  # a member of a row
         return rebuilt if taken is None else taken
 
     def _tape(self, node: Node, tape: _LoweredTape, operands: Sequence[_Value]) -> _Value:

@@ -13,7 +13,7 @@ from livegrad.ir.walk import nodes_of, ops_below, substitute
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set
-from livegrad.passes.functions import change_until_settled, count_uses, exchange_attributes, rewrite_functions
+from livegrad.passes.functions import rewrite_to_fixpoint, count_uses, exchange_attributes, rewrite_functions
 from livegrad.passes.regions import region_of
 
 
@@ -21,7 +21,7 @@ def simplify_tapes(function: Function) -> Function:
     """The function, and those inside it, with loops that only read the tapes of cotangents and write their own."""
     if for_loop not in (ops := ops_below(function)) or ops.isdisjoint((tape_add, tape_set)):
         return function
-    simplified = rewrite_functions(Module((function,)), lambda own: change_until_settled(own, _next_change))
+    simplified = rewrite_functions(Module((function,)), lambda each: rewrite_to_fixpoint(each, _next_change))
     return simplified.functions[0]
 
 
@@ -51,11 +51,11 @@ def _with_rows_written(loop: Node) -> Node | None:
             exchanged[result] = tape_set(tape, index, result.operands[2])
     if not exchanged:
         return None
-    changed = Function(body.name, body.parameters, substitute(body.results, exchanged, body.places))
+    changed = Function(body.name, body.parameters, substitute(body.results, exchanged, body.source_locations))
     return exchange_attributes(loop, {body: changed})
 
 
-def _without_cleared_tapes(loop: Node, function: Function, nodes: list[Node]) -> dict[Node, Node] | None:
+def _without_cleared_tapes(loop: Node, function: Function, nodes: tuple[Node, ...]) -> dict[Node, Node] | None:
     """The results of a loop that captures the tapes which it reads and clears row by row."""
     users = [node for node in nodes if loop in node.operands]
     if loop in function.results or any(user.op is not get for user in users):

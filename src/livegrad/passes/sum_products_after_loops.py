@@ -24,7 +24,7 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute, reshape
 from livegrad.ops.rules import is_zero_node
 from livegrad.ops.tape import tape_new, tape_set, tape_stack
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import count_uses, rewrite_functions
 
 _LEAST_ELEMENTS = 1 << 11  # of a sum: below, adding to it costs less than the tapes of the factors
@@ -43,7 +43,7 @@ def sum_products_after_loops(function: Function) -> Function:
 @propagates_lines
 def _with_products_after_loops(function: Function) -> Function:
     def rule(node: Node) -> Node | None:
-        taken = take_from_made(node)
+        taken = get_of_make(node)
         return _after_loop(node) if taken is None and node.op is for_loop else taken
 
     return map_results(function, rule)
@@ -154,7 +154,7 @@ def _storing_body(body: Function, results: Mapping[int, Node], factors: Sequence
     fresh = parameters_of([*[node.type for node in kept], *tapes, *[node.type for node in captures]])
     first, behind = len(kept), len(kept) + len(tapes)
     given = dict(zip((*kept, *captures), (*fresh[:first], *fresh[behind:]), strict=True))
-    nodes = substitute([*results.values(), *factors], given, body.places)
+    nodes = substitute([*results.values(), *factors], given, body.source_locations)
     stored = zip(fresh[first:behind], nodes[len(results) :], strict=True)
     written = [tape_set(tape, fresh[0], node) for tape, node in stored]
     return Function(body.name, fresh, (*nodes[: len(results)], *written))

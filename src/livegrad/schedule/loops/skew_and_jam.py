@@ -23,7 +23,7 @@ from livegrad.ops.control import for_loop, parameters_of
 from livegrad.ops.elementwise import add, mul, sub
 from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
-from livegrad.passes.flatten_signature import take_from_made
+from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.schedule.loops.cost_model import MOST_SKEW, SKEWED_COLUMNS, SKEWED_NODES, SKEWED_ROWS
 from livegrad.schedule.loops.nest import LoopNest
@@ -56,7 +56,7 @@ def _with_skewed_loops(function: Function) -> Function:
 
 def _rewrite_loop(node: Node) -> Node | None:
     if node.op is not for_loop:
-        return take_from_made(node)
+        return get_of_make(node)
     table = _table_of(node)
     return None if table is None else make_tuple(_Rows(table, SKEWED_ROWS).fill())
 
@@ -282,7 +282,9 @@ class _Rows:
             for read, (rows, _) in table.reads.items():
                 if rows <= row and read in self._readers_of(row - rows):
                     given[read] = history[row - rows][table.lag(read) - 1]
-            value, *places = substitute([table.write.operands[1], *indices_of(table.write)], given, body.source_locations)
+            value, *places = substitute(
+                [table.write.operands[1], *indices_of(table.write)], given, body.source_locations
+            )
             tensor = make_node(assign, (tensor, value, *places), table.write.attributes)
             cells.append(value)
         latest = [([cell, *before])[: len(before)] for cell, before in zip(cells, history, strict=True)]

@@ -180,8 +180,7 @@ def _several(loop: CarryingLoop, factor: int) -> Function:
     parameters = parameters_of(loop.body.parameter_types)
     first = mul(parameters[0], constant(factor, i64))
     copies = [
-        dict(zip(loop.body.parameters, (plus(first, number), *parameters[1:]), strict=True))
-        for number in range(factor)
+        dict(zip(loop.body.parameters, (plus(first, number), *parameters[1:]), strict=True)) for number in range(factor)
     ]
     return Function(loop.body.name, parameters, (_jammed(loop.body, parameters[1], copies),))
 
