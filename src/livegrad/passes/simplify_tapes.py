@@ -13,7 +13,7 @@ from livegrad.ir.walk import nodes_of, ops_below, substitute
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set
-from livegrad.passes.functions import rewrite_to_fixpoint, count_uses, exchange_attributes, rewrite_functions
+from livegrad.passes.functions import count_uses, exchange_attributes, rewrite_functions, rewrite_to_fixpoint
 from livegrad.passes.regions import region_of
 
 
