@@ -23,7 +23,7 @@ from tests.fuzz.engine_evaluate import Manner
 from tests.fuzz.engine_faults import Fault, call_with_fault
 from tests.fuzz.engine_frames import Moment, distinct, next_moments, running_value, unneeded_runs
 from tests.fuzz.engine_kept import compare_with_scratch
-from tests.fuzz.engine_model import Given, Group, Leaf, Net, Node, Output
+from tests.fuzz.engine_model import Choice, Given, Group, Leaf, Net, Node, Output
 from tests.fuzz.engine_scenes import Scenes
 from tests.live.guarded_description import guarded_descriptions
 
@@ -110,7 +110,7 @@ class Session(Scenes):
         # What was reset counts as changed, whatever it held.
         self.anew |= self.resets.keys()
         self.resets.clear()
-        runs = {node: real.debug.runs for node, real in self.real.items() if isinstance(node, Leaf)}
+        runs = {node: real.debug.runs for node, real in self.real.items() if isinstance(node, Leaf | Choice)}
         frame = self.engine.step()
         findings = after[0].findings
         _compare_problems(frame, findings, self.real)
@@ -156,13 +156,13 @@ class Session(Scenes):
             compared |= edges | {edge for edge in self.compared if edge[1] == one.path and one.path in unneeded}
         self.compared = compared
 
-    def _compare_counts(self, frame: lg.live.Frame, after: Moment, runs: Mapping[Leaf, int]) -> None:
-        """Blocks inside of a branch that was taken have run, and say so."""
+    def _compare_counts(self, frame: lg.live.Frame, after: Moment, runs: Mapping[Leaf | Choice, int]) -> None:
+        """Blocks and regions inside of a branch that was taken have run, and say so."""
         for one, which in after.taken.items():
             if one.inside or one.path not in frame.ran or one in after.failed or which is None:
                 continue
             for inner in one.bodies[which].instances:
-                if isinstance(inner.node, Leaf) and self.real[inner.node].debug.runs <= runs[inner.node]:
+                if isinstance(inner.node, Leaf | Choice) and self.real[inner.node].debug.runs <= runs[inner.node]:
                     raise AssertionError(f"{inner.path} has run, and is said not to have")
 
     def _in_place(self, net: Net, node: Node, pin: str, before: Any, value: Any) -> Any:

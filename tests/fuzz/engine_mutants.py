@@ -19,12 +19,12 @@ from benchmarks import machine
 from benchmarks.record import write_record
 from livegrad.live import runtime
 from livegrad.live.compile import flatten, graph_compiler, live_plan, propagate, wire
-from livegrad.live.cpu import cpu_executor, cut_off
+from livegrad.live.cpu import cpu_calls, cpu_executor, cut_off
 from livegrad.live.graph import block, block_graph, composite, journal
 from livegrad.live.update import apply, replan, rewire
 from tests.fuzz import engine as editor
 from tests.fuzz import engine_files, engine_mutants_run, engine_threads  # noqa: F401  (notes its mutants)
-from tests.fuzz.engine_mutation import MUTANTS, mutant
+from tests.fuzz.engine_mutation import MUTANTS, mutant, rewritten
 
 MOST_EDITS = 10_000
 _EDITS_OF_A_SEED: dict[Any, int] = {editor: editor.EDITS, engine_threads: 36, engine_files: engine_files.SAVES}
@@ -168,6 +168,13 @@ def _region_is_one_unit() -> Iterator[Any]:
         return not reads.isdisjoint(changed) or must_run(self, key, changed)
 
     with mock.patch.object(cut_off.CutOff, "must_run", wasteful):
+        yield
+
+
+@mutant("regions inside of regions have no runs")
+def _no_runs_of_inner_regions() -> Iterator[Any]:
+    start_of = rewritten(cpu_calls.Calls._start_of, ("self._count(step.key)", "pass"))
+    with mock.patch.object(cpu_calls.Calls, "_start_of", start_of):
         yield
 
 
