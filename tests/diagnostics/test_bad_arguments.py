@@ -306,6 +306,8 @@ def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> 
         (lambda: LOOSE.tril(lg.ones((2, 2)), k=None), "`tril` does not accept these arguments"),
         (lambda: LOOSE.State("s"), "expected State(name, initial)"),
         (lambda: LOOSE.zeros(2, 3), "write zeros((2, 3))"),
+        (lambda: LOOSE.reshape(lg.ones(6), 2, 3), "write reshape(x, (2, 3))"),
+        (lambda: LOOSE.broadcast_to(lg.ones(3), 2, 3), "write broadcast_to(x, (2, 3))"),
         (lambda: LOOSE.Tensor([1.0]), "use lg.asarray(data)"),
         (lambda: DROP(), "Drop needs a value for `mass`: expected Drop(mass: f32, at: vec3)"),
         (lambda: DROP(1.0, lg.vec3(1.0), 2.0), "Drop has 2 fields: expected Drop(mass: f32, at: vec3), found 3 values"),

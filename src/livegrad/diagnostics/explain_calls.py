@@ -199,8 +199,8 @@ def _by_keyword(name: str, parameters: list[inspect.Parameter], args: tuple[Any,
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     extra = args[len(positional) :]
-    if positional == ["shape"] and extra and all(isinstance(size, int) for size in args):
-        return f"write {name}({args!r})"
+    if positional[-1:] == ["shape"] and extra and all(isinstance(size, int) for size in args[len(positional) - 1 :]):
+        return f"write {name}({', '.join([*positional[:-1], repr(args[len(positional) - 1 :])])})"
     if not extra or len(extra) > len(named):
         return None
     keywords = [f"{keyword}={_show(value)}" for keyword, value in zip(named, extra, strict=False)]

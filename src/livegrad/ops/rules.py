@@ -15,6 +15,7 @@ from livegrad.ir.node import Node, make_node
 from livegrad.ir.op import Op, TypeRule
 from livegrad.ir.types import (
     UNIT,
+    Array,
     Matrix,
     Scalar,
     Tape,
@@ -98,6 +99,10 @@ def add_values(first: Node, second: Node) -> Node:
         if _adds_into_nothing(other):
             # Scatter directly into the other summand instead of into zeros.
             return make_node(other.op, (value, *other.operands[1:]), other.attributes)
+        if _is_one_element(other):
+            # Change that element of the other summand: adding all of them makes a loop over a list quadratic.
+            _, index, part = other.operands
+            return make_node(other.op, (value, index, add_values(Op.named("get_at")(value, index), part)), ())
     if isinstance(first.type, Tape):
         return Op.named("tape_sum")(first, second)
     if scalar_of(first.type) is not None:
@@ -115,6 +120,11 @@ def _adds_into_nothing(value: Node) -> bool:
     if value.op.name == "tape_add":
         return value.operands[0].op.name == "tape_new"
     return value.op.name == "scatter_add" and is_zero_node(value.operands[0])
+
+
+def _is_one_element(value: Node) -> bool:
+    """Whether a list is zero but for one element, whose index is known when it runs."""
+    return isinstance(value.type, Array) and value.op.name == "set_at" and is_zero_node(value.operands[0])
 
 
 def zero_tangent(node: Node, *tangents: Node | None) -> None:

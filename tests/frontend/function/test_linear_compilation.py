@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 import livegrad as lg
+from livegrad.compiler import lower
 from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.frontend.function.captured import Slot
 from livegrad.frontend.function.function_types import ArrayType
 from livegrad.ir.node import Function
 from livegrad.ir.types import f64
+from livegrad.ir.walk import nodes_of
+from livegrad.ops.control import for_loop
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.runtime.cpu import compile_function
@@ -90,6 +93,49 @@ def test_the_gradient_of_a_list_is_one_kernel():
     function = PlainFunction(over_elements).specialize((Slot(ArrayType(f64, 50)),)).function
     plan = compile_function(vjp(function)).schedule()
     assert sum(isinstance(step, KernelStep) for step in plan.steps) == 1
+
+
+def read_and_written_by_index(x: list[float]) -> float:
+    y = [v * 2.0 for v in x]
+    for i in range(len(y)):
+        y[i] = y[i] * x[i] * x[i - 1]
+    return sum(y)
+
+
+def read_by_two_indices(m: list[list[float]]) -> float:
+    total = 1.0
+    for i in range(len(m)):
+        for j in range(len(m)):
+            total = total + m[i][j] * m[j][i] * total
+    return total
+
+
+def nodes_of_innermost_loops(function: Function) -> int:
+    loops = [node for node in nodes_of(function) if node.op is for_loop]
+    if not loops:
+        return len(nodes_of(function))
+    return sum(nodes_of_innermost_loops(loop.attribute("body")) for loop in loops)
+
+
+@pytest.mark.parametrize("program", [read_and_written_by_index, read_by_two_indices])
+def test_an_iteration_that_reads_an_element_adds_to_its_gradient_alone(program):
+    def of_size(size: int) -> int:
+        type = ArrayType(f64, size) if program is read_and_written_by_index else ArrayType(ArrayType(f64, size), size)
+        return nodes_of_innermost_loops(lower(vjp(PlainFunction(program).specialize((Slot(type),)).function)))
+
+    assert of_size(9) == of_size(5)
+
+
+def test_elements_that_are_read_several_times_have_the_sum_of_their_gradients():
+    x = [0.5, 1.0, 1.5]
+    (found,) = lg.bwd_diff(lg.differentiable(read_and_written_by_index))(x, 1.0)
+    # The sum of 2 x[i]² x[i-1], where x[-1] is the last.
+    assert found == pytest.approx([4 * x[i] * x[i - 1] + 2 * x[(i + 1) % 3] ** 2 for i in range(3)])
+    m = [[0.5, 1.0], [1.5, 0.25]]
+    gradient = lg.grad(lg.differentiable(read_by_two_indices))(m)
+    product = (1 + 0.5**2) * (1 + 1.5) ** 2 * (1 + 0.25**2)
+    expected = [[2 * 0.5 / (1 + 0.5**2), 2 * 1.5 / 2.5], [2 * 1.0 / 2.5, 2 * 0.25 / (1 + 0.25**2)]]
+    assert [list(row) for row in gradient] == [[pytest.approx(product * v) for v in row] for row in expected]
 
 
 def test_a_gradient_of_a_long_list_is_right():

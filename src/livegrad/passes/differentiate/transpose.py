@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from livegrad.diagnostics import DifferentiationError
@@ -12,7 +13,7 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import cached_derivation
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Tuple, components
+from livegrad.ir.types import Array, Tuple, components
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.control import call, cond, for_loop, map_, parameters_of, switch
@@ -35,9 +36,14 @@ TransposeControl = Callable[[Node, Tangent, tuple[bool, ...]], list[Tangent]]
 
 
 def transpose_graph(
-    name: str, results: Sequence[Node], cotangents: Sequence[Tangent], inputs: Sequence[Node]
+    name: str,
+    results: Sequence[Node],
+    cotangents: Sequence[Tangent],
+    inputs: Sequence[Node],
+    before: Mapping[Node, Node] = MappingProxyType({}),
 ) -> list[Tangent]:
-    """The cotangents of `inputs`, in which `results` are linear, from those of the results."""
+    """The cotangents of `inputs`, in which `results` are linear, from those of the results; added to what some inputs
+    have `before`."""
     order = toposort(results)
     sources = set(inputs)
     linear = set(inputs)
@@ -45,6 +51,7 @@ def transpose_graph(
         if not linear.isdisjoint(node.operands):
             linear.add(node)
     sums = _Sums()
+    sums.found |= before
     for result, cotangent in zip(results, cotangents, strict=True):
         if result in linear:
             sums.cotangents[result] = add(sums.of(result), cotangent, result.type)
@@ -108,24 +115,26 @@ def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool
 
 @cached_derivation(1024)
 def transpose_function(
-    function: Function, linear: tuple[bool, ...], has_cotangent: tuple[bool, ...]
+    function: Function, linear: tuple[bool, ...], has_cotangent: tuple[bool, ...], totals: tuple[int, ...] = ()
 ) -> tuple[Function, tuple[bool, ...]]:
     """(the other arguments, cotangents of the given results) → cotangents of the linear arguments that have one.
 
-    The second value says which of the linear arguments those are.
+    The second value says which of the linear arguments those are. The cotangents of those with the numbers `totals` are
+    added to further arguments.
     """
     inputs = [p for p, flag in zip(function.parameters, linear, strict=True) if flag]
     others = [p for p, flag in zip(function.parameters, linear, strict=True) if not flag]
     types = [*(p.type for p in others), *(r.type for r, on in zip(function.results, has_cotangent, strict=True) if on)]
-    fresh = parameters_of(types)
+    fresh = parameters_of([*types, *(inputs[number].type for number in totals)])
     # The function's own parameters may not be confused with the new ones: the old are exchanged last.
     supply = iter(_placeholders(fresh[len(others) :]))
     marks = [next(supply) if on else None for on in has_cotangent]
-    cotangents = transpose_graph(function.name, function.results, marks, inputs)
+    before = {inputs[number]: next(supply) for number in totals}
+    cotangents = transpose_graph(function.name, function.results, marks, inputs, before)
     flags = tuple(not is_zero(c) for c in cotangents)
     nodes = [materialize(c, p.type) for c, p, on in zip(cotangents, inputs, flags, strict=True) if on]
     exchange = dict(zip(others, fresh[: len(others)], strict=True))
-    exchange |= dict(zip([m for m in marks if m is not None], fresh[len(others) :], strict=True))
+    exchange |= dict(zip([*(m for m in marks if m is not None), *before.values()], fresh[len(others) :], strict=True))
     return Function(f"{function.name}.transposed", fresh, substitute(nodes, exchange)), flags
 
 
@@ -224,7 +233,7 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
     inside = (False, *[True] * carried, *captured)
     parts = [tangent_member(cotangent, node.type, index) for index in range(carried)]
     active = _reached_by_cotangents(body, inside, tuple(not is_zero(part) for part in parts))
-    transposed, flags = transpose_function(body, inside, active)
+    flags = transpose_function(body, inside, active)[1]
     start = [materialize(part, value.type) for part, value, on in zip(parts, state, active, strict=True) if on]
     totals = [
         materialize(None, value.type) for value in _select(_select(captures, captured, True), flags[carried:], True)
@@ -234,7 +243,7 @@ def _for_loop(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[
         *start,
         *totals,
         *_select(captures, captured, False),
-        body=_transposed_body(transposed, active, flags),
+        body=_transposed_body(body, inside, active, flags),
         carried=len(start) + len(totals),
         reverse=not node.attribute("reverse"),
     )
@@ -251,20 +260,31 @@ def _reached_by_cotangents(
     return carried_flags(has_cotangent, lambda flags: transpose_function(body, linear, flags)[1][: len(has_cotangent)])
 
 
-def _transposed_body(transposed: Function, active: tuple[bool, ...], flags: tuple[bool, ...]) -> Function:
+def _transposed_body(
+    body: Function, linear: tuple[bool, ...], active: tuple[bool, ...], flags: tuple[bool, ...]
+) -> Function:
     """(index, active cotangents, totals, captures) → active cotangents of the previous iteration, updated totals."""
-    number, kept = sum(active), sum(flags[: len(active)])
-    residuals, cotangents, shares = (
-        transposed.parameters[:-number],
-        transposed.parameters[-number:],
-        transposed.results[kept:],
-    )
-    fresh = parameters_of([node.type for node in (residuals[0], *cotangents, *shares, *residuals[1:])])
-    state, totals = fresh[1 : 1 + number], fresh[1 + number : 1 + number + len(shares)]
-    results = inline(transposed, [fresh[0], *fresh[1 + number + len(shares) :], *state])
+    inputs = _select(body.parameters, linear, True)
+    gaining = [number for number in range(len(active), len(flags)) if flags[number]]
+    # A list is changed where it was read: adding all its elements in each iteration would be quadratic.
+    lists = tuple([number for number in gaining if isinstance(inputs[number].type, Array)])
+    transposed, _ = transpose_function(body, linear, active, lists)
+    kept, state_types = sum(flags[: len(active)]), [n.type for n in _select(inputs[: len(active)], active, True)]
+    residual_types = [n.type for n in transposed.parameters[: len(body.parameters) - len(inputs)]]
+    total_types = [node.type for node in transposed.results[kept:]]
+    fresh = parameters_of([residual_types[0], *state_types, *total_types, *residual_types[1:]])
+    state, rest = fresh[1 : 1 + len(state_types)], fresh[1 + len(state_types) :]
+    totals = dict(zip(gaining, rest, strict=False))
+    residuals = [fresh[0], *rest[len(gaining) :]]
+    results = inline(transposed, [*residuals, *state, *(totals[number] for number in lists)])
     earlier = _select(spread(results[:kept], flags[: len(active)]), active, True)
     moved = [materialize(part, node.type) for part, node in zip(earlier, state, strict=True)]
-    return Function(transposed.name, fresh, (*moved, *map(add_values, totals, results[kept:])))
+    gained = zip(gaining, results[kept:], strict=True)
+    return Function(
+        transposed.name,
+        fresh,
+        (*moved, *(part if number in lists else add_values(totals[number], part) for number, part in gained)),
+    )
 
 
 def _map(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
