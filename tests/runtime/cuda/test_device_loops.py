@@ -126,6 +126,20 @@ def test_rows_that_hold_the_state_are_computed_where_they_belong(driver):
 
 
 @needs_compiler
+@pytest.mark.parametrize("name", ["scan", "scan_gradient", "reversed_gradient"])
+def test_states_in_rows_have_the_same_bits_as_states_that_are_copied(driver, monkeypatch, name):
+    monkeypatch.setattr(plan_objects, "_LAUNCH_MICROSECONDS", 0.0)
+    function, given = traced(PROGRAMS[name]), arguments()
+    in_rows = CudaFunction(function)(*given)
+    launches = driver.count("cuLaunchKernel")
+    monkeypatch.setattr(plan_objects, "keep_states_in_rows", lambda loop, plan: loop)
+    copied = CudaFunction(function)(*given)
+    assert driver.count("cuLaunchKernel") > 2 * launches
+    for one, other in zip(in_rows, copied, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@needs_compiler
 def test_a_long_loop_is_not_captured_again_for_other_arrays(driver):
     """Its graph reads copies: new arrays change the addresses of those alone."""
     shapes = ((64, 64), (4, 64), (40, 4, 64))
