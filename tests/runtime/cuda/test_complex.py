@@ -57,6 +57,16 @@ def test_complex_numbers_stay_on_the_device(program):
         assert driver.count("cuMemcpyDtoHAsync") == results, "nothing on the way"
 
 
+def around_the_host(x: Any, y: Any) -> Any:
+    return lg.abs(lg.linalg.svd(x * y)[1]), lg.linalg.qr(lg.conj(x))[1] * 2.0
+
+
+@needs_compiler
+def test_steps_of_the_host_take_and_give_complex_numbers():
+    with simulated():
+        check(around_the_host)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_device_computes_complex_numbers(program):

@@ -12,6 +12,7 @@ import livegrad as lg
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, f64
+from livegrad.runtime.cuda import plan_objects
 from livegrad.runtime.cuda.cuda_function import CudaFunction
 from livegrad.runtime.cuda.device_memory import DeviceArray
 from livegrad.runtime.reference import evaluate
@@ -54,9 +55,23 @@ def running_products(weights: Any, start: Any, x: Any) -> Any:
     return lg.scan(step, (start, lg.sum(start) * 0.0), x, reverse=True)
 
 
+def reversed_gradient(weights: Any, start: Any, x: Any) -> Any:
+    def loss(weights: Any, start: Any, x: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            first, second = state
+            first, second = lg.tanh(first @ weights + x), first * second
+            return (first, second), (first, second, x)
+
+        (first, second), rows = lg.scan(step, (start, start + 1.0), x, reverse=True)
+        return lg.sum(first * second) + lg.sum(rows[0] * rows[1] * rows[2])
+
+    return lg.grad(loss, argnums=(0, 1, 2))(weights, start, x)
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "scan": scan,
     "scan_gradient": scan_gradient,
+    "reversed_gradient": reversed_gradient,
     "power": power,
     "swapped": swapped,
     "running_products": running_products,
@@ -89,7 +104,8 @@ def check(compiled: CudaFunction, function: Function, given: list[Any]) -> int:
 
 @needs_compiler
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, name):
+def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, monkeypatch, name):
+    monkeypatch.setattr(plan_objects, "_LAUNCH_MICROSECONDS", 0.0)  # as if the loops did much in each iteration
     function = traced(PROGRAMS[name])
     compiled = CudaFunction(function)
     results = check(compiled, function, arguments())
@@ -99,6 +115,28 @@ def test_a_loop_over_tensors_is_one_launch_of_a_graph(driver, name):
     check(compiled, function, arguments(1))
     assert driver.count("cuGraphLaunch") == 1
     assert driver.count("cuGraphInstantiate") == 0, "memory stays where it is, and so does the graph"
+
+
+@needs_compiler
+def test_rows_that_hold_the_state_are_computed_where_they_belong(driver):
+    """An iteration multiplies and takes the tangent, and copies nothing."""
+    function = traced(scan)
+    check(CudaFunction(function), function, arguments())
+    assert driver.count("cuLaunchKernel") == 2 * SHAPES[2][0]
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["scan", "scan_gradient", "reversed_gradient"])
+def test_states_in_rows_have_the_same_bits_as_states_that_are_copied(driver, monkeypatch, name):
+    monkeypatch.setattr(plan_objects, "_LAUNCH_MICROSECONDS", 0.0)
+    function, given = traced(PROGRAMS[name]), arguments()
+    in_rows = CudaFunction(function)(*given)
+    launches = driver.count("cuLaunchKernel")
+    monkeypatch.setattr(plan_objects, "keep_states_in_rows", lambda loop, plan: loop)
+    copied = CudaFunction(function)(*given)
+    assert driver.count("cuLaunchKernel") > 2 * launches
+    for one, other in zip(in_rows, copied, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @needs_compiler

@@ -78,6 +78,7 @@ class State:
     given: int
     start: int
     size: int
+    rows: int | None = None  # the operand with a row for the value after each iteration; None: it is double-buffered
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class DeviceLoop:
     fixed: tuple[tuple[int, int], ...]  # buffers of the body, and operands
     moving: tuple[Moving, ...]
     outputs: tuple[Output, ...]
+    kept: tuple[tuple[int, int], ...] = ()  # states with rows, and operands with a row for each value before
     failures: tuple[str, ...] = ()  # those of the body's launches, one behind the other
     _launches: list[_BodyLaunch] = field(default_factory=list, init=False)
 
@@ -187,25 +189,46 @@ class DeviceLoop:
             enqueue_copy(stream, operands[state.start], first.address, state.size)
         fixed = {buffer: operands[position] for buffer, position in self.fixed}
         for done in range(self.count):
-            index = self.count - 1 - done if self.reverse else done
+            index = self._index_of(done)
             here = fixed | {self.index: self._indices.address + 8 * index}
-            for state, sides in zip(self.states, self._buffers, strict=True):
-                here[state.taken] = sides[done % 2].address
-                here[state.given] = sides[(done + 1) % 2].address
+            for number, state in enumerate(self.states):
+                here[state.taken] = self._address_after(number, done, operands)
+                here[state.given] = self._address_after(number, done + 1, operands)
             for row in self.moving:
                 first = self._zeros.address if row.operand is None else operands[row.operand] + index * row.row_bytes
                 here[row.buffer] = first
             for launch in self._launches:
                 launch.enqueue(stream, here, index)
         for output in self.outputs:
-            own = operands[output.source] if output.state is None else self._end_of(output.state)
+            own = operands[output.source]
+            if output.state is not None:
+                own = self._address_after(output.state, self.count, operands)
             enqueue_copy(stream, own, operands[output.target], output.size)
+        for number, operand in self.kept:
+            self._keep_values_before(stream, number, operands[operand], operands)
         if self.failures:
             slots = (self._status.address, self._firsts.address, len(self._launches), operands[-1])
             launch_blocks(load_function(_COLLECT, "collect", "collect"), stream, 1, 32, slots)
 
-    def _end_of(self, state: int) -> int:
-        return self._buffers[state][self.count % 2].address
+    def _index_of(self, done: int) -> int:
+        """The index of the iteration that follows so many."""
+        return self.count - 1 - done if self.reverse else done
+
+    def _address_after(self, number: int, done: int, operands: Sequence[int]) -> int:
+        """Where a state lies after so many iterations."""
+        state = self.states[number]
+        if state.rows is None or done == 0:
+            return self._buffers[number][done % 2].address
+        return operands[state.rows] + self._index_of(done - 1) * state.size
+
+    def _keep_values_before(self, stream: Any, number: int, target: int, operands: Sequence[int]) -> None:
+        """Copies a state before each iteration to rows: the start, and the values after all iterations but the last."""
+        state = self.states[number]
+        assert state.rows is not None
+        size, values = state.size, operands[state.rows]
+        enqueue_copy(stream, self._address_after(number, 0, operands), target + self._index_of(0) * size, size)
+        source, target = (values + size, target) if self.reverse else (values, target + size)
+        enqueue_copy(stream, source, target, (self.count - 1) * size)
 
 
 @dataclass(eq=False)

@@ -332,7 +332,10 @@ class CudaPlan:
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
         """The host copy of a buffer."""
-        return values[buffer.base.number].reshape(buffer.shape)
+        array = values[buffer.base.number]
+        if array.dtype != buffer.element.dtype:  # complex numbers, seen as pairs, or the other way round
+            array = array.reshape(-1).view(buffer.element.dtype)
+        return array.reshape(buffer.shape)
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
         """None: host copies differ between runs."""

@@ -21,6 +21,7 @@ from livegrad.ops.tape import tape_new, tape_stack, tape_unstack
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, Moving, Output, State, launches_of
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph, SerialisedLibraryCall
+from livegrad.runtime.cuda.states_in_rows import keep_states_in_rows
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowTape, Slot, reserved_bytes
 
 _MOST_LAUNCHES = 100_000  # of all iterations of a loop: a graph with more takes long to build
@@ -243,8 +244,9 @@ class _LoopLowering:
             fixed,
             tuple(moving),
             outputs,
-            tuple(site.message for site in sites),
+            failures=tuple(site.message for site in sites),
         )
+        made = keep_states_in_rows(made, self._plan)
         call = SerialisedLibraryCall(self._number, made, tuple(self._operands), ArgumentSlot("status"), sites)
         return (*self._before, call, *self._after)
 
