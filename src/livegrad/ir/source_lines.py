@@ -1,7 +1,8 @@
 """Source locations of nodes: the current line of the user, and the table of locations that passes propagate.
 
 A node created by user code stores its lines. Nodes of closed functions are shared between functions, so their lines are
-stored in the function (`Function.places`); passes work inside `propagating_lines`, where a table contains them.
+stored in the function (`Function.source_locations`); passes work inside `propagating_lines`, which collects them in a
+table.
 """
 
 from __future__ import annotations
