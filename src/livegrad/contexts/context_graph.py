@@ -107,7 +107,9 @@ class ContextGraph:
                     found=f"declared at {self.nodes[name].origin}",
                     help="use replace(...) to edit it",
                 )
-            return self._put(_declare(name, function, feature_names(plain), feature_names(scoped), inputs, options))
+            return self._replace_node(
+                _declare(name, function, feature_names(plain), feature_names(scoped), inputs, options)
+            )
 
     def __repr__(self) -> str:
         names = list(self.nodes)
@@ -119,7 +121,7 @@ class ContextGraph:
         with self._lock:
             if name in self.nodes:
                 raise ContextError(f"node `{name}` already exists", where=caller_origin(), help="use set(...)")
-            return self._put(make_declaration(name, Constant(intern_argument(value)), ()))
+            return self._replace_node(make_declaration(name, Constant(intern_argument(value)), ()))
 
     def modifier(self, name: str, source: str, /, **changes: Callable[[Any], Any] | Function) -> str:
         """Adds a node that evaluates `source` with features changed: `modifier("late", "scene", animation_time=delay)`.
@@ -140,7 +142,7 @@ class ContextGraph:
         with self._lock:
             if name in self.nodes:
                 raise ContextError(f"node `{name}` already exists", where=caller_origin())
-            return self._put(declaration)
+            return self._replace_node(declaration)
 
     # --- editing -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class ContextGraph:
             declaration = self._declaration_named(name)
             if not isinstance(declaration.function, Constant):
                 raise ContextError(f"node `{name}` is not a value", where=caller_origin(), help="use replace(...)")
-            self._put(replace(declaration, function=Constant(intern_argument(value)), origin=caller_origin()))
+            self._replace_node(replace(declaration, function=Constant(intern_argument(value)), origin=caller_origin()))
 
     def replace(self, name: str, function: Any = None, /, **options: Any) -> None:
         """Edits a node. Arguments that are not given stay unchanged."""
@@ -170,7 +172,7 @@ class ContextGraph:
                 kernel = as_kernel(function)
                 extracts = frozenset(kernel.features) if kernel else old.extracts
                 declaration = replace(old, function=kernel or function, extracts=extracts, origin=caller_origin())
-                self._put(declaration)
+                self._replace_node(declaration)
 
     def remove(self, name: str, /) -> None:
         """Removes a node. Programs that need it can no longer be evaluated."""
@@ -190,7 +192,7 @@ class ContextGraph:
             )
         return declaration
 
-    def _put(self, declaration: NodeDeclaration) -> str:
+    def _replace_node(self, declaration: NodeDeclaration) -> str:
         self.nodes[declaration.name] = declaration
         self.version += 1
         self._tell_programs()

@@ -21,7 +21,7 @@ class _Pause:
         self.was_enabled = False
 
     def after_fork_in_child(self) -> None:
-        """Threads that compiled in the parent are not here: nobody would end their pauses."""
+        """Threads that compiled in the parent do not exist in the child and cannot end their pauses."""
         if self.under_way and self.was_enabled:
             gc.enable()
         self.lock, self.under_way = threading.Lock(), 0

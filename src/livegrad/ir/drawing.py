@@ -200,7 +200,7 @@ def _svg(
     title: str,
 ) -> str:
     top: dict[str, float] = {}
-    floor: dict[str, float] = {}  # of the whole layer: curves begin below it, so that none runs behind a box
+    floor: dict[str, float] = {}  # of the whole layer: edges begin below it, so that none is hidden by a box
     at = PADDING
     for layer in layers:
         top |= dict.fromkeys(layer, at)

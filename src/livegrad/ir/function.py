@@ -51,7 +51,7 @@ def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -
 def trace_open(
     callable: Callable[..., Any], types: Sequence[Type], name: str | None = None
 ) -> tuple[Function, tuple[Node, ...]]:
-    """Like `trace`, for a callable that may use values from around it: those become further parameters, in order.
+    """Like `trace`, for a callable that may capture outer values, which become further parameters, in order.
 
     Gives the function and the captured nodes that a caller passes for the further parameters.
     """
@@ -81,9 +81,9 @@ def returned_nodes(callable: Callable[..., Any], inputs: Sequence[Node]) -> tupl
 def captured_values(
     inputs: Sequence[Node], results: Sequence[Node], can_be_passed: Callable[[Node], bool] | None = None
 ) -> tuple[Node, ...]:
-    """The values that the results take from around the function: as large as possible, so loops compute them once.
+    """The outer values that a function captures: as large as possible, so loops compute invariants once.
 
-    What a caller cannot pass is computed inside, from what it can.
+    Values that a caller cannot pass are recomputed inside from values that it can pass.
     """
     inner_nodes: set[Node] = set(inputs)
     order = toposort(results, stop=set(inputs).__contains__)

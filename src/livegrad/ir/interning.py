@@ -14,7 +14,7 @@ from livegrad.state import renew_lock_after_fork
 
 _Object = TypeVar("_Object")
 _Key = tuple[Any, ...]
-_MOST_DEAD = 64  # entries of objects that are gone: to drop them one at a time would take a lock for each
+_MOST_DEAD = 64  # entries of dead objects, dropped together: one lock instead of one for each
 
 
 class Entry(weakref.ref[_Object], Generic[_Object]):
@@ -64,6 +64,6 @@ class InternTable(dict[_Key, Entry[_Object]]):
         with self.lock:
             while self._dead:
                 gone = self._dead.popleft()
-                if self.get(gone.key) is gone:  # and not the entry of an object that took its place
+                if self.get(gone.key) is gone:  # and not the entry of an object that replaced it
                     del self[gone.key]
                 del gone  # its key may hold a function alive, whose nodes are to follow in this loop

@@ -17,7 +17,7 @@ SourceLocations = tuple[SourceLocation | None, ...]  # by the numbers of marks
 
 
 def mark_locations(function: Function) -> tuple[Function, SourceLocations]:
-    """The function with a mark for each line that its nodes may blame, and those lines by the marks' numbers.
+    """Replaces each line that nodes may blame by a mark; returns the function and the lines by mark number.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
@@ -36,7 +36,7 @@ def mark_locations(function: Function) -> tuple[Function, SourceLocations]:
 
 
 def equal_but_for_lines(first: Function, second: Function) -> bool:
-    """Whether two functions compute the same, and fail alike, wherever they were written.
+    """Whether two functions are equal except for their source locations.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
@@ -59,21 +59,21 @@ def have_same_locations(first: Function, second: Function) -> bool:
 
 
 def lines_to_blame(function: Function) -> SourceLocations:
-    """The lines that a function's nodes, and those of functions inside, name when they fail; ordered by structure."""
+    """The source lines that nodes of a function and of inner functions name when they fail, in structural order."""
     functions = [inner for inner in reachable_functions([function]) if may_blame(inner)]
     failing = [node for inner in functions for node in nodes_of(inner) if node.may_fail]
     return tuple(dict.fromkeys([node.origin for node in failing]))
 
 
 def may_blame(function: Function) -> bool:
-    """Whether it is worth looking for nodes that may fail among a function's own."""
+    """Whether a function has ops that may fail; if not, its nodes need not be searched."""
     return any(op.checked for op in ops_in(function))
 
 
 def replace_locations(
     function: Function, replacements: Mapping[SourceLocation | None, SourceLocation | None]
 ) -> Function:
-    """The function, and those inside it, with other lines to blame."""
+    """The function and the functions inside it, with other source locations for errors."""
     done: dict[Function, Function] = {}
     for inner in reachable_functions([function]):
         done[inner] = _replace_own_locations(inner, replacements, done)

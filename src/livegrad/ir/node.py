@@ -65,9 +65,9 @@ class Node:
     attributes: tuple[tuple[str, Attribute], ...]
     functions: tuple[Function, ...]  # among its attributes, in tuples too: bodies of loops, branches, callees
     type: Type
-    local_origins: tuple[SourceLocation, ...]  # the lines of authors that made it, or that of whoever made it first
+    local_origins: tuple[SourceLocation, ...]  # the user's lines that created it, or the first of them
     located: bool  # whether its line is part of its identity
-    cell: Any  # what the engine keeps beside the node: its value, once somebody has asked for it
+    cell: Any  # the engine's memo slot: the value, once it was requested
     holder: Any  # a weak reference to the first handle on it, for the engine
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class Node:
     def __xor__(self, other: Any) -> Node:
         return self._binary("bit_xor", other)
 
-    # `&`, `|` and `^` give the same whichever side the literal stands on.
+    # `&`, `|` and `^` are commutative.
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     def __lt__(self, other: Any) -> Node:
@@ -214,7 +214,7 @@ def make_node(
         origins = caller_origins(2)
     located = op.checked and op.can_fail(operands, attributes)
     if not plain and ambient.every_line and ambient.table is None and operands:
-        located = True  # leaves are what they are wherever they stand
+        located = True  # equal leaves are interchangeable
     if located:
         origins = origins[:1]
         key = (*key, *origins)

@@ -27,7 +27,7 @@ class Entries(Mapping[int, Any]):
 
     def __init__(self, table: dict[int, Any] | None = None) -> None:
         self._table: dict[int, Any] | None = {} if table is None else table
-        self._difference: tuple[int, Any] | None = None  # what this version has where the successor has another value
+        self._difference: tuple[int, Any] | None = None  # the entries in which this version differs from its successor
         self._successor: Entries | None = None
 
     def with_entry(self, index: int, value: Any) -> Entries:

@@ -21,9 +21,9 @@ _Result = TypeVar("_Result")
 
 
 class propagating_lines:
-    """What is made inside from these functions stands for their lines; `keep` puts those beside a function made.
+    """Nodes derived from these functions inside get their source locations; `keep` stores them in a new function.
 
-    Work that is done in several goes enters the same one again, and has nothing of it in between.
+    Work in several steps enters the same object again; between steps it has no effect.
     """
 
     __slots__ = ("_before", "_functions", "_origins", "_plain", "_table")
@@ -38,7 +38,7 @@ class propagating_lines:
         if table is None:
             table = self._table = LocationTable() if self._table is None else self._table
         pending = [function for function in self._functions if function not in table.functions]
-        while pending:  # those that use others first: they know best
+        while pending:  # callers first: their locations take precedence
             function = pending.pop()
             table.functions.add(function)
             written = function.source_locations
@@ -48,21 +48,21 @@ class propagating_lines:
                     if locations:
                         table[node] = locations
             pending += [used for used in functions_in(function) if used not in table.functions]
-        # Last of all: after an error above nobody would put back what was there before.
+        # Last: after an error above, `__exit__` would not restore the previous state.
         ambient.table, ambient.plain = table, False
         if self._origins is None:
-            ambient.origins = ()  # what passes make for themselves is no line's work
+            ambient.origins = ()  # nodes that passes create have no source line
         return self
 
     def keep(self, function: Function) -> Function:
-        """The function, with the lines of all its nodes, and of those of the functions inside it."""
-        if self._before is None:  # otherwise, the pass around this one keeps what it hands out
+        """Stores the source locations of all nodes of a function and of the functions inside it."""
+        if self._before is None:  # otherwise the enclosing pass stores them
             for inner in reachable_functions([function]):
                 self._keep_nodes(function, inner)
         return function
 
     def keep_outer(self, function: Function) -> Function:
-        """The function, with the lines of its own nodes: those inside it have theirs."""
+        """Stores the source locations of a function's own nodes; inner functions have theirs."""
         self._keep_nodes(function, function)
         return function
 
@@ -72,7 +72,7 @@ class propagating_lines:
         function.source_locations.update({node: table[node] for node in nodes_of(inner) if node in table})
 
     def take(self, function: Function, exchanged: Mapping[Node, Node]) -> None:
-        """As `keep`, for a function of which it is known what each of its nodes was made from."""
+        """Like `keep`, for a function whose nodes are mapped from those of another function."""
         table = ambient.table
         assert table is not None
         for old, new in exchanged.items():
@@ -93,7 +93,7 @@ class propagating_lines:
 def propagates_lines(
     transform: Callable[Concatenate[_Subject, _P], _Result],
 ) -> Callable[Concatenate[_Subject, _P], _Result]:
-    """A pass over a function or module: what it makes has the lines of what it is made from."""
+    """Decorates a pass over a function or module, whose output gets the source locations of its input."""
 
     @wraps(transform)
     def run_pass(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Result:
@@ -106,7 +106,7 @@ def propagates_lines(
     return run_pass
 
 
-# What each derivation of a session keeps.
+# The caches of a session, by derivation.
 derivations: Owned[dict[CachedDerivation[Any, Any], Callable[..., Any]]] = Owned(dict)
 
 
@@ -116,7 +116,7 @@ def forget_derivations() -> None:
 
 
 class CachedDerivation(Generic[_P, _Result]):
-    """What `cached_derivation` makes of a function."""
+    """A function that `cached_derivation` caches."""
 
     def __init__(self, transform: Callable[Concatenate[Function, _P], _Result], maxsize: int) -> None:
         update_wrapper(self, transform)

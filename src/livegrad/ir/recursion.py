@@ -29,7 +29,7 @@ _raised = _Raised()
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Raises the limit of recursion until the last of those who raised it is done."""
+    """Raises the recursion limit until the last user of this context leaves it."""
     with _raised.lock:
         if _raised.count == 0:
             _raised.before = sys.getrecursionlimit()
@@ -41,5 +41,5 @@ def deep_recursion() -> Iterator[None]:
     finally:
         with _raised.lock:
             _raised.count -= 1
-            if _raised.count == 0 and sys.getrecursionlimit() == _raised.since:  # nobody else has set another limit
+            if _raised.count == 0 and sys.getrecursionlimit() == _raised.since:  # no other code has changed the limit
                 sys.setrecursionlimit(_raised.before)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Scope:
-    """Branches of a choice, or a loop's body: whatever may not run.
+    """The branches of a conditional or the body of a loop: code that may not run.
 
     >>> import livegrad as lg
     >>> x = lg.asarray(1.0)
@@ -33,7 +33,7 @@ class Scope:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """What is traced inside belongs to the scope, and to those around it."""
+        """Nodes traced inside belong to the scope and to the enclosing scopes."""
         around, plain = ambient.scope_nodes, ambient.plain
         ambient.scope_nodes, ambient.plain = self._nodes, False
         try:
@@ -44,5 +44,5 @@ class Scope:
                 around |= self._nodes
 
     def can_be_passed(self, node: Node) -> bool:
-        """Whether a value comes from around the scope, because it is no work of its own."""
+        """Whether a value is defined outside of the scope, so that it can be captured."""
         return node not in self._nodes or not node.operands

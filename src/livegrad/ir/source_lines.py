@@ -1,7 +1,8 @@
 """Source locations of nodes: the current line of the user, and the table of locations that passes propagate.
 
 A node created by user code stores its lines. Nodes of closed functions are shared between functions, so their lines are
-stored in the function (`Function.source_locations`). Passes work inside `propagating_lines`, where a table has them.
+stored in the function (`Function.source_locations`); passes work inside `propagating_lines`, which collects them in a
+table.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MOST_ORIGINS = 8
 
 
 class LocationTable(dict["Node", tuple[SourceLocation, ...]]):
-    """Where the nodes of the functions at work were written, and what was made of those while lines are told apart."""
+    """Source locations of the nodes of the functions in work, and derivations made while lines are distinct."""
 
     __slots__ = ("derived", "functions")
 
@@ -31,14 +32,14 @@ class LocationTable(dict["Node", tuple[SourceLocation, ...]]):
 class _Ambient(threading.local):
     """Thread-local state that applies to nodes created and inspected by this thread."""
 
-    origins: tuple[SourceLocation, ...] | None = None  # what new nodes stand for; None: the calling line
+    origins: tuple[SourceLocation, ...] | None = None  # the locations of new nodes; None: the calling line
     table: LocationTable | None = None  # of the functions at work; None: nodes know their lines themselves
     every_line: bool = False  # whether authors' nodes of two lines are kept apart even if they cannot fail
     scope_nodes: set[Node] | None = None  # of the branch or loop body that is traced; None: of none
-    plain: bool = True  # none of these: asked for every node that is made
+    plain: bool = True  # whether all of these are unset: one test for each new node
 
     def reset(self) -> None:
-        """As in a new thread: for those who were interrupted, maybe on the way out of one of the contexts below."""
+        """Resets the state after an interrupt, which may have hit the exit of one of the contexts below."""
         vars(self).clear()
 
 
@@ -104,7 +105,7 @@ def merge_locations(first: tuple[SourceLocation, ...], more: tuple[SourceLocatio
 
 
 def add_origins(node: Node, origins: tuple[SourceLocation, ...], *, first: bool = False) -> None:
-    """Records more places that a node stands for, after those it has; a node that may fail keeps its one line.
+    """Adds source locations to a node, after those it has; a node that may fail keeps its single line.
 
     With `first` they come before: a line that was written last is still in somebody's hands.
     """
@@ -114,7 +115,7 @@ def add_origins(node: Node, origins: tuple[SourceLocation, ...], *, first: bool 
     if table is None:
         present = node.local_origins
         if first and not node.operands:
-            node.local_origins = origins  # a constant is everybody's
+            node.local_origins = origins  # a constant is shared by all lines
         elif present is not origins:
             node.local_origins = merge_locations(origins, present) if first else merge_locations(present, origins)
         return

@@ -40,7 +40,7 @@ def verify_module(
 ) -> None:
     """`verify_function` for every function of a module, whose names must differ.
 
-    What was found right in the module that it was made from, `before`, is not looked at again.
+    Functions already verified in `before`, the input of the pass, are not verified again.
     """
     names: set[str] = set()
     for function in module.functions:

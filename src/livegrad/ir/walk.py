@@ -69,8 +69,8 @@ def rewrite(
 ) -> tuple[Node, ...]:
     """The roots with `rule` applied bottom-up: it sees each node over rewritten operands; None keeps the node.
 
-    `given` maps nodes to what stands for them from the start; the walk does not look below those. `places` tells the
-    lines of the nodes in the function that they are of.
+    `replacements` maps nodes to their initial replacements, below which the walk does not go; `locations` has the
+    source locations of the nodes in their function.
     """
     roots = tuple(roots)
     done = exchange(roots, rule, replacements, locations)
@@ -83,7 +83,7 @@ def exchange(
     replacements: dict[Node, Node] | None = None,
     locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> dict[Node, Node]:
-    """What `rewrite` puts in place of every node."""
+    """The replacement of every node in `rewrite`."""
     done: dict[Node, Node] = {} if replacements is None else dict(replacements)
     order = toposort(roots, stop=done.__contains__ if done else None)
     changes = rule is not keep

@@ -109,7 +109,7 @@ class Executable(Protocol):
         """
         ...
 
-    def put_off(self, steps: Iterable[str]) -> None:
+    def defer(self, steps: Iterable[str]) -> None:
         """Makes steps that caught up wait again: their results must not be used."""
 
     def set_parameter(self, key: str, value: Any) -> None:

@@ -50,7 +50,7 @@ class Runtime(Attempts):
         self.spares = True  # early cutoff; tests compare with an engine that runs all stale steps
         self.failed: dict[str, LivegradError] = {}
         self.requires_anew = True  # the set of read outputs, or the plan, has changed
-        self._wanted: set[str] = set()  # steps whose results were read for the first time
+        self._newly_read: set[str] = set()  # steps whose results were read for the first time
         self.features: Mapping[FeatureLevel, Any] = {}  # of the context of the running plan
         self.versions: dict[str, int | None] = {}  # of external buffers, as of the last run of their readers
         self.notified = 0  # incremented by events that may change the state of blocks
@@ -163,7 +163,7 @@ class Runtime(Attempts):
         block = self.block_of(step)
         if not block.is_read:
             block.is_read = self.requires_anew = True
-            self._wanted.add(step)
+            self._newly_read.add(step)
 
     def catch_up(self, step: str) -> None:
         """Runs a step that was put off because nothing needed its results."""
@@ -171,7 +171,7 @@ class Runtime(Attempts):
         report = self.executable.catch_up(step, self.failed)
         if watch.active:
             ran, report = report.ran, find_nans(self.executable, report, self.features)
-            self.executable.put_off([key for key in ran if key not in report.ran])
+            self.executable.defer([key for key in ran if key not in report.ran])
         for key in report.ran:
             self.block_of(key).debug.counted += 1
         if report.failures:
@@ -180,9 +180,9 @@ class Runtime(Attempts):
 
     def _require(self, running: Executable) -> None:
         """Tells the executable which steps are needed, and marks waiting steps that became needed as stale."""
-        for key in running.require(lambda step: self.block_of(step).is_read, self._wanted):
+        for key in running.require(lambda step: self.block_of(step).is_read, self._newly_read):
             self.make_stale(key, "it is needed now")
-        self.requires_anew, self._wanted = False, set()
+        self.requires_anew, self._newly_read = False, set()
 
     def run(self, frame: Frame) -> StaleSet:
         """Runs the stale steps and returns their set."""

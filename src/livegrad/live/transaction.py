@@ -41,7 +41,7 @@ class Transaction:
         while self.replaced:
             self.replaced.pop().close()
 
-    def put(self, mapping: MutableMapping[Any, Any], key: Any, value: Any) -> None:
+    def set_entry(self, mapping: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """Sets an entry of a mapping; a rollback restores the previous value."""
         self.changed.append((mapping, key, mapping.get(key, _NOTHING)))
         mapping[key] = value

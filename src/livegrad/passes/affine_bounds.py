@@ -82,7 +82,7 @@ def between(low: int, high: int, at_most: Sequence[Affine] = ()) -> Affine:
 def form_of(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
     """The form of a signed integer from those of its operands; None for other types.
 
-    A form is exact: what may overflow is any number of its type."""
+    A form is exact: a value that may overflow is any number of its type."""
     if node.type not in (i32, i64):
         return None
     form = _form(node, operands)

@@ -49,7 +49,7 @@ def bound_intervals(
 def intervals_of(
     function: Function, ranged: Sequence[bool], rules: Mapping[Function, CallRule] | None = None
 ) -> tuple[tuple[Node, ...], tuple[Interval, ...]]:
-    """What `bound_intervals` makes a function of: its parameters, and what is known of each result."""
+    """The parameters of the function that `bound_intervals` builds, and the interval of each result."""
     types = [t for type, flag in zip(function.parameter_types, ranged, strict=True) for t in ((type,) * (1 + flag))]
     parameters = parameters_of(types)
     fresh = iter(parameters)

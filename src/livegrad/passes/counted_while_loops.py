@@ -91,7 +91,7 @@ def _step(after: Node, before: Node) -> int | None:
 
 
 def _bound(node: Node, condition: Function, loop: Node) -> Node | None:
-    """What the counter is compared with, outside of the loop: a number, or what no iteration changes."""
+    """The bound that the counter is compared with, as a value outside of the loop: it must be loop-invariant."""
     if node.op is constant_op:
         return node if node.type is i64 and abs(node.attribute("value")) < _MOST else None
     index = _parameter_index(node, condition)

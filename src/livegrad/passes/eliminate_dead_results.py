@@ -50,7 +50,7 @@ def eliminate_dead_results(module: Module) -> Module:
 
 @dataclass(frozen=True)
 class _Facts:
-    """For each result of a function, the parameters that it needs; and which results may fail.
+    """For each result of a function, the parameters it depends on; and which results may fail.
 
     As long as those in `checked` are kept, so is everything that may fail."""
 
@@ -177,12 +177,12 @@ def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
             failing |= 1 << numbers.setdefault((node, ALL), len(numbers)) if node.may_fail else 0
         else:
             kept = liveness.kept_results(region, ALL if source is None else 1 << node.attribute("index"))
-            # A derivative is read in thousands of places, and all its results stay for each of them.
+            # A derivative has thousands of uses, and all its results are live for each of them.
             if (region.node, kept) not in regions:
                 used = liveness.used_operands(region, kept)
                 checks = _union(fails.get(operand, 0) for operand in used)
                 if liveness.fails(region, kept):
-                    # All checks of a region stay; a call has those of the results that are kept.
+                    # All checks of a region stay; a call keeps the checks of its live results.
                     site = region.node, kept if region.node.op is call else ALL
                     checks |= 1 << numbers.setdefault(site, len(numbers))
                 regions[region.node, kept] = _union(needs[operand] for operand in used), checks
@@ -195,7 +195,7 @@ def _find_facts(function: Function, liveness: _Liveness) -> _Facts:
 
 
 def _covering(checks: Sequence[Bits]) -> Bits:
-    """Some results that have all checks together: those with most of them first."""
+    """A set of results that covers all checks, greedily: those with most checks first."""
     chosen, covered = 0, 0
     for index in sorted(range(len(checks)), key=lambda index: -checks[index].bit_count()):
         if checks[index] & ~covered:
@@ -205,7 +205,7 @@ def _covering(checks: Sequence[Bits]) -> Bits:
 
 
 def _find_needed(function: Function, live: Bits, liveness: _Liveness) -> dict[Node, Bits]:
-    """The nodes that the live results need, each with those of its results that stay; tells the functions it uses."""
+    """The nodes that the live results depend on, with their live results; marks the functions they use."""
     needed: dict[Node, Bits] = {function.results[index]: ALL for index in _indices(live)}
     for node in reversed(nodes_of(function)):
         if node not in needed:
@@ -237,7 +237,7 @@ def _tell_functions(region: Region, kept: Bits, liveness: _Liveness) -> None:
 
 
 class _Maker:
-    """Versions of functions with their live results alone, made so far."""
+    """Creates versions of functions that have only their live results."""
 
     def __init__(self, liveness: _Liveness) -> None:
         self.liveness = liveness
@@ -245,7 +245,7 @@ class _Maker:
         self._narrowed: dict[tuple[Function, tuple[int, ...]], Function] = {}
 
     def make(self, function: Function, live: Bits) -> None:
-        """Makes a version. Its parameters stay: who runs it leaves out those that are unused."""
+        """Creates a version with the same parameters; its callers drop the unused ones."""
         needed = self.liveness.needed[function, live]
         values: dict[Node, Node] = {}
         for node in nodes_of(function):

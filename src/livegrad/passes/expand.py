@@ -35,7 +35,7 @@ def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Fun
                 done[node] = done[expanded]
                 pending.pop()
             else:
-                # The expansion stands over operands that are done: those are their own result.
+                # The operands of the expansion are already rewritten.
                 done.update((operand, operand) for operand in rebuilt.operands)
                 pending.append(expanded)
         else:

@@ -29,7 +29,7 @@ def flatten_signature(function: Function) -> Function:
 
 
 def get_of_make(node: Node) -> Node | None:
-    """A member of an aggregate from what that was made of; None for other nodes."""
+    """get(make(a, b, ...), i) is the i-th operand of the make; None for other nodes."""
     return (
         node.operands[0].operands[node.attribute("index")] if node.op is get and node.operands[0].op is make else None
     )

@@ -32,7 +32,7 @@ def rewrite_functions(module: Module, transform: Callable[[Function], Function])
 
 
 def rewrite_to_fixpoint(function: Function, next_change: Callable[[Function], dict[Node, Node] | None]) -> Function:
-    """The function after one change after another, each of which says what to put in the place of which nodes."""
+    """Applies changes to the function until there is none; a change maps nodes to their replacements."""
     while (change := next_change(function)) is not None:
         changed = Function(function.name, function.parameters, substitute(function.results, change))
         changed.source_locations.update(function.source_locations)
@@ -98,7 +98,7 @@ def rearranged(
 ) -> Function:
     """The function with its parameters in another order and some of its results.
 
-    A parameter that `order` leaves out must be unused, or have a stand-in: another parameter's place, or a constant.
+    A parameter that `order` omits must be unused, or be replaced: by another parameter's index or a constant.
     """
     kept = function.results if results is None else tuple(function.results[index] for index in results)
     if list(order) == list(range(len(function.parameters))):

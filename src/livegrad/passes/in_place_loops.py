@@ -118,7 +118,7 @@ def _keeps_tensors(loop: Node) -> bool:
 
 @lru_cache(maxsize=1024)
 def versions_returned(function: Function) -> tuple[int | None, ...]:
-    """For each result, the place of the tensor parameter that it is a version of; None for one that is no tensor.
+    """For each result, the index of the tensor parameter that it is a version of; None for scalars.
 
     Raises an error if the function cannot write its tensors in place.
     """
@@ -160,7 +160,7 @@ def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
 
 
 def written_operands(node: Node) -> tuple[int, ...]:
-    """The places of the operands that are tensors which a node of such a function writes."""
+    """The indices of the tensor operands that a node of such a function writes."""
     if node.op in UPDATES:
         return (0,)
     if node.op not in (*LOOPS, *BRANCHES) or not holds_tensor(node.type):
@@ -169,7 +169,7 @@ def written_operands(node: Node) -> tuple[int, ...]:
 
 
 def operands_of_results(node: Node) -> tuple[int | None, ...]:
-    """For each result of a loop or branch, the place of the operand that it is a version of; None for a number."""
+    """For each result of a loop or branch, the index of the operand that it is a version of; None for a scalar."""
     if node.op in LOOPS:
         if not _keeps_tensors(node):
             raise _NotInPlace
@@ -234,7 +234,7 @@ _Edge = tuple[Node, Node | None]  # a node that comes before another one, and th
 def _order(results: Sequence[Node], readers: Mapping[Node, Sequence[_Edge]]) -> tuple[list[Node], Node | None]:
     """An order with readers before writers, and None; or a part of one, and a value of which a reader would be late."""
     order: list[Node] = []
-    path: dict[Node, Node | None] = {}  # the nodes that wait for the current one, and what each is there to read
+    path: dict[Node, Node | None] = {}  # the nodes whose index is being computed, and what each reads
     done: set[Node] = set()
     pending: list[tuple[Node, Node | None, bool]] = [(node, None, False) for node in reversed(results)]
     while pending:

@@ -62,7 +62,7 @@ def moved_index(node: Node, index: Index) -> Index:
 
 
 def merged_index(index: Index, axes: Sequence[int], inner: Index) -> Index:
-    """The index into what is reduced: `inner` along the axes that are, `index` along the others."""
+    """The index into the operand of a reduction: `inner` along reduced axes, `index` along the others."""
     kept, reduced = iter(index), dict(zip(axes, inner, strict=True))
     rank = len(index) + len(axes)
     return tuple([reduced[axis] if axis in reduced else next(kept) for axis in range(rank)])

@@ -61,7 +61,7 @@ def inline_small_calls(module: Module) -> Module:
         return _flattened(module, order, frozenset(), max(SMALL, _size(order) * 5 // 4))
     except _TooLarge:
         kept = _called_often(order)
-    # What is called with the same arguments from many places is computed once where it is inlined, and only there.
+    # Calls with equal arguments are one node: inlined, they are still computed once.
     if not kept or max(map(_work, order)) > _MOST_WORK:
         return inline_calls(module)
     return _flattened(module, order, kept, max(_MOST_NODES, 8 * _size(order)))
@@ -136,7 +136,7 @@ class _Flattener:
 
     def __init__(self, kept: frozenset[Function], most: int) -> None:
         self.kept = kept  # calls of these stay
-        self.left = most  # nodes that may still be made
+        self.left = most  # remaining budget of nodes
         self.done: dict[Function, Function] = {}
         self._frames: dict[tuple[Function, tuple[Node, ...]], _Frame] = {}
         self._depending: dict[Function, set[Node]] = {}

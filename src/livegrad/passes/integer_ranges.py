@@ -16,7 +16,7 @@ from livegrad.ops.control import for_loop
 Range = tuple[int, int]  # both ends belong to it
 Ranges = Mapping[Node, Range]
 
-_MOST = 1 << 31  # what is larger may overflow in further steps
+_MOST = 1 << 31  # larger values may overflow in further steps
 
 
 def range_of(value: Node, known: Ranges) -> Range | None:

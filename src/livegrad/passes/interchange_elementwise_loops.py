@@ -57,7 +57,7 @@ def _with_maps(function: Function) -> Function:
 
 
 def _loops_to_interchange(function: Function) -> dict[Node, _PointwiseLoop]:
-    """The loops that run point by point, in order: those that write a tape with all that read it, or none of them."""
+    """The loops to interchange, in order: a loop that writes a tape together with all its readers, or none of them."""
     nodes = nodes_of(function)
     users: dict[Node, list[Node]] = {node: [] for node in nodes}
     for node in nodes:
@@ -107,7 +107,7 @@ class _PointwiseLoop:
 
     @property
     def point_arguments(self) -> dict[Node, Node]:
-        """Those that a point uses, and all that it carries: no iterations give what was carried first."""
+        """The values that a point uses, and all carried values: zero iterations return the initial ones."""
         needed = {*self.pointwise, *self.carried}
         return {parameter: value for parameter, value in self.arguments.items() if parameter in needed}
 
@@ -143,7 +143,7 @@ def _pointwise_loop(node: Node) -> _PointwiseLoop | None:
 
 
 def _leaf_shapes(type: Type) -> Iterator[_Shape | None]:
-    """The shapes of the numbers in a type; None for those that no point has one of."""
+    """The shapes of the leaves of a type; None for leaves without a value at each point."""
     if isinstance(type, Tape):
         yield from _leaf_shapes(type.element)
     elif isinstance(type, Tuple):
@@ -154,7 +154,7 @@ def _leaf_shapes(type: Type) -> Iterator[_Shape | None]:
 
 
 def _is_pointwise(loop: _PointwiseLoop, node: Node) -> bool:
-    """Whether one point computes a node of the body, from numbers of its own and numbers that all points share."""
+    """Whether a node of the body is elementwise: computed from the values at one point and from shared scalars."""
     arguments, pointwise = loop.arguments, loop.pointwise
     if node in arguments:
         is_known = not isinstance(node.type, Tape) or _has_known_writer(arguments[node])
@@ -244,7 +244,7 @@ class _Map:
         return dict(zip(kept, map(self._as_carried, members, types), strict=True))
 
     def _as_carried(self, value: Node, type: Type) -> Node:
-        """A result of the map as the loop gives it: what is one number is the same at every point."""
+        """A result of the map in the form that the loop returns: a scalar is equal at all points."""
         if shape_of(type) == self._loop.shape:
             return value
         first = lookup(value, *[filled(0, i64) for _ in self._loop.shape])
@@ -257,7 +257,7 @@ class _Map:
         return [ends[index] for index in kept]
 
     def _run(self, loop: _PointwiseLoop, values: Sequence[Node], runs: dict[Node, dict[int, Node]]) -> dict[int, Node]:
-        """What a loop carries at the end, at one point; tapes that nobody reads are not written."""
+        """The final carried values of a loop at one point; tapes without readers are not written."""
         if loop.node in runs:
             return runs[loop.node]
         for source, _ in loop.sources:

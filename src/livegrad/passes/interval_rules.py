@@ -203,7 +203,7 @@ def _sqrt(node: Node, a: Interval) -> Interval:
 
 
 def _or_undefined(some_undefined: Node, defined: Interval) -> Interval:
-    """Where the function may be NaN nothing is known of what follows."""
+    """If the function may be NaN, the interval is unbounded."""
     return _all(some_undefined, defined)
 
 
@@ -228,7 +228,7 @@ def _inverse_of_bounded(op: Callable[[Node], Node], *, falling: bool) -> Rule:
 
 
 def _as_function(rule: Callable[[Interval], Interval]) -> Rule:
-    """A rule of many nodes as a call of a function that is made once: a part may have thousands of sines."""
+    """Shares a rule of many nodes as one function: a part may have thousands of sines."""
 
     @lru_cache(maxsize=64)
     def function_for(type: Type) -> Function:

@@ -73,11 +73,11 @@ def _returns_tapes(node: Node) -> bool:
 
 @propagates_lines
 def _joined(function: Function, writer: Node, readers: Sequence[Node]) -> Function | None:
-    """The function with one loop in the place of the writer and the readers; None if no kernel can run that."""
+    """The function with the writer and the readers joined into one loop; None if one kernel cannot run it."""
     inside = _computed_inside(writer, readers)
     needed = set(toposort([o for node in inside for o in node.operands if o not in inside]))
     if not needed.isdisjoint(readers):
-        return None  # one reader needs what is computed from another one
+        return None  # one reader depends on another one
     joined = _Joined(inside)
     results = joined.run([writer, *[node for node in toposort(readers) if node in readers]])
     if not writes_in_place(_scalar_loop(joined.loop)):
@@ -125,11 +125,11 @@ class _Joined:
     def __init__(self, inside: AbstractSet[Node]) -> None:
         self._inside = inside
         self._values: dict[Node, Node] = {}  # the nodes inside, over the parameters of the body
-        self._starts: list[tuple[Node, Node]] = []  # what the loops start from, and the parameter that stands for it
+        self._starts: list[tuple[Node, Node]] = []  # initial values of the loops, and their parameters
         self._captured: dict[Node, Node] = {}
 
     def run(self, loops: Sequence[Node]) -> dict[Node, Node]:
-        """Builds the loop, and returns its results in the place of those of the others."""
+        """Builds the joined loop, and maps the results of the original loops to its results."""
         ends = [end for loop in loops for end in self._add(loop)]
         results = [get(self._values[end.operands[0]], index=end.attribute("index")) for end in ends]
         parameters = [
@@ -143,7 +143,7 @@ class _Joined:
         return {end: get(self.loop, index=index) for index, end in enumerate(ends)}
 
     def _add(self, loop: Node) -> list[Node]:
-        """Takes a loop into the body; returns its results that are no tapes."""
+        """Adds a loop to the body; returns its results except for tapes."""
         first, number = first_argument(loop), loop.attribute("carried")
         operands = list(loop.operands)
         ends: list[Node] = []

@@ -22,7 +22,7 @@ from livegrad.ops.rules import add_values
 from livegrad.ops.tape import tape_add, tape_get, tape_set
 from livegrad.passes.functions import rewrite_functions
 
-# These hand elements on as they are.
+# These ops move elements without computing with them.
 _MOVES = frozenset(
     Op.named(name)
     for name in (

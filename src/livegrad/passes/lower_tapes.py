@@ -32,7 +32,7 @@ from livegrad.passes.loop_over_elements import expand_loops
 from livegrad.passes.loop_over_elements.cost import gains_by_elements, is_cheaper_by_elements
 from livegrad.passes.scalarise_loops import scalarise_loops
 
-_MOST_BYTES = 1 << 30  # of the tensors in place of one tape
+_MOST_BYTES = 1 << 30  # of the tensors that replace one tape
 _MOST_TAPES = 32  # that are tried one by one
 
 
@@ -140,7 +140,7 @@ class _LoweredTape:
     element: Type
     tensors: tuple[Node, ...]
     prefix: tuple[Node, ...]
-    is_list: bool = False  # made of a tensor: what is read beyond its end is zero
+    is_list: bool = False  # created from a tensor: reads beyond its end give zero
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ _Value = Node | _LoweredTape | _Row | tuple["_Value", ...]  # a tuple: an aggreg
 
 
 def _leaves(element: Type) -> Iterator[Tensor]:
-    """The numbers and tensors of one row of a tape, those of tapes inside it too."""
+    """The scalars and tensors of one row of a tape, including those of nested tapes."""
     for leaf in leaf_types(element):
         if isinstance(leaf, Tape):
             yield from _leaves(leaf.element)
@@ -209,7 +209,7 @@ def _row_types(value: Node, ranges: Ranges) -> list[Tensor]:
 
 @dataclass
 class _Memory:
-    """What the tensors in place of tapes start from: zeros, if something reads rows that no loop has written."""
+    """Initial values of the tensors that replace tapes: zeros if a read may precede every write, else undefined."""
 
     is_read_whole: bool
     slots: int = 0
@@ -333,7 +333,7 @@ class _Body:
         return tuple([_ended(argument, ends) for argument in arguments[:carried]])
 
     def _start(self, loop: Node, number: int) -> _LoweredTape:
-        """The tape that a loop starts empty: its home around the loop, or tensors of its own."""
+        """The lowered form of a tape that a loop starts empty: part of an outer tape, or new tensors."""
         home = self.homes.get((loop, number))
         if home is not None:
             return home
@@ -368,7 +368,7 @@ def _ended(value: _Value, ends: Iterator[Node]) -> _Value:
 def _homes(
     body: Function, carried: int, values: dict[Node, _Value], index: Node
 ) -> dict[tuple[Node, int], _LoweredTape]:
-    """For each tape that a loop inside fills and this body stores: the part of its own tape where it belongs."""
+    """For each tape that an inner loop fills and this body stores: its part of the body's own tape."""
     homes: dict[tuple[Node, int], _LoweredTape] = {}
     for number in range(carried):
         tape = values[body.parameters[1 + number]]
@@ -398,7 +398,7 @@ def _homes(
 
 
 def _starts_empty(taken: Node) -> bool:
-    """Whether a tape is one that a loop writes from its first row on."""
+    """Whether a loop writes the tape starting with its first row."""
     loop = taken.operands[0]
     return loop.op is for_loop and loop.operands[1 + taken.attribute("index")].op is tape_new
 
@@ -414,7 +414,7 @@ def _unstacked_rows(function: Function) -> Set[Node]:
 
 
 def _stored_leaves(value: Node) -> Iterator[Node]:
-    """The values that a row of a tape is made of: tapes, and values without tapes."""
+    """The leaves of a row of a tape: tapes, and values without tapes."""
     if value.op is make:
         for operand in value.operands:
             yield from _stored_leaves(operand)
@@ -440,7 +440,7 @@ def _read(type: Type, tensors: Iterator[Node], row: tuple[Node, ...]) -> _Value:
 
 
 def _row_indices(type: Tensor, row: tuple[Node, ...]) -> list[Node]:
-    """The indices of all elements of a tensor that is stored at a place."""
+    """The indices of all elements of a tensor that is stored in a row."""
     fixed = [broadcast(index, axes=(), shape=type.shape) for index in row]
     return [*fixed, *[index_along(type.shape, axis) for axis in range(type.rank)]]
 

@@ -83,7 +83,7 @@ def _intervals(values: Function, ranged: tuple[bool, ...]) -> tuple[tuple[Node, 
 
 
 def _may_be_undefined(interval: Interval) -> bool:
-    """Of what is the same in the whole box nothing is known before."""
+    """Nothing is known in advance of values that are constant in the box."""
     return interval.unbounded or (interval.is_point and interval.low.op is not constant_op)
 
 
@@ -155,7 +155,7 @@ def _parts_of(part: Part) -> tuple[Part, ...]:
 
 
 def _cheap_nodes(function: Function) -> set[Node]:
-    """Nodes that may be computed several times: little stands between them and what is computed once anyway."""
+    """Nodes cheap enough to recompute: they are few operations away from values that are computed once."""
     uses = uses_of(function)
     prices: dict[Node, float] = {}
     cheap: set[Node] = set()
@@ -223,7 +223,7 @@ class Masked:
         return state
 
     def _under_cond(self, part: Part, state: State, before: list[Leaf], kinds: set[str]) -> State:
-        """One part, skipped where none of its leaves is asked for: the state stays what it was."""
+        """One part, skipped if the mask selects none of its leaves; the state is then unchanged."""
         parameters = tuple(input_node(Key(f"state{id(part)}.{number}"), node.type) for number, node in enumerate(state))
         if isinstance(part, Leaf):
             results = self.after_leaf(part, parameters)
@@ -261,7 +261,7 @@ class Masked:
         return list(captures)
 
     def asks_for_any(self, leaves: Iterable[Leaf]) -> Node:
-        """Whether the words ask for any of some leaves."""
+        """Whether the mask selects any of these leaves."""
         tests = [ops.not_equal(word & mask, number(0)) for word, mask in self._words_with_bits(leaves)]
         test = tests[0]
         for other in tests[1:]:

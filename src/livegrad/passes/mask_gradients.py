@@ -20,7 +20,7 @@ from livegrad.passes.split_choices import Choices, Leaf, Nested, Step
 def with_tangents(values: Function, axes: int) -> Function:
     """Each result of a function of numbers, followed by its derivatives by the first parameters.
 
-    They stand in one body, without a call: what several results need is there once.
+    They share one body without calls, so common subexpressions are computed once.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32

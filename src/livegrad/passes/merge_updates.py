@@ -30,7 +30,7 @@ def merge_updates(function: Function) -> Function:
 
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
-    """An addition and what to put in its place; None where there is none left to merge."""
+    """An addition and its replacement; None if no additions can be merged."""
     uses = count_uses(function)
     for node in nodes_of(function):
         if node.op is scatter_add:

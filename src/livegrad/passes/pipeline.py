@@ -72,7 +72,7 @@ class PipelineTrace:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)
 
 
-Trace = Callable[[str, Any], None]  # is called with a pass's name and what it made
+Trace = Callable[[str, Any], None]  # is called with a pass's name and its output
 
 
 @deep_recursion()

@@ -181,7 +181,7 @@ _used: Owned[weakref.WeakKeyDictionary[Function, frozenset[int]]] = Owned(weakre
 
 
 def used_parameters(function: Function) -> frozenset[int]:
-    """The places of the parameters that the results need."""
+    """The indices of the parameters that the results depend on."""
     used = _used.current
     indices = used.get(function)
     if indices is None:

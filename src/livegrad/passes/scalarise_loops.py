@@ -42,7 +42,7 @@ def _with_scalars(function: Function) -> Function:
 
 
 def _and_unpack(rule: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
-    """The rule, and members of aggregates taken from what they were made of."""
+    """The rule, which also replaces members of aggregates by the operands of their `make`."""
 
     def apply(node: Node) -> Node | None:
         taken = get_of_make(node)
@@ -96,7 +96,7 @@ def _as_tensor(value: Node, type: Type) -> Node:
 
 
 class _Scalarising:
-    """One run of the pass: what each function became, None if it computes tensors."""
+    """One run of the pass: the scalarised form of each function, None if it computes tensors."""
 
     def __init__(self) -> None:
         self._functions: dict[Function, Function | None] = {}

@@ -30,7 +30,7 @@ from livegrad.ops.tape import unwritten
 
 _MOST = 16  # elements of a row: an insertion shifts half of them, in the worst case each time
 _SAMPLE = 256  # elements of a long row
-_FEWEST_STRIDES = 4  # between those, for a sample to pay
+_FEWEST_STRIDES = 4  # between these, a sample pays
 _ELEMENTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64")
 # Rows of these have kernels of their own where they are contiguous or short (`runtime/cpu/native/ordering.py`).
 _WITH_KERNELS, _SHORT = ("i32", "i64", "f32", "f64"), 128
@@ -40,7 +40,7 @@ _CACHED_ROW = 1 << 19
 
 
 def select_by_insertion(function: Function) -> Function:
-    """The function with loops in place of searches for the few largest or smallest elements."""
+    """Replaces searches for the few largest or smallest elements by loops."""
     return _with_loops(function) if top_positions in ops_in(function) else function
 
 
@@ -184,11 +184,11 @@ class _Row:
 
 
 def _branch(predicate: Node, then: Callable[..., Sequence[Node]], state: Sequence[Node]) -> list[Node]:
-    """The state after a branch that may leave it as it is."""
+    """The state after a branch that updates it or leaves it unchanged."""
     value = make_cond(predicate, then, lambda *values: values, *state)
     return [get(value, index=index) for index in range(len(state))]
 
 
 def _before(position: Node) -> Node:
-    """The place before another, or the first one, whose element does not matter there."""
+    """The previous position; 0 for the first one, where the element is not used."""
     return maximum(position - 1, constant(0, i64))

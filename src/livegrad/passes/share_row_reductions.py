@@ -15,7 +15,7 @@ from livegrad.ir.walk import nodes_of, substitute, toposort
 from livegrad.ops.movement import sizes
 from livegrad.ops.reduction import reduce
 
-# Rows that are worth a fold of their own: enough of them for many threads, each longer than what is left over from it.
+# Rows worth a separate reduction: enough of them for many threads, each longer than the number of partial results.
 _LEAST_ROWS, _LEAST_LENGTH = 64, 64
 
 

@@ -20,7 +20,7 @@ from livegrad.ops.movement import broadcast, concatenate, slice_
 from livegrad.ops.reduction import reduce
 
 _MOST_REGIONS = 27  # a grid of three dimensions with a border all round
-_MOST_NODES = 600  # of all regions together: each is code of its own
+_MOST_NODES = 600  # of all regions together: each has separate code
 _MOST_DEEP = 150  # nodes of one expression
 _INSIDE = 0.8  # of each dimension lies between two seams: elsewhere regions are small, and lanes would be empty
 
@@ -77,16 +77,16 @@ def _passing_on(nodes: Sequence[Node], users: dict[Node, list[Node]], results: s
 
 @dataclass
 class _Regions:
-    """Takes arithmetic on concatenations apart: into what lies between the seams of all of them."""
+    """Splits arithmetic on concatenations into the regions between the boundaries of all of them."""
 
     passing: set[Node]
     split: set[Node] = field(default_factory=set)
     done: dict[Node, Node] = field(default_factory=dict)
-    cuts: dict[tuple[Node, Offsets, Offsets], Cuts] = field(default_factory=dict)  # of the node at hand
+    cuts: dict[tuple[Node, Offsets, Offsets], Cuts] = field(default_factory=dict)  # of the current node
     parts: dict[tuple[Node, Offsets, Offsets], Node] = field(default_factory=dict)
 
     def of(self, node: Node, fewest: int) -> Node | None:
-        """A node as a concatenation of its regions; None where it is better left as it is."""
+        """A node as a concatenation of its regions; None if splitting does not pay."""
         inner_nodes = self._expression(node)
         if sum(inner.op is concatenate for inner in inner_nodes) < fewest or 0 in shape_of(node.type):
             return None
@@ -104,7 +104,7 @@ class _Regions:
         return self._concatenate_parts(node, lines, ())
 
     def _expression(self, node: Node) -> set[Node]:
-        """The nodes of an expression, down to data and what is stored; none where they are too many."""
+        """The nodes of an expression, down to leaves and stored values; empty if there are too many."""
         pending, visited = [node], {node}
         while pending:
             fresh = {operand for operand in pending.pop().operands if operand not in visited and self._goes_on(operand)}

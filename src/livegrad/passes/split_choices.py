@@ -72,7 +72,7 @@ class Nested:
 
 @dataclass(frozen=True)
 class Group:
-    """Parts that are gone through in order, each from where the one before it ended."""
+    """Parts in order; each continues with the state of the previous one."""
 
     parts: tuple[Part, ...]
 
@@ -105,7 +105,7 @@ class Choices:
 
 
 def split_choices(function: Function, *, most: int = 64, least_cost: float = LEAST_COST) -> Choices | None:
-    """What the only result of a function chooses among, in at most `most` leaves; None where there is little to skip.
+    """Splits the min and max of a function's only result into at most `most` leaves; None if skipping saves little.
 
     The sign is kept, and nothing else: the least of some numbers has the least of their signs, so that they may be
     compared in any order, and the least of some is less the greatest of their negatives. Where a member is no number

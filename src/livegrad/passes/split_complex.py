@@ -81,7 +81,7 @@ def _split_signature(function: Function) -> Function:
 
 
 def _part_types(type: Type) -> tuple[Type, ...]:
-    """The types that stand for one: of both parts, for complex numbers."""
+    """The types that replace a type: for complex numbers, those of both parts."""
     match type:
         case Scalar(kind="complex"):
             return (type.real, type.real)
@@ -99,7 +99,7 @@ class _Splitting:
         self._members: dict[Node, list[list[Node]]] = {}  # of loops and branches: each result, or both its parts
 
     def give(self, node: Node, leaves: list[Node]) -> None:
-        """Takes what stands for a node: itself, or both parts."""
+        """Sets the replacement of a node: a value, or both parts."""
         if len(leaves) == 2:
             self._parts[node] = Parts(*leaves)
         else:
@@ -204,7 +204,7 @@ class _Splitting:
         return Parts(*[node.op(part, *side) for part, side in zip(self._parts[tensor], both, strict=True)])
 
     def whole(self, node: Node) -> Node:
-        """The value itself: of one that was taken apart the parts put together, for a tensor in memory."""
+        """The complex value; parts are combined for a tensor in memory."""
         if node in self._members and node not in self._values:
             members = [get(node, index=index) for index in range(len(self._members[node]))]
             for member in members:
@@ -250,7 +250,7 @@ def _is_complex(node: Node) -> bool:
 
 @lru_cache(maxsize=4096)
 def _holds_complex(function: Function) -> bool:
-    """Whether there are complex numbers in a function, or in one that it runs."""
+    """Whether a function, or a function that it calls, contains complex numbers."""
     return any(
         isinstance(type, Scalar) and type.kind == "complex"
         for inner in reachable_functions([function])
@@ -285,7 +285,7 @@ Rule = Callable[[Node, list[Operand]], Parts | Node]
 
 
 def _rule(node: Node) -> Rule | None:
-    """How a node is computed from parts; None for one that takes and gives whole values."""
+    """The rule that computes a node from parts; None if the node uses complex values as a whole."""
     if not (_is_complex(node) or any(map(_is_complex, node.operands))) or not isinstance(node.type, Scalar | Tensor):
         return None
     if node.op in (constant_op, cast, make_complex) and not _is_complex(node):

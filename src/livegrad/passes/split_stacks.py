@@ -22,8 +22,8 @@ from livegrad.ops.reduction import COMBINE, reduce
 from livegrad.ops.rules import zero
 
 _MOST_COMPONENTS = 8
-_FEWEST_ELEMENTS = 64  # of a component: fewer are not worth kernels of their own
-_MOST_NODES = 600  # that a function may gain: each component has code of its own
+_FEWEST_ELEMENTS = 64  # of a component: fewer are not worth separate kernels
+_MOST_NODES = 600  # that a function may gain: each component has separate code
 
 
 def split_stacks(function: Function) -> Function:

@@ -33,7 +33,7 @@ def thread_accumulators(function: Function) -> Function:
 
 
 def _next_change(function: Function) -> dict[Node, Node] | None:
-    """What to put in the place of a sum with something that was added to zeros; None where there is none left."""
+    """The replacement of a sum whose operand accumulates from zeros; None if there is none left."""
     uses = count_uses(function)
     for node in nodes_of(function):
         if node.op is add and isinstance(node.type, Tensor):
@@ -63,7 +63,7 @@ def _added_to(share: Node) -> tuple[Node, int] | None:
 
 
 def _comes_from_nothing(share: Node, uses: Counter[Node]) -> bool:
-    """Whether a summand is made by additions to zeros, and is nobody else's business."""
+    """Whether a summand accumulates from zeros and has no other use."""
     while not is_zero_node(share):
         if uses[share] != 1:
             return False

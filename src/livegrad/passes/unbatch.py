@@ -58,11 +58,11 @@ class Unbatching(Interpreter[PointValue]):
         return starts[0] if starts else None
 
     def without(self, entries: Sequence[Any], start: int) -> tuple[Any, ...]:
-        """What belongs to the dimensions of a tensor, without those of the domain."""
+        """The entries of the dimensions of a tensor, without those of the domain."""
         return (*entries[:start], *entries[start + len(self.domain) :])
 
     def inner_axis(self, axis: int, start: int | None) -> int:
-        """An axis of a tensor that is none of the domain's, at one point."""
+        """The axis at one point of a tensor's axis outside of the domain."""
         if start is None or axis < start:
             return axis
         if axis < start + len(self.domain):
@@ -73,7 +73,7 @@ class Unbatching(Interpreter[PointValue]):
         start = self.block(type) if isinstance(type, Tensor) else None
         return type if start is None else Tensor(type.element, self.without(type.shape, start))  # type: ignore[union-attr]
 
-    # --- what the interpreter asks ---
+    # --- hooks of the interpreter ---
 
     def rewrite_node(self, node: Node, operands: list[PointValue]) -> PointValue:
         if node.op is get and isinstance(operands[0], tuple):

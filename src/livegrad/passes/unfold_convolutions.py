@@ -23,7 +23,7 @@ _MOST_TAPS = 49  # of a window: the columns take so many times the memory of the
 
 
 def unfold_convolutions(function: Function) -> Function:
-    """The function with products of matrices in place of convolutions of integers."""
+    """Replaces convolutions of integers by matrix products."""
     return _rewrite(function) if convolve in ops_in(function) else function
 
 

@@ -86,7 +86,7 @@ def _users_in(function: Function) -> _Users:
 
 
 def _is_read_by_loops(guard: Node, users: _Users, function: Function) -> bool:
-    """Whether nobody reads what is guarded, or a view of it, but loops and choices that do the same as the guard."""
+    """Whether only loops, and selects with the guard's condition, read the guarded value or a view of it."""
     pending = [guard]
     while pending:
         value = pending.pop()

@@ -64,7 +64,7 @@ def _unrolled(node: Node) -> Node | None:
 
 
 def _is_small_and_many(node: Node) -> bool:
-    """Whether there are many matrices, each with a right-hand side of its own if it has any."""
+    """Whether there are many matrices, each with a separate right-hand side if any."""
     shapes = [sizes(operand) for operand in node.operands]
     *batch, rows, _ = shapes[0]
     element = node.operands[0].type.element  # type: ignore[union-attr]

@@ -20,29 +20,29 @@ from livegrad.ops.elementwise import detach
 class _Arguments(threading.local):
     """The placeholders of the calls that this thread is in, and the arguments that they stand for."""
 
-    known: Mapping[Node, Node] = {}  # replaced as a whole, never changed
+    values: Mapping[Node, Node] = {}  # replaced as a whole, never changed
 
 
 arguments = _Arguments()
 
 
 @contextmanager
-def standing_for(placeholders: Sequence[Node], given: Sequence[Node]) -> Iterator[None]:
+def standing_for(placeholders: Sequence[Node], arguments_outside: Sequence[Node]) -> Iterator[None]:
     """Inside, these placeholders have the values of these arguments."""
-    before = arguments.known
-    outside = substitute(given, dict(before)) if before else given
-    arguments.known = {**before, **dict(zip(placeholders, outside, strict=True))}
+    before = arguments.values
+    outside = substitute(arguments_outside, dict(before)) if before else arguments_outside
+    arguments.values = {**before, **dict(zip(placeholders, outside, strict=True))}
     try:
         yield
     finally:
-        arguments.known = before
+        arguments.values = before
 
 
 def at_arguments(node: Node) -> Node:
     """The node at the arguments of the calls around it. What a derivative would be lost of is refused."""
-    if not arguments.known:
+    if not arguments.values:
         return node
-    (argument,) = substitute([node], dict(arguments.known))
+    (argument,) = substitute([node], dict(arguments.values))
     scalar = scalar_of(node.type)
     if argument is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
         return argument

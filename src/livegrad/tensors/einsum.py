@@ -182,7 +182,7 @@ def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
     rows = tuple(axis for axis in first.axes if axis not in batch and axis not in summed)
     columns = tuple(axis for axis in second.axes if axis not in batch and axis not in summed)
     axes = (*batch, *rows, *columns)
-    sizes = {**_own_sizes(second), **_own_sizes(first)}
+    sizes = {**_sizes_of(second), **_sizes_of(first)}
     if not summed:
         shape = tuple(sizes[axis] for axis in axes)
         return _Term(_spread(first, batch + rows, axes, shape) * _spread(second, batch + columns, axes, shape), axes)
@@ -201,13 +201,13 @@ def _spread(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape:
     return broadcast(_ordered(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
 
 
-def _own_sizes(term: _Term) -> dict[Axis, Size]:
+def _sizes_of(term: _Term) -> dict[Axis, Size]:
     return dict(zip(term.axes, shape_of_node(term.node), strict=True))
 
 
 def _without_ones(term: _Term, other: _Term) -> _Term:
     """The term without its dimensions of size one that the other term has in full."""
-    sizes, other_sizes = _own_sizes(term), _own_sizes(other)
+    sizes, other_sizes = _sizes_of(term), _sizes_of(other)
     kept = tuple(axis for axis in term.axes if not (sizes[axis] == 1 and other_sizes.get(axis, 1) != 1))
     return _Term(reshape(term.node, shape=tuple(sizes[axis] for axis in kept)), kept) if kept != term.axes else term
 

@@ -98,7 +98,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         """The node of a deferred tensor."""
         with value_store.current.lock:  # data that two threads ask for is one leaf
             if self._deferred is not None:
-                self._settle(make_deferred_node(self._deferred))
+                self._become_leaf(make_deferred_node(self._deferred))
             return self._node
 
     # --- what it is ---
@@ -184,7 +184,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             value = cached_value(node)
             if value is not None:
                 return value
-        argument = at_arguments(node) if arguments.known else node
+        argument = at_arguments(node) if arguments.values else node
         return execute_node(node) if argument is node else wrap(argument)._stored()
 
     def __len__(self) -> int:
@@ -241,18 +241,18 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             else:
                 source, before, _ = deferred
             if source.__class__ in _INDEXED and (index := element_index(source, before or (), key)) is not None:
-                made = _new(Tensor)
-                made._extra, made._deferred = None, (source, index, caller_origins(2))
+                element = _new(Tensor)
+                element._extra, element._deferred = None, (source, index, caller_origins(2))
                 if source.__class__ is Node:
-                    note_waiting(ref(made))  # for the value that it is an element of
-                return made
+                    note_waiting(ref(element))  # for the value that it is an element of
+                return element
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
         self._become(namespace().set_item(self, key, value))
 
-    def _settle(self, node: Node) -> None:
+    def _become_leaf(self, node: Node) -> None:
         """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
         self._node = node
         self._deferred = None
@@ -301,9 +301,9 @@ def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[T
         if array.__class__ is not np.ndarray:
             tensors.append(wrap_array(array, type))
             continue
-        made = _new(Tensor)
-        made._extra, made._deferred = None, (array, type, origins)
-        tensors.append(made)
+        tensor = _new(Tensor)
+        tensor._extra, tensor._deferred = None, (array, type, origins)
+        tensors.append(tensor)
     return tensors
 
 

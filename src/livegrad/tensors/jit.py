@@ -64,7 +64,7 @@ class Jitted:
         if not callable(function):
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
-        self._static_places, self._static_names = _static_parameters(function, static_argnums, static_argnames)
+        self._static_positions, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, Entry] = LruCache(_MOST_SIGNATURES)
         self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MOST_SIGNATURES)
         # Of signatures used before; those whose arguments are in containers or have names by their structure.
@@ -116,7 +116,9 @@ class Jitted:
                     return tensor
         if watch.active:
             return self._run_watched(args, kwargs)
-        leaves, structure = flatten(args) if not kwargs and not self._static_places else self._take_apart(args, kwargs)
+        leaves, structure = (
+            flatten(args) if not kwargs and not self._static_positions else self._take_apart(args, kwargs)
+        )
         for quick in self._quick_nested.get(structure, ()):
             results = quick.run(*leaves) if quick.captures is None else quick.run_with_captures(leaves)
             if results is not None:
@@ -163,14 +165,14 @@ class Jitted:
             results = run_where_data_lies(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
-            if not entry.is_known and (not entry.is_for_sizes or entry.runs.times):
+            if not entry.has_quick_call and (not entry.is_for_sizes or entry.runs.times):
                 self._add_quick_call(entry, structure, parts)
         entry.runs.times += 1
         return give_results(entry, results)
 
     def _add_quick_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
         """Makes the next call of this signature a quick one, where there can be one."""
-        entry.is_known = True
+        entry.has_quick_call = True
         quick = make_quick_call(entry, parts)
         if quick is None:
             return
@@ -189,7 +191,7 @@ class Jitted:
         return result
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-        arguments = tuple(_Static(arg) if index in self._static_places else arg for index, arg in enumerate(args))
+        arguments = tuple(_Static(arg) if index in self._static_positions else arg for index, arg in enumerate(args))
         named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((arguments, named))
 
@@ -202,10 +204,10 @@ class Jitted:
             skeleton, vector = _sizes_apart(key)
             templates = self._templates.use(skeleton) or self._templates.keep(skeleton, SizeTemplates())
             templates.drop_unless(SignatureTemplate.is_current)
-            known = templates.find(vector)
-            found = known or templates.make(vector, partial(self._make_template, args, kwargs))
-            if found is not None:
-                return self._entries.keep(key, found[0].payload.entry_for(found[1], known is None))
+            cached = templates.find(vector)
+            template = cached or templates.make(vector, partial(self._make_template, args, kwargs))
+            if template is not None:
+                return self._entries.keep(key, template[0].payload.entry_for(template[1], cached is None))
             function, captures, structure = self._trace(args, kwargs)
             if any(map(is_traced, captures)):
                 return None

@@ -38,7 +38,7 @@ class Entry:
     structure: Structure
     plan: CompiledPlan
     runs: RepeatedRun  # for the statistics
-    is_known: bool = False  # whether it has a quick call, or cannot have one
+    has_quick_call: bool = False  # whether it has a quick call, or cannot have one
     is_for_sizes: bool = False  # whether it was made from a template, for sizes that may not come again
 
     @cached_property

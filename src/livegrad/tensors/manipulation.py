@@ -88,12 +88,12 @@ def reshape(x: Any, /, shape: Any, *, copy: bool | None = None) -> Tensor:
 
 def _with_inferred_size(shape: Any, old_shape: tuple[Size, ...]) -> tuple[Size, ...]:
     listed = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, Tensor) else (shape,)
-    open_places = [i for i, size in enumerate(listed) if not isinstance(size, Dimension) and _is_minus_one(size)]
-    if not open_places:
+    inferred_axes = [i for i, size in enumerate(listed) if not isinstance(size, Dimension) and _is_minus_one(size)]
+    if not inferred_axes:
         return shape_from(listed, "reshape")
-    if len(open_places) > 1:
+    if len(inferred_axes) > 1:
         raise ShapeError("only one size can be -1", where=caller_origin(), found=repr(shape))
-    (position,) = open_places
+    (position,) = inferred_axes
     others = shape_from(listed[:position] + listed[position + 1 :], "reshape")
     rest = size_product(others)
     inferred = None if rest == 0 else divide_exactly(size_product(old_shape), rest)

@@ -42,15 +42,15 @@ def number_node(number: Number, element: Scalar, shape: tuple[Size, ...] = ()) -
     kind = number.__class__
     if kind is float:
         # Zeros of different signs are equal, and not the same constant.
-        return _known_node(number, kind, number == 0.0 and copysign(1.0, number) < 0.0, element, shape)  # type: ignore[arg-type]
+        return _constant_node(number, kind, number == 0.0 and copysign(1.0, number) < 0.0, element, shape)  # type: ignore[arg-type]
     if kind is complex:
-        return _known_node.__wrapped__(number, kind, False, element, shape)
-    return _known_node(number, kind, False, element, shape)
+        return _constant_node.__wrapped__(number, kind, False, element, shape)
+    return _constant_node(number, kind, False, element, shape)
 
 
 # Training loops use the same few numbers at each step.
 @lru_cache(maxsize=2048)
-def _known_node(number: Number, kind: type, negative_zero: bool, element: Scalar, shape: tuple[Size, ...]) -> Node:
+def _constant_node(number: Number, kind: type, negative_zero: bool, element: Scalar, shape: tuple[Size, ...]) -> Node:
     if not _in_range(number, element):
         text = str(number) if isinstance(number, float | complex) or abs(number) < 1 << 99 else "this integer"
         raise NumberRangeError(f"{text} is out of the range of {element.long_name}", where=caller_origin())

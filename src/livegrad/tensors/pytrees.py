@@ -21,7 +21,7 @@ _LEAF: Structure = None
 class _Keys(tuple[Any, ...]):
     """The keys of a dict in order, by which nests are equal, and as they were `given`, for the dict that is made."""
 
-    given: tuple[Any, ...]
+    insertion_order: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,7 @@ def dict_keys(tree: dict[Any, Any]) -> _Keys:
         keys = _Keys(unsorted if isinstance(tree, OrderedDict) else sorted(unsorted))
     except TypeError:  # keys of different kinds
         keys = _Keys(unsorted)
-    keys.given = unsorted
+    keys.insertion_order = unsorted
     return keys
 
 
@@ -96,19 +96,19 @@ def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
     >>> unflatten(structure, [10 * leaf for leaf in leaves])
     {'w': [10, 20], 'b': 30}
     """
-    return _put_together(structure, iter(leaves))
+    return _unflatten(structure, iter(leaves))
 
 
-def _put_together(structure: Structure, leaves: Iterator[Any]) -> Any:
+def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure is None:
         return next(leaves)
     if structure == (None,):
         return None
     kind, names, *children = structure
-    parts = [_put_together(child, leaves) for child in children]
+    parts = [_unflatten(child, leaves) for child in children]
     if isinstance(names, _Keys):
         members = dict(zip(names, parts, strict=True))
-        return kind((key, members[key]) for key in names.given)
+        return kind((key, members[key]) for key in names.insertion_order)
     if names is not None:
         members = dict(zip(names, parts, strict=True))
         return _data_class(kind, members) if dataclasses.is_dataclass(kind) else kind(**members)

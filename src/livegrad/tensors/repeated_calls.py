@@ -96,12 +96,12 @@ class RepeatedCalls:
         if not sources:
             return None, None
         whole = tuple(key)
-        known = _calls.current.steps.get(whole)
-        return (None, (whole, sources)) if known is None else (repeat_steps(known[0], sources), None)
+        steps = _calls.current.steps.get(whole)
+        return (None, (whole, sources)) if steps is None else (repeat_steps(steps[0], sources), None)
 
-    def learn(self, found: Any, result: Any) -> None:
+    def learn(self, call_key: Any, result: Any) -> None:
         """Keeps what a call made, when it comes for the second time."""
-        key, sources = found
+        key, sources = call_key
         calls = _calls.current
         if key not in calls.seen:  # a number that is another one in each call would fill the table
             calls.seen.keep(key, [source.type for source in sources])
@@ -182,7 +182,7 @@ def repeat_steps(steps: tuple[Step, ...], sources: list[Any]) -> Tensor | None:
         values.append(deferred)
     if deferred is None:
         return None
-    made = _new(Tensor)
-    made._extra, made._deferred = None, (deferred, None, origins)
-    deferred.holder = ref(made)
-    return made
+    tensor = _new(Tensor)
+    tensor._extra, tensor._deferred = None, (deferred, None, origins)
+    deferred.holder = ref(tensor)
+    return tensor

@@ -168,11 +168,11 @@ def _search_sorted(elements: Node, among: Node, count: Size) -> Node:
     ordered = sort(among, axis=0, descending=False, stable=False)
     positions = searchsorted(ordered, elements, side="left")
     type = require_tensor(positions.type)
-    last = filled(count - 1, type) if isinstance(count, int) else _last_place(among, type)
+    last = filled(count - 1, type) if isinstance(count, int) else _last_position(among, type)
     return equal(lookup(ordered, minimum(positions, last)), elements)
 
 
-def _last_place(among: Node, type: TensorType) -> Node:
+def _last_position(among: Node, type: TensorType) -> Node:
     """The last position of a sequence whose length is only known at run time."""
     ones = filled(1, TensorType(type.element, require_tensor(among.type).shape))
     return broadcast(reduce(ones, kind="sum", axes=(0,)), shape=type.shape, axes=()) - filled(1, type)

@@ -29,7 +29,7 @@ _MOST_TYPES = 1024
 _NUMBERS = (float, int)
 
 
-def _in_place(method: _Method) -> _Method:
+def _make_in_place(method: _Method) -> _Method:
     def apply(self: Any, other: Any) -> Tensor:
         """`self` then stands for the result; its shape and type stay."""
         result = method(self, other)
@@ -72,13 +72,13 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         frame = _getframe(1)
         # What `caller_origins` gives, written out for a line that has been here before.
         origins = cached_origins.get((id(frame.f_code), frame.f_lasti)) or caller_origins(2)
-        known = types.get(first.type)
-        if known is None:
+        cached = types.get(first.type)
+        if cached is None:
             type = op.derive_type((first, second), (), origins)
-            known = type, is_small(first.type) and is_small(type)
+            cached = type, is_small(first.type) and is_small(type)
             if len(types) < _MOST_TYPES:
-                types[first.type] = known
-        type, small = known
+                types[first.type] = cached
+        type, small = cached
         operands = (second, first) if swapped else (first, second)
         deferred = defer_op(op, operands, (), type, origins) if small else None
         tensor = _new(self.__class__)
@@ -234,16 +234,16 @@ class Operators:
         return self._named("bitwise_invert", self)
 
     # Each then stands for the result.
-    __iadd__ = _in_place(__add__)
-    __isub__ = _in_place(__sub__)
-    __imul__ = _in_place(__mul__)
-    __itruediv__ = _in_place(__truediv__)
-    __ifloordiv__ = _in_place(__floordiv__)
-    __imod__ = _in_place(__mod__)
-    __ipow__ = _in_place(__pow__)
-    __imatmul__ = _in_place(__matmul__)
-    __iand__ = _in_place(__and__)
-    __ior__ = _in_place(__or__)
-    __ixor__ = _in_place(__xor__)
-    __ilshift__ = _in_place(__lshift__)
-    __irshift__ = _in_place(__rshift__)
+    __iadd__ = _make_in_place(__add__)
+    __isub__ = _make_in_place(__sub__)
+    __imul__ = _make_in_place(__mul__)
+    __itruediv__ = _make_in_place(__truediv__)
+    __ifloordiv__ = _make_in_place(__floordiv__)
+    __imod__ = _make_in_place(__mod__)
+    __ipow__ = _make_in_place(__pow__)
+    __imatmul__ = _make_in_place(__matmul__)
+    __iand__ = _make_in_place(__and__)
+    __ior__ = _make_in_place(__or__)
+    __ixor__ = _make_in_place(__xor__)
+    __ilshift__ = _make_in_place(__lshift__)
+    __irshift__ = _make_in_place(__rshift__)

@@ -288,14 +288,14 @@ def limit_residuals(function: Callable[..., Any], bytes: int) -> Callable[..., A
 
     @wraps(function, updated=())
     def limited(*args: Any, **kwargs: Any) -> Any:
-        given = take_apart(declared_numbers(function, args, kwargs), name_of(function))
+        leaves = take_apart(declared_numbers(function, args, kwargs), name_of(function))
 
         def call(*tensors: Tensor) -> Any:
-            positional, named = given.filled(tensors)
+            positional, named = leaves.filled(tensors)
             return call_users(function, positional, named)
 
-        traced = trace_call(call, [node.type for node in given.nodes], name_of(function))
-        nodes = inline(within_budget(traced.function, bytes), [*given.nodes, *traced.captures])
+        traced = trace_call(call, [node.type for node in leaves.nodes], name_of(function))
+        nodes = inline(within_budget(traced.function, bytes), [*leaves.nodes, *traced.captures])
         return unflatten(traced.structure, map(wrap, nodes))
 
     return limited
@@ -311,7 +311,7 @@ class _Call:
         self.name = name_of(function)
         self.single = not isinstance(argnums, Iterable)
         args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
-        positions = argument_places(argnums, len(args), self.name)
+        positions = argument_positions(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[position] for position in positions))
         # A Python float takes the type of what it meets inside, if no tensor among the arguments decides.
         decided = float_beside((args, kwargs)) is not None
@@ -419,7 +419,7 @@ def by_position(
     return tuple(moved), rest
 
 
-def argument_places(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
+def argument_positions(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
     """The positions of arguments, counted from the front; one that there is not is refused."""
     listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
     positions = tuple(whole_number(position, name, "argnums") for position in listed)

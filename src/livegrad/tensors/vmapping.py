@@ -26,7 +26,7 @@ from livegrad.tensors.pytrees import Structure, dict_keys, flatten, tree_map, un
 from livegrad.tensors.tracing import is_weak_float, name_of, require_callable, take_apart, trace_call
 from livegrad.tensors.transforms import (
     Arguments,
-    argument_places,
+    argument_positions,
     by_position,
     grad,
     jvp,
@@ -59,7 +59,8 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
         nodes = arguments.nodes
         axes = [axis for axis, stays in zip(axes, arguments.handed_on, strict=True) if not stays]
         batch_axes = [
-            None if axis is None else _place(axis, node.type, function) for axis, node in zip(axes, nodes, strict=True)
+            None if axis is None else _normalise_axis(axis, node.type, function)
+            for axis, node in zip(axes, nodes, strict=True)
         ]
         size = _batch_size([(node.type, position) for node, position in zip(nodes, batch_axes, strict=True)], function)
         types = [_without_axis(node.type, position) for node, position in zip(nodes, batch_axes, strict=True)]
@@ -123,7 +124,7 @@ def _spread_axes(axes: Any, tree: Any, leaf_axes: list[int | None], role: str, n
         )
 
 
-def _place(axis: int, type: Any, function: Callable[..., Any]) -> int:
+def _normalise_axis(axis: int, type: Any, function: Callable[..., Any]) -> int:
     rank = len(shape_of(type))
     if not -rank <= axis < rank:
         raise ShapeError(f"`{name_of(function)}` has no axis {axis} to map", where=caller_origin(), found=str(type))
@@ -268,7 +269,7 @@ def _by_arguments(
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The arguments at `argnums` as one pytree, and the function of that pytree."""
     args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
-    positions = argument_places(argnums, len(args), name_of(function))
+    positions = argument_positions(argnums, len(args), name_of(function))
     single = not isinstance(argnums, Iterable)
 
     def of_point(point: Any) -> Any:

@@ -54,17 +54,17 @@ class Interned:
 class _CopiedOnRead(Interned):
     """An interned mutable value: it keeps one copy, and every reader gets a new one."""
 
-    __slots__ = ("_own", "_renew")
+    __slots__ = ("_private_copy", "_renew")
 
     def __init__(self, value: Any, key: Any) -> None:
         self._renew = _RENEWALS.get(value.__class__, _copy_containers)
-        self._own = self._renew(value)
+        self._private_copy = self._renew(value)
         self.key, self.serial = key, next(_serials)
         self.size = _SIZES.get(value.__class__, size_of)(value)
 
     @property
     def value(self) -> Any:  # type: ignore[override]
-        return self._renew(self._own)
+        return self._renew(self._private_copy)
 
 
 ABSENT = Interned(None, None)

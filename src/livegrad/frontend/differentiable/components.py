@@ -75,16 +75,16 @@ def take_apart(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
     return [array for part, item in pairs for array in take_apart(part, item)]
 
 
-def put_together(type: FrontType, components: Sequence[Any]) -> Any:
+def assemble(type: FrontType, components: Sequence[Any]) -> Any:
     """Something for each array of a differential, in the places that those have."""
-    return _put(type, iter(components))
+    return _assemble_from(type, iter(components))
 
 
-def _put(type: FrontType, supply: Iterator[Any]) -> Any:
+def _assemble_from(type: FrontType, supply: Iterator[Any]) -> Any:
     if _leaf_shape(type) is not None:
         return next(supply)
     if isinstance(type, RecordType):
-        return Instance(type, {field.name: _put(field.type, supply) for field in type.fields})
+        return Instance(type, {field.name: _assemble_from(field.type, supply) for field in type.fields})
     if isinstance(type, TupleType):
-        return tuple(None if part is NONE else _put(part, supply) for part in type.elements)
-    return [_put(part, supply) for part in _parts(type) or []]
+        return tuple(None if part is NONE else _assemble_from(part, supply) for part in type.elements)
+    return [_assemble_from(part, supply) for part in _parts(type) or []]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
-from livegrad.frontend.differentiable.own_sums import with_own_sums
+from livegrad.frontend.differentiable.own_sums import use_custom_sums
 from livegrad.frontend.differentiable.pair import PairType, pair_type
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def with_rules(owner: DifferentiableFunction, specialization: Specialization) -> Specialization:
     """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
-    function = specialization.function = with_own_sums(owner, specialization)
+    function = specialization.function = use_custom_sums(owner, specialization)
     if owner.budget is not None:
         function = within_budget(function, owner.budget)
     if owner.forward_rule or owner.backward_rule or owner.substitute_rule:
@@ -170,12 +170,12 @@ def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Sp
 def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
     """The function's results with pairs decomposed, so that linearity in the tangents is visible."""
 
-    def taken_apart(node: Node) -> Node | None:
+    def get_of_make(node: Node) -> Node | None:
         if node.op is get and node.operands[0].op is make:
             return node.operands[0].operands[node.attribute("index")]
         return None
 
-    return rewrite(function.results, taken_apart, dict(zip(function.parameters, arguments, strict=True)))
+    return rewrite(function.results, get_of_make, dict(zip(function.parameters, arguments, strict=True)))
 
 
 def _backward(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:

@@ -217,7 +217,7 @@ def as_target(target: Any) -> Any:
 def _derivative(target: Any, mode: str) -> Derivative:
     inner = as_target(target)
     if isinstance(inner, CapturedFunction | Derivative):
-        return _known_derivative(inner, mode)
+        return _cached_derivative(inner, mode)
     raise FunctionError(
         "LG305",
         f"{getattr(target, '__name__', repr(target))} is not differentiable",
@@ -226,7 +226,7 @@ def _derivative(target: Any, mode: str) -> Derivative:
     )
 
 
-def _known_derivative(target: CapturedFunction | Derivative, mode: str) -> Derivative:
+def _cached_derivative(target: CapturedFunction | Derivative, mode: str) -> Derivative:
     derivatives = target.__dict__.setdefault("_derivatives", {})
     if mode not in derivatives:
         derivatives[mode] = Derivative(target, mode)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.frontend.differentiable.components import component_shapes, put_together, take_apart
+from livegrad.frontend.differentiable.components import assemble, component_shapes, take_apart
 from livegrad.frontend.differentiable.derivative_operators import (
     Derivative,
     abstract_arguments,
@@ -115,10 +115,10 @@ def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argumen
         for component in range(int(np.prod(shape))):
             inputs = dict(enumerate(arguments)) | at_rest
             parts = [_one_at(part_shape, component if k == index else None) for k, part_shape in enumerate(shapes)]
-            inputs[column] = pair(arguments[column], put_together(along, parts))
+            inputs[column] = pair(arguments[column], assemble(along, parts))
             moved.append(take_apart(row_type, forward(*inputs.values()).differential))
         columns.append([_joined(arrays, shape) for arrays in zip(*moved, strict=True)])
-    return put_together(row_type, [put_together(along, parts) for parts in zip(*columns, strict=True)])
+    return assemble(row_type, [assemble(along, parts) for parts in zip(*columns, strict=True)])
 
 
 def _joined(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:

@@ -38,7 +38,7 @@ from livegrad.ops.custom import make_custom_call
 _CONTROL = (cond, switch, for_loop, while_loop, map_)
 
 
-def with_own_sums(owner: CapturedFunction, specialization: Specialization) -> Function:
+def use_custom_sums(owner: CapturedFunction, specialization: Specialization) -> Function:
     """The function with the `dadd` of its types in its derivative; itself if none of them brings one."""
     types = list(specialization.dependencies.types)
     rules = {ir_of(type): _Sum(owner, specialization, type) for type in types if sums_by_itself(type)}
@@ -134,15 +134,15 @@ class _Copies:
         supplies = {node: self._supply(plain, node) for node in nodes_of(plain) if node.type in self.rules}
         done: dict[Node, Node] = {}
 
-        def taken(value: Node, user: Node | None) -> Node:
+        def read_value(value: Node, user: Node | None) -> Node:
             supply = supplies.get(value)
             return done[value] if supply is None else supply(done[value], user)
 
         for node in nodes_of(plain):
-            operands = tuple(taken(operand, node) for operand in node.operands)
+            operands = tuple(read_value(operand, node) for operand in node.operands)
             with originating_from(node.origins):
                 done[node] = node if operands == node.operands else make_node(node.op, operands, node.attributes)
-        results = tuple(taken(result, None) for result in plain.results)
+        results = tuple(read_value(result, None) for result in plain.results)
         rewritten = Function(function.name, plain.parameters, results)
         rewritten.source_locations.update(function.source_locations)
         return rewritten

@@ -58,7 +58,7 @@ class StructType(RecordType):
             for base in reversed(cls.__mro__)
             for name, value in vars(base).items()
             if isinstance(value, FunctionType | CapturedFunction | staticmethod)
-            and not _is_own_machinery(name)
+            and not _is_generated_method(name)
             and getattr(value, "__module__", None) != instances.__name__
         }
         self.properties = {
@@ -258,7 +258,7 @@ def _is_plain_sum(type: FrontType) -> bool:
     )
 
 
-def _is_own_machinery(name: str) -> bool:
+def _is_generated_method(name: str) -> bool:
     return name in (
         "__init__",
         "__repr__",

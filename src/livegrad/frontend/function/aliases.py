@@ -89,11 +89,12 @@ def alias_result(result: Alias, argument: Aliases) -> Aliases:
 def retire(aliases: Aliases, reason: Hashable) -> Aliases:
     """The aliases, where a place in the program has made another object: those that it made before are earlier ones."""
     return tuple(
-        replace(alias, object=("earlier", reason)) if _place_of(alias.object) is reason else alias for alias in aliases
+        replace(alias, object=("earlier", reason)) if _allocation_site(alias.object) is reason else alias
+        for alias in aliases
     )
 
 
-def _place_of(object: Hashable) -> Hashable:
+def _allocation_site(object: Hashable) -> Hashable:
     while isinstance(object, tuple):
         object = object[0]
     return object
@@ -111,7 +112,7 @@ def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases])
     >>> exchanged_names({"a": first, "b": second}, {"a": second, "b": second})
     set()
     """
-    names = {name for name, aliases in before.items() if _is_own_object(aliases) and aliases != after.get(name)}
+    names = {name for name, aliases in before.items() if _is_local_object(aliases) and aliases != after.get(name)}
     objects = {before[name][0] for name in names}
     new_aliases = [after.get(name, ()) for name in names]
     if {alias for aliases in new_aliases for alias in aliases} != objects or any(
@@ -124,7 +125,7 @@ def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases])
     return set() if elsewhere or len(objects) < len(names) else names
 
 
-def _is_own_object(aliases: Aliases) -> bool:
+def _is_local_object(aliases: Aliases) -> bool:
     """Whether a value is one whole object created by this function, not by its caller."""
     if len(aliases) != 1 or aliases[0].source or aliases[0].depth:
         return False

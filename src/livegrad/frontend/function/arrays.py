@@ -23,7 +23,7 @@ from livegrad.frontend.function.compile_values import (
     node_of,
 )
 from livegrad.frontend.function.function_types import TensorType, describe
-from livegrad.frontend.function.index_ranges import known_range
+from livegrad.frontend.function.index_ranges import integer_range
 from livegrad.frontend.function.operators import expect_int
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
@@ -119,7 +119,7 @@ def _element_index(context: Context, key: _Key, size: int) -> Node:
         return constant(key.static, ir.i64)
     assert key.value is not None
     node = expect_int(context, key.value, key.at, "an index")
-    bounds = known_range(node, context.ranges)
+    bounds = integer_range(node, context.ranges)
     return node if bounds is not None and bounds[0] >= 0 else select(node < 0, node + size, node)
 
 

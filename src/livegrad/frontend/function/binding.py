@@ -13,7 +13,7 @@ from livegrad.frontend.function.arrays import require_same_array
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, name_of
 from livegrad.frontend.function.function_types import FrontType, TupleType
-from livegrad.frontend.function.lvalues import assign_place
+from livegrad.frontend.function.lvalues import assign_lvalue
 from livegrad.frontend.function.signature import Annotation, read_annotation
 from livegrad.frontend.function.type_reading import plain_type
 from livegrad.ir import types as ir
@@ -42,7 +42,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
                 inner = element.value if isinstance(element, ast.Starred) else element
                 assign(context, inner, part)
         case ast.Attribute() | ast.Subscript():
-            assign_place(context, target, value)
+            assign_lvalue(context, target, value)
         case _:
             raise context.error("LG102", "compiled functions do not support this kind of assignment", target)
 

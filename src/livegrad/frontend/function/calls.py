@@ -106,7 +106,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         folded = _folded(callee, [value.static for value in positional]) if not keywords else MISSING
         if folded is not MISSING:
             return static(folded)
-    if isinstance(callee, FunctionType) and _is_own(callee):
+    if isinstance(callee, FunctionType) and _is_library_function(callee):
         raise context.error(
             "LG109",
             f"livegrad's `{callee.__name__}` cannot be called in a compiled function",
@@ -132,11 +132,13 @@ def _handed_on(
 ) -> tuple[list[Value], Keywords]:
     """The arguments for another function. Local functions among them must not use enclosing variables."""
 
-    def own(value: Value) -> Value:
+    def bind_argument(value: Value) -> Value:
         alone = getattr(value.static, "__livegrad_argument__", None)
         return value if alone is None else static(alone(context, at))
 
-    return [own(value) for value in positional], {name: own(value) for name, value in keywords.items()}
+    return [bind_argument(value) for value in positional], {
+        name: bind_argument(value) for name, value in keywords.items()
+    }
 
 
 def _intrinsic(
@@ -171,7 +173,7 @@ def _in_order(callee: Any, positional: list[Value], keywords: Keywords) -> list[
     return None if bound.kwargs else list(bound.args)
 
 
-def _is_own(callee: FunctionType) -> bool:
+def _is_library_function(callee: FunctionType) -> bool:
     """Whether a plain function is part of livegrad: an error while compiling it would point to a file that users did
     not write.
     """

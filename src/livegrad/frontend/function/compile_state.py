@@ -39,7 +39,7 @@ from livegrad.frontend.function.function_types import (
     differential_type,
     mutable_depth,
 )
-from livegrad.frontend.function.index_ranges import known_range
+from livegrad.frontend.function.index_ranges import integer_range
 from livegrad.frontend.function.python_source import MISSING, Source
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
@@ -71,7 +71,7 @@ class Context:
         self.environment: Environment = {}
         self.sharing = Sharing()
         self.rebound: frozenset[str] = frozenset()  # names that the loop whose iterable is looked at assigns to
-        self.taken: tuple[ast.AST | None, frozenset[str] | None] = (
+        self.expected_value: tuple[ast.AST | None, frozenset[str] | None] = (
             None,
             None,
         )  # a call, and names it gives new values to
@@ -208,7 +208,7 @@ class Context:
         inputs: dict[Node, Node] = {}
         inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
         for outside, inside in inputs.items():
-            bounds = known_range(outside, self.ranges) if outside.type is ir.i64 else None
+            bounds = integer_range(outside, self.ranges) if outside.type is ir.i64 else None
             if bounds is not None:
                 self.ranges[inside] = bounds
         return inner, inputs

@@ -92,11 +92,11 @@ def owned(value: Value, key: Hashable) -> Value:
     return replace(value, aliases=alias_either(value.aliases))
 
 
-def with_retired(value: Value, place: Hashable) -> Value:
+def with_retired(value: Value, allocation_site: Hashable) -> Value:
     """The value, after a place in the program has made another object."""
     if value.items is not None:
-        return replace(value, items=tuple(with_retired(item, place) for item in value.items))
-    aliases = retire(value.aliases, place)
+        return replace(value, items=tuple(with_retired(item, allocation_site) for item in value.items))
+    aliases = retire(value.aliases, allocation_site)
     return value if aliases == value.aliases else replace(value, aliases=aliases)
 
 

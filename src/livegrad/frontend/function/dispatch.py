@@ -267,12 +267,12 @@ def run_mapped(
     ]
     domain: tuple[Any, ...] = reduce(partial(join_shapes, function.name), chain.from_iterable(leaves), ())
     count = int(np.prod(domain))
-    given = [
+    operands = [
         _flattened(type, value, domain, count) if flag else to_argument(type, value)
         for type, value, flag in zip(types, arguments, lifted, strict=True)
     ]
     mapped = _mapped(function, tuple(lifted))
-    return _unflattened(result, execute_function(mapped)(*given), domain)
+    return _unflattened(result, execute_function(mapped)(*operands), domain)
 
 
 @lru_cache(maxsize=1024)

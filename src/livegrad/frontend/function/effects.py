@@ -29,21 +29,21 @@ def _token(context: Context) -> Node:
     return constant(0, ir.i32) if token.node is None else token.node
 
 
-def _put(context: Context, token: Node) -> None:
+def _set_token(context: Context, token: Node) -> None:
     context.has_effects = True
     context.environment["$effects"] = runtime(ir.i32, token)
 
 
 def add_check(context: Context, condition: Node, message: str) -> None:
     """Ends the run with a message unless the condition holds where the program comes to this."""
-    _put(context, check(_token(context), condition, message=message))
+    _set_token(context, check(_token(context), condition, message=message))
 
 
 def add_print(context: Context, template: str, values: list[Node]) -> None:
     """Prints values where the program comes to this."""
     before = _token(context)
     context.prints = True
-    _put(context, after(before, make_print(template, *values, follows=(before,))))
+    _set_token(context, after(before, make_print(template, *values, follows=(before,))))
 
 
 def add_effects_of_call(context: Context, result: Node | None, prints: bool) -> None:
@@ -53,7 +53,7 @@ def add_effects_of_call(context: Context, result: Node | None, prints: bool) -> 
     context.prints |= prints
     if result is not None:
         before = context.environment.get("$effects", static(0)).node
-        _put(context, result if before is None else before | result)
+        _set_token(context, result if before is None else before | result)
 
 
 def tied(context: Context, node: Node) -> Node:

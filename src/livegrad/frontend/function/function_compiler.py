@@ -189,11 +189,11 @@ def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot,
                 help="remove the parameter, or give the size another name",
             )
     context.sizes = sizes
-    _require_known_sizes(context, function)
+    _require_bound_sizes(context, function)
     context.environment.update({name: static(size) for name, size in sizes.items()})
 
 
-def _require_known_sizes(context: Context, function: CapturedFunction) -> None:
+def _require_bound_sizes(context: Context, function: CapturedFunction) -> None:
     """Raises if the annotation of the result has a size that no parameter has."""
     pattern, definition = function.signature.result.pattern, context.source.definition
     for part in pattern.elements if isinstance(pattern, TuplePattern) else (pattern,):

@@ -15,7 +15,7 @@ _ARITHMETIC = ("add", "sub", "mul", "mod", "min", "max", "neg", "select")
 _DEEPEST = 8  # nodes of an index expression that are looked at below each other
 
 
-def known_range(node: Node, ranges: Ranges, depth: int = _DEEPEST) -> Range | None:
+def integer_range(node: Node, ranges: Ranges, depth: int = _DEEPEST) -> Range | None:
     """The least and the greatest value of an integer; None if it is not known.
 
     >>> from livegrad.ir.function import trace
@@ -29,11 +29,11 @@ def known_range(node: Node, ranges: Ranges, depth: int = _DEEPEST) -> Range | No
     if not depth or node.op.name not in _ARITHMETIC or node.type is not ir.i64:
         return None
     if node.op.name == "mod":
-        divisor = known_range(node.operands[1], ranges, depth - 1)
+        divisor = integer_range(node.operands[1], ranges, depth - 1)
         return (0, divisor[1] - 1) if divisor is not None and divisor[0] > 0 else None
     operands: dict[Node, Range] = {}
     for operand in node.operands:
-        inner = None if operand.type is ir.bool_ else known_range(operand, ranges, depth - 1)
+        inner = None if operand.type is ir.bool_ else integer_range(operand, ranges, depth - 1)
         if inner is not None:
             operands[operand] = inner
         elif operand.type is not ir.bool_:
@@ -43,7 +43,7 @@ def known_range(node: Node, ranges: Ranges, depth: int = _DEEPEST) -> Range | No
 
 def range_of_loop(start: Node, stop: Node, step: int, ranges: Ranges) -> Range | None:
     """The range of the variable of a loop from `start` to `stop`; None if it is not known."""
-    first, last = known_range(start, ranges), known_range(stop, ranges)
+    first, last = integer_range(start, ranges), integer_range(stop, ranges)
     if first is None or last is None:
         return None
     low, high = (first[0], last[1] - 1) if step > 0 else (last[0] + 1, first[1])

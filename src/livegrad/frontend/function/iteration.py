@@ -260,14 +260,14 @@ def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
     values = []
     for index in range(steps.static_iterations):
         value = steps.at(constant(index, ir.i64))
-        values.append(_known(value))
+        values.append(_fold_constant_index(value))
     return values
 
 
-def _known(value: Value) -> Value:
+def _fold_constant_index(value: Value) -> Value:
     """Folds an index computed from constants; an element at a static index needs no check."""
     if value.items is not None:
-        return tuple_value([_known(item) for item in value.items])
+        return tuple_value([_fold_constant_index(item) for item in value.items])
     node = value.node
     if node is None:
         return value

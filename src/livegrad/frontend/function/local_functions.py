@@ -74,7 +74,7 @@ def define(context: Context, definition: Definition) -> Value:
     return static(LocalFunction(definition, defaults))
 
 
-def _own_source(context: Context, function: LocalFunction) -> Source:
+def _source_of(context: Context, function: LocalFunction) -> Source:
     return replace(context.source, definition=function.definition)
 
 
@@ -88,7 +88,7 @@ def _inlined(
 ) -> Value:
     if function.definition in context.inlining:
         raise context.error("LG105", f"`{function.name}` calls itself", at, help="write it as a loop")
-    source = _own_source(context, function)
+    source = _source_of(context, function)
     arguments = _bound(context, function, positional, keywords, at)
     names = [argument.arg for argument in _parameters(function)]
     locals_ = bound_names(source.body) | set(names)
@@ -185,7 +185,7 @@ def _result(context: Context, function: LocalFunction) -> Value:
 
 
 def _standing_alone(context: Context, function: LocalFunction, at: ast.AST) -> CapturedFunction:
-    source = _own_source(context, function)
+    source = _source_of(context, function)
     local_names = bound_names(source.body) | {argument.arg for argument in _parameters(function)}
     read = {node.id for statement in source.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
     used = sorted(name for name in read - local_names if name in context.environment)

@@ -218,7 +218,7 @@ def other_name(context: Context, object: Hashable, depth: int, besides: Set[str]
     return None
 
 
-def read_place(context: Context, target: ast.expr) -> Value:
+def read_lvalue(context: Context, target: ast.expr) -> Value:
     """The present value of what an augmented assignment changes."""
     if isinstance(target, ast.Attribute):
         load: ast.expr = ast.Attribute(target.value, target.attr, ast.Load())
@@ -228,7 +228,7 @@ def read_place(context: Context, target: ast.expr) -> Value:
     return context.evaluate(ast.copy_location(load, target))
 
 
-def assign_place(context: Context, target: ast.Attribute | ast.Subscript, value: Value) -> None:
+def assign_lvalue(context: Context, target: ast.Attribute | ast.Subscript, value: Value) -> None:
     """Changes a part of a local variable."""
     root = root_name(target)
     if root is None or root.id not in context.environment:

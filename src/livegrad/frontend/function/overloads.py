@@ -29,7 +29,7 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.effects import add_effects_of_call
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, TupleType, describe
-from livegrad.frontend.function.lvalues import assign_place, forbid_second_name, other_name
+from livegrad.frontend.function.lvalues import assign_lvalue, forbid_second_name, other_name
 from livegrad.frontend.function.signature import Default, Parameter, fitting_array
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
@@ -304,7 +304,7 @@ def _write_back(
         require_writable(context, expression.id, aliases_of(argument), at)
         context.environment[expression.id] = new
     elif isinstance(expression, ast.Subscript | ast.Attribute) and aliases_of(argument):
-        assign_place(context, expression, new)
+        assign_lvalue(context, expression, new)
     elif aliases_of(argument):
         raise context.error(
             "LG106",
@@ -336,7 +336,7 @@ def _forbid_lost_change(context: Context, match: Match, specialization: Speciali
     """Raises if a function changes a copy of an argument where Python would show the change. Names that the result is
     assigned to do not count, because their old values are not read again; nor do names of a function that ends.
     """
-    taken, names = context.taken
+    taken, names = context.expected_value
     ends = taken is at and names is None and not context.inlining
     besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
     parameters = [parameter.name for parameter in match.function.signature.parameters]

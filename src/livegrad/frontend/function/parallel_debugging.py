@@ -67,12 +67,12 @@ class _Writes:
             for address in np.ravel(_addresses(array)[key]).tolist():
                 first = loop.writers.setdefault(address, loop.iteration)
                 if first != loop.iteration:
-                    said = f"iterations {first} and {loop.iteration} of a parallel loop write one element"
-                    raise self._error(said, array, address, number)
+                    message = f"iterations {first} and {loop.iteration} of a parallel loop write one element"
+                    raise self._error(message, array, address, number)
                 reader = loop.readers.get(address, loop.iteration)
                 if reader != loop.iteration:
-                    said = f"iteration {loop.iteration} of a parallel loop writes what iteration {reader} reads"
-                    raise self._error(said, array, address, number)
+                    message = f"iteration {loop.iteration} of a parallel loop writes what iteration {reader} reads"
+                    raise self._error(message, array, address, number)
 
     def read(self, array: Any, key: Any, number: int) -> Any:
         """What an array has at a key; an error if another iteration has written an element of it."""
@@ -85,17 +85,17 @@ class _Writes:
                 loop.readers.setdefault(address, loop.iteration)
                 writer = loop.writers.get(address, loop.iteration)
                 if writer != loop.iteration:
-                    said = f"iteration {loop.iteration} of a parallel loop reads what iteration {writer} writes"
-                    raise self._error(said, array, address, number)
+                    message = f"iteration {loop.iteration} of a parallel loop reads what iteration {writer} writes"
+                    raise self._error(message, array, address, number)
         return value
 
-    def _error(self, said: str, array: np.ndarray[Any, Any], address: int, number: int) -> FunctionError:
-        place = np.argwhere(_addresses(array) == address)[0].tolist()
+    def _error(self, message: str, array: np.ndarray[Any, Any], address: int, number: int) -> FunctionError:
+        index = np.argwhere(_addresses(array) == address)[0].tolist()
         return FunctionError(
             "LG111",
-            said,
+            message,
             self.spans[number],
-            found=f"the element at {place}",
+            found=f"the element at {index}",
             help="use `range` for a loop whose iterations depend on each other; `+=` adds in order",
         )
 
@@ -141,11 +141,11 @@ class _Noting(ast.NodeTransformer):
             return node
         return ast.copy_location(self._call("__read__", node), node)
 
-    def _call(self, name: str, place: ast.Subscript) -> ast.Call:
+    def _call(self, name: str, subscript: ast.Subscript) -> ast.Call:
         """A call with the array, the key and the number of a place; what those read is noted too."""
         number = ast.Constant(len(self.spans))
-        self.spans.append(self.source.span(place))
-        array, key = self.visit(deepcopy(place.value)), self.visit(deepcopy(place.slice))
+        self.spans.append(self.source.span(subscript))
+        array, key = self.visit(deepcopy(subscript.value)), self.visit(deepcopy(subscript.slice))
         keys = ast.Subscript(ast.Name("__keys__", ast.Load()), key, ast.Load())
         return ast.Call(ast.Name(name, ast.Load()), [array, keys, number], [])
 

@@ -66,10 +66,10 @@ class _PlainModule:
     """livegrad as plain Python sees it: its tensor functions are functions of numbers."""
 
     def __init__(self, module: ModuleType, exchanged: Exchanged) -> None:
-        self._module, self._known = module, exchanged
+        self._module, self._replacements = module, exchanged
 
     def __getattr__(self, name: str) -> Any:
-        return _exchange(getattr(self._module, name), self._known)
+        return _exchange(getattr(self._module, name), self._replacements)
 
 
 def _exchange(value: Any, exchanged: Exchanged) -> Any:

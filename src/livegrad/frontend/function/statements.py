@@ -30,7 +30,7 @@ from livegrad.frontend.function.effects import add_check
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
-from livegrad.frontend.function.lvalues import forbid_second_name, read_place
+from livegrad.frontend.function.lvalues import forbid_second_name, read_lvalue
 from livegrad.frontend.function.narrowing import Known, narrow, narrowings
 from livegrad.frontend.function.operators import binary, truth
 from livegrad.frontend.function.signature import fitting_array
@@ -96,7 +96,7 @@ def _define(context: Context, statement: ast.FunctionDef) -> None:
 
 
 def _return(context: Context, statement: ast.Return) -> None:
-    context.taken = statement.value, None
+    context.expected_value = statement.value, None
     value = static(None) if statement.value is None else context.evaluate(statement.value)
     at = statement.value or statement
     value = checked_result(context, value, at)
@@ -201,7 +201,7 @@ def _assert(context: Context, statement: ast.Assert) -> None:
 
 def _assign(context: Context, statement: ast.Assign) -> None:
     if len(statement.targets) == 1:
-        context.taken = statement.value, frozenset(_names(statement.targets[0]))
+        context.expected_value = statement.value, frozenset(_names(statement.targets[0]))
     value = context.evaluate(statement.value)
     if len(statement.targets) > 1:
         value = context.named(value, statement)  # one object, whatever it is called
@@ -222,7 +222,7 @@ def _augmented(context: Context, statement: ast.AugAssign) -> None:
         load = ast.copy_location(ast.Name(target.id, ast.Load()), target)
         before = context.evaluate(load)
     else:
-        before = read_place(context, target)
+        before = read_lvalue(context, target)
         context.ordered_writes += 1
     root = root_name(target)
     if root is not None and isinstance(before.type, ArrayType | TensorType | ir.Vector | ir.Matrix):
@@ -244,7 +244,7 @@ def _annotated(context: Context, statement: ast.AnnAssign) -> None:
     annotation = local_annotation(context, statement.annotation)
     if statement.value is None:
         return
-    context.taken = statement.value, frozenset(_names(statement.target))
+    context.expected_value = statement.value, frozenset(_names(statement.target))
     value = context.evaluate(statement.value)
     type = annotation.type if annotation.listed is None else fitting_array(annotation.listed, value.type)
     if type is None:

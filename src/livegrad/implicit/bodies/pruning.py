@@ -151,8 +151,8 @@ class Bounded:
         mask_words = self.words
         if not mask_words:
             return *in_batches(bounds_over_boxes(self.function), converted, self.arguments), None
-        asked = everything(mask_words, len(converted[0])) if masks is None else masks
-        least, most, *left = in_batches(masked_bounds(self.function), [*converted, *asked], self.arguments)
+        box_masks = everything(mask_words, len(converted[0])) if masks is None else masks
+        least, most, *left = in_batches(masked_bounds(self.function), [*converted, *box_masks], self.arguments)
         return least, most, np.stack(left)
 
     def is_inside(self, positions: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from livegrad.implicit.bodies.pruning import (
     find_blocks,
     silent,
 )
-from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
+from livegrad.implicit.meshing.feature_size import cell_size, require_resolved
 from livegrad.implicit.meshing.surface_points import roots
 from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
 from livegrad.implicit.nodes.shape_arguments import finite_number
@@ -112,7 +112,7 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     progress("following the contour", 0.4)
     starts, ends = _segments(part, lattice, blocks, height)
     if not len(starts) and part.low[2] <= height <= part.high[2]:
-        require_to_be_seen(part, limits, part.low[:2], part.high[:2], float(lattice.cell[0]))
+        require_resolved(part, limits, part.low[:2], part.high[:2], float(lattice.cell[0]))
     keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
     points = _points(part, lattice, keys, height)
     progress("joining", 0.9)

@@ -47,7 +47,7 @@ def cell_size(part: Part, feature_size: Any) -> float:
     return min(cell, extent / _FEWEST)
 
 
-def require_to_be_seen(
+def require_resolved(
     part: Part, bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64], cell: float
 ) -> None:
     """Raises if a finer lattice between two corners finds a part that this lattice missed.

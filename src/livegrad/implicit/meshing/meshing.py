@@ -25,7 +25,7 @@ from livegrad.implicit.meshing.dual_vertices import (
     place_vertices,
     planes_around,
 )
-from livegrad.implicit.meshing.feature_size import cell_size, require_to_be_seen
+from livegrad.implicit.meshing.feature_size import cell_size, require_resolved
 from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
 from livegrad.implicit.nodes.errors import AssemblyError, PartWarning
 from livegrad.implicit.nodes.resources import TriangleMesh
@@ -76,7 +76,7 @@ def mesh(
         error *= cell / float(cells.lattice.cell[0])
     crossed = _crossed_cells(part, cells.lattice, cells.blocks, most_triangles, progress)
     if not len(crossed.cells):
-        require_to_be_seen(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
+        require_resolved(part, bounds, part.low, part.high, float(cells.lattice.cell[0]))
         warn_caller(f"part `{part.name}` has no body within its bounds: the mesh is empty", PartWarning)
         return TriangleMesh(np.empty((0, 3)), np.empty((0, 3), np.int64), part.name)
     progress("finding vertices", 0.6)

@@ -280,14 +280,14 @@ class _PullbackBody:
     def __init__(
         self, name: str, primal: NetworkNode, feeds: tuple[str, ...], wanted: tuple[str, ...], counts: tuple[int, ...]
     ) -> None:
-        self.name, self.wanted, self.counts = name, wanted, counts
+        self.name, self.argnames, self.counts = name, wanted, counts
         self.inputs = tuple(map(InputSpec, feeds))
         self.outputs = tuple(f"{name}'" for name in wanted)
         self._primal, self._feeds = primal, feeds
         self._number = len(feeds) - sum(counts)
 
     def of_primal(self, primal: NetworkNode) -> _PullbackBody:
-        return _PullbackBody(self.name, primal, self._feeds, self.wanted, self.counts)
+        return _PullbackBody(self.name, primal, self._feeds, self.argnames, self.counts)
 
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized:
         """The derivative of the current function of the primal node."""
@@ -297,7 +297,7 @@ class _PullbackBody:
         results = _repeat_by_count(function.result_types, self.counts)
         for spec, cotangent, type in zip(self.inputs[self._number :], arriving, results, strict=True):
             _require_cotangent(cotangent, type, dict(specialized.sizes), spec.name)
-        positions = [index for index, spec in enumerate(self.inputs[: self._number]) if spec.name in self.wanted]
+        positions = [index for index, spec in enumerate(self.inputs[: self._number]) if spec.name in self.argnames]
         useful = tuple(cotangent.weak or is_differentiable(cotangent.type) for cotangent in arriving)
         derived = _make_pullback(function, self._number, tuple(positions), self.counts, useful)
         return Specialized(derived, specialized.features, specialized.constants, specialized.sizes)

@@ -66,12 +66,12 @@ class SourceFile:
         self._stamp: Stamp | None = None  # as of its last run
         self._helpers: list[str] = []  # modules by name
         self._unloaded: set[str] = set()  # modules that it names and that are not imported, by name
-        self._found: dict[Path, Stamp | None] = {}  # user files that it imported first, including failed ones
+        self._imported_stamps: dict[Path, Stamp | None] = {}  # user files that it imported first, including failed ones
 
     def files(self) -> dict[Path, Stamp | None]:
         """The stamps of the file and of the modules it imports, as of their last run; None: unknown."""
         late = [name for name in self._unloaded if name in sys.modules]  # imported later, inside functions
-        files = dict(self._found)
+        files = dict(self._imported_stamps)
         for module in map(sys.modules.get, (*self._helpers, *late)):
             file = _file_of(module)
             if module is not None and file is not None:
@@ -92,7 +92,7 @@ class SourceFile:
                     runs = self._run_changed(needed, load)
                     self._helpers, self._unloaded = _helpers_of(_run(self.path, names), "")
             finally:
-                self._found = {path: stamp for path, stamp in imported.values() if _is_users(path)}
+                self._imported_stamps = {path: stamp for path, stamp in imported.values() if _is_users(path)}
             _runs.update(runs)
             for helper in self._helpers:
                 module = sys.modules[helper]

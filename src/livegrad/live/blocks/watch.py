@@ -88,13 +88,13 @@ class FileWatch:
         self.block = target
         self.error: LivegradError | None = None
         self._files, self._load = files, load
-        self._seen = dict(files())
+        self._stamps = dict(files())
 
     def poll(self) -> None:
         """Edits the block if a file has changed since the last time."""
         stamps = {path: stamp_of(path) for path in self._files()}
         graph = self.block.home
-        if stamps == self._seen or graph is None:
+        if stamps == self._stamps or graph is None:
             return
         try:
             graph.edit(self.block, self._load())
@@ -102,4 +102,4 @@ class FileWatch:
         except LivegradError as error:
             self.error = error
         # Last: an interrupted load is retried. The files are read again, because it may import other modules.
-        self._seen = {path: stamps.get(path, stamp) for path, stamp in self._files().items()}
+        self._stamps = {path: stamps.get(path, stamp) for path, stamp in self._files().items()}

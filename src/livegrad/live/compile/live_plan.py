@@ -182,14 +182,14 @@ class RegionStep:
                 if not (isinstance(operand, BufferOperand) and operand.key in inside):
                     yield operand
 
-    def operands_of_taken(self, taken: Collection[tuple[str, int]]) -> Iterator[Operand]:
+    def operands_of_bodies(self, taken: Collection[tuple[str, int]]) -> Iterator[Operand]:
         """What it read in a run that took these bodies, including those of inner regions, as (region, index)."""
         yield self.control
         yield from (carried.initial for carried in self.carried)
         for index, body in enumerate(self.bodies):
             if (self.key, index) in taken:
                 for step in body:
-                    yield from step.operands_of_taken(taken) if isinstance(step, RegionStep) else step.all_operands()
+                    yield from step.operands_of_bodies(taken) if isinstance(step, RegionStep) else step.all_operands()
 
     def inner_steps(self) -> Iterator[Step]:
         """The steps of its bodies."""

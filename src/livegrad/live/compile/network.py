@@ -131,7 +131,7 @@ class Network:
     keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of nodes, by block; whole graphs only
     derivation: frozenset[str] = frozenset()  # the nodes of derived blocks, and those they are derived from
 
-    def is_given_by(self, step: str, key: str, pin: Pin, now: Setting) -> bool:
+    def is_value_of(self, step: str, key: str, pin: Pin, now: Setting) -> bool:
         """Whether a value of a pin replaces the value that a step reads under a key.
 
         Otherwise another block has taken the name, or the pin had another source in between. Those are structural

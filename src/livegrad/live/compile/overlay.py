@@ -84,5 +84,5 @@ class Overlay(MutableMapping[Key, Value]):
             if key not in self._changed:
                 frame.drop(self._base, key)
         for key, value in self._changed.items():
-            frame.put(self._base, key, value)
+            frame.set_entry(self._base, key, value)
         self._changed, self._removed = {}, set()

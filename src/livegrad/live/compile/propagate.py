@@ -89,7 +89,7 @@ def _propagate(
         if broken and (key in broken or not broken.isdisjoint(node.sources)):
             broken.add(key)
             continue
-        if shapes.before is not None and _is_known(node, shapes, shapes.before):
+        if shapes.before is not None and _reuse_previous(node, shapes, shapes.before):
             continue
         specialize(node, shapes, problems, broken)
 
@@ -108,7 +108,7 @@ def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broke
         broken.add(node.key)
 
 
-def _is_known(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
+def _reuse_previous(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
     """Reuses the previous result of an unchanged node if the types of its inputs are unchanged too."""
     inputs = before.shapes.inputs.get(node.key)
     if inputs is None or before.nodes.get(node.key) is not node:

@@ -60,7 +60,7 @@ class Calls:
         self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
         self.swapped: dict[str, str] = {}  # buffers that replace each other in calls that are created now
 
-    def put(self, key: str | FeatureLevel, value: Any) -> None:
+    def set_number(self, key: str | FeatureLevel, value: Any) -> None:
         """Stores a number in every argument list that holds it."""
         for cells in self._cells.get(key, {}).values():
             for arguments, position, type in cells:

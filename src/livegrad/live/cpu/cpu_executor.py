@@ -108,16 +108,16 @@ class CpuExecutable:
 
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: stores the number in every argument list that holds it."""
-        self.maker.put(key, value)
+        self.maker.set_number(key, value)
 
     def setter(self, key: str) -> Callable[[Any], None]:
         """The same for one number."""
-        return partial(self.maker.put, key)
+        return partial(self.maker.set_number, key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: the same for a feature."""
         self.maker.features[feature] = value
-        self.maker.put(feature, value)
+        self.maker.set_number(feature, value)
 
     def write(self, buffer: str, contents: Numbers) -> None:
         """New contents for a buffer."""
@@ -245,7 +245,7 @@ class CpuExecutable:
                 np.copyto(self._memory[key], value)
         return run.report()
 
-    def put_off(self, steps: Iterable[str]) -> None:
+    def defer(self, steps: Iterable[str]) -> None:
         """Makes steps that caught up wait again: their results must not be used."""
         self.waiting |= dict.fromkeys(steps, True)
 
@@ -253,7 +253,7 @@ class CpuExecutable:
         """What a step read in its last run. A region read the operands of its taken bodies."""
         planned = self.plan.steps[step]
         if isinstance(planned, RegionStep):
-            return planned.operands_of_taken(self.cut_off.taken.get(step, ()))
+            return planned.operands_of_bodies(self.cut_off.taken.get(step, ()))
         return planned.all_operands()
 
     def starter(

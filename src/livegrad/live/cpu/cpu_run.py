@@ -150,7 +150,7 @@ class Run:
         """Runs a step if one of its operands has changed. A region depends on what it read in its last run."""
         step, taken = self._plan.steps[key], self._cut_off.taken.get(key)
         if isinstance(step, RegionStep) and taken is not None and not self._must_run(key):
-            sources = producers(self._plan, step.operands_of_taken(taken))
+            sources = producers(self._plan, step.operands_of_bodies(taken))
             sources.pop(key, None)  # a body may read a result of its own region
             try:
                 self.pull(sources)
@@ -193,17 +193,17 @@ class Run:
             finally:
                 self._depth -= 1
             return
-        asked: list[Sequence[str]] = []
+        requested: list[Sequence[str]] = []
         self._depth = 1
         try:
             while True:
                 try:
-                    if not asked:
+                    if not requested:
                         return self._executable.calls[key]()
-                    self.pull(asked[-1])
-                    asked.pop()
+                    self.pull(requested[-1])
+                    requested.pop()
                 except _TooDeep as deeper:
-                    asked.append(deeper.steps)
+                    requested.append(deeper.steps)
         finally:
             self._depth = 0
 

@@ -69,7 +69,7 @@ class CutOff:
                 taken = self.taken.get(key)
                 # None: the region has not run yet.
                 return taken is None or any(
-                    operand_key(operand) in changed for operand in step.operands_of_taken(taken)
+                    operand_key(operand) in changed for operand in step.operands_of_bodies(taken)
                 )
             reads = self._reads[key] = frozenset(map(operand_key, step.all_operands()))
         return not reads.isdisjoint(changed)

@@ -139,11 +139,15 @@ def buffers_for(plan: LivePlan, previous: CudaExecutable | None, in_place: Mappi
     """Memory for every buffer of a plan: reused if it fits, else new. In-place variables share that of a result."""
     buffers = make_shared(plan)
     unshared = {key: spec for key, spec in plan.buffers.items() if key not in plan.slot_of and key not in in_place}
-    buffers |= make_buffers(unshared.values(), plan) if previous is None else _taken_over(plan, previous, unshared)
+    buffers |= (
+        make_buffers(unshared.values(), plan) if previous is None else _reusable_buffers(plan, previous, unshared)
+    )
     return buffers | {carry: buffers[result] for carry, result in in_place.items()}
 
 
-def _taken_over(plan: LivePlan, previous: CudaExecutable, specs: Mapping[str, BufferSpec]) -> dict[str, HeldBuffer]:
+def _reusable_buffers(
+    plan: LivePlan, previous: CudaExecutable, specs: Mapping[str, BufferSpec]
+) -> dict[str, HeldBuffer]:
     buffers: dict[str, HeldBuffer] = {}
     before, wanted = previous.plan, []
     renewed = renewed_buffers(before, plan)

@@ -40,7 +40,7 @@ class Buffers:
         """The address of a buffer."""
         return self.held[key].address
 
-    def put(self, fresh: Mapping[str, HeldBuffer]) -> None:
+    def replace_memory(self, fresh: Mapping[str, HeldBuffer]) -> None:
         """Replaces memory. The stream order frees the old memory after the work that uses it."""
         if fresh:
             self.held.update(fresh)

@@ -85,7 +85,7 @@ class CudaExecutable:
         self.in_place = find_in_place(
             regions_of(plan.steps.values()), all_codes
         )  # variables that share a result's memory
-        self.buffers.put(buffers_for(plan, previous, self.in_place))
+        self.buffers.replace_memory(buffers_for(plan, previous, self.in_place))
         fresh = Fresh()
         if previous is not None:
             share_steps(self, previous, codes, leaves, fresh)
@@ -207,7 +207,7 @@ class CudaExecutable:
         """Nothing: no step waits."""
         return RunReport((), {})
 
-    def put_off(self, steps: Iterable[str]) -> None:
+    def defer(self, steps: Iterable[str]) -> None:
         """Nothing: no step waits."""
 
     # --- parts of programs ---

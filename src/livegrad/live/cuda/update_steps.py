@@ -42,14 +42,14 @@ def update_executable(
     for bound in fresh.bound.values():
         recorded |= bound.library_graphs()
     executable.plan, executable.in_place = plan, in_place
-    executable.buffers.put(fresh.buffers)
+    executable.buffers.replace_memory(fresh.buffers)
     gone = (key for step in steps for key in buffers_around(before.steps[step]) if key not in plan.buffers)
     executable.buffers.drop(gone)
     executable.adopt(fresh)
     _write(executable, touched, before, fresh)
     _set_numbers(executable, named, before)
     _hand_over(executable, named, old, fresh)
-    _put_recordings(executable, recorded)
+    _replace_recordings(executable, recorded)
     for program in executable.programs.values():
         program.generation = executable.buffers.generation  # its launches have the new addresses, or it was dropped
         program.externals = externals_of(program, plan)
@@ -96,7 +96,7 @@ def swap_step(executable: CudaExecutable, step: BlockStep, code: StepCode) -> No
     _hand_over(executable, (), old, fresh)
     recorded = fresh.bound[step.key].library_graphs()
     if recorded:
-        _put_recordings(executable, recorded)
+        _replace_recordings(executable, recorded)
 
 
 def _has_moved(key: str, before: LivePlan, plan: LivePlan) -> bool:
@@ -138,7 +138,7 @@ def _hand_over(executable: CudaExecutable, named: Sequence[Step], old: Mapping[s
             program.update_watched(executable.bound)
 
 
-def _put_recordings(executable: CudaExecutable, recorded: Mapping[str, CapturedGraph]) -> None:
+def _replace_recordings(executable: CudaExecutable, recorded: Mapping[str, CapturedGraph]) -> None:
     """Replaces captured graphs in child nodes. If the driver refuses, the program is dropped."""
     refused = set()
     for name, recording in recorded.items():

@@ -92,7 +92,7 @@ class Document:
                 reader.functions.note(function_line(name, table))
             described = graph_lines(self._tables["blocks"])
             reader.fill(engine.graph, described)
-            _place(reader, described)
+            _set_positions(reader, described)
             for feature, value in self._tables.get("features", {}).items():
                 engine.set_feature(feature, from_readable(value))
         except LivegradError:
@@ -156,16 +156,16 @@ def _bound_pins(tables: Table, around: str) -> list[str]:
     return pins
 
 
-def _place(reader: BlockReader, described: Line) -> None:
+def _set_positions(reader: BlockReader, described: Line) -> None:
     """Gives blocks their positions in drawings."""
     for line in described["blocks"]:
         if "at" in line:
             x, y = line["at"]
             reader.blocks[line["id"]].position = float(x), float(y)
         if line.get("kind") == "composite":
-            _place(reader, line)
+            _set_positions(reader, line)
         for body in line.get("bodies", {}).values():
-            _place(reader, {"blocks": [body]})
+            _set_positions(reader, {"blocks": [body]})
 
 
 def _named_backend(tables: Table) -> str:

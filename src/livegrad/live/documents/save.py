@@ -72,7 +72,7 @@ class _PathDescriber(Describer):
         self._named_functions = _NamedFunctions(write)
         super().__init__(write, self._named_functions)
         self._path: list[str] = []
-        self._taken: set[str] = set()
+        self._used_paths: set[str] = set()
 
     def block(self, block: Block) -> Line:
         if isinstance(block, Region) and len({frozenset(body.outputs) for body in block.bodies.values()}) > 1:
@@ -98,9 +98,9 @@ class _PathDescriber(Describer):
 
     def new_id(self, block: Block) -> Hashable:
         path = "/".join(self._path)
-        while path in self._taken:  # the bodies of a region may have equal names
+        while path in self._used_paths:  # the bodies of a region may have equal names
             path += "'"
-        self._taken.add(path)
+        self._used_paths.add(path)
         return path
 
     def pin(self, pin: Pin) -> list[Any]:

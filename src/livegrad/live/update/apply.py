@@ -92,15 +92,15 @@ class Applier:
                 left = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
                 if error.__cause__ is None:  # a failed installation is retried: memory may be free then
                     self._refused = left
-        self._put("_plan_problems", problems)
+        self._set("_plan_problems", problems)
         if self._runtime.executable is not None:
             self._apply_numbers(numbers, frame)
         self._report()
         return left
 
-    def _put(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: Any) -> None:
         """Sets an attribute through the transaction, which can roll it back."""
-        self._transaction.put(vars(self), name, value)
+        self._transaction.set_entry(vars(self), name, value)
 
     def _changes_no_plan(self, entry: Entry) -> bool:
         """Whether an edit only changes values, such as a number that replaces a default of the same type.
@@ -134,7 +134,7 @@ class Applier:
         assert executable is not None
         assert compilation is not None
         readers = executable.plan.readers.get(key, ())
-        return bool(readers) and compilation.network.is_given_by(readers[0], key, pin, source)
+        return bool(readers) and compilation.network.is_value_of(readers[0], key, pin, source)
 
     def _runs(self, key: str) -> bool:
         """Whether the running plan has a node with this key, or inside it."""
@@ -192,7 +192,7 @@ class Applier:
         except LivegradError as error:
             raise EngineError([_installation_problem(error, compilation, changes)]) from error
         committed = commit(compilation, previous, self._transaction)
-        self._transaction.put(vars(self._runtime), "compilation", committed)
+        self._transaction.set_entry(vars(self._runtime), "compilation", committed)
         assert self._runtime.executable is not None
         assert committed.plan is not None
         self._runtime.executable.plan = committed.plan
@@ -203,7 +203,7 @@ class Applier:
         known_problems = self._number_problems
         if known_problems:
             left = {} if renewed is None else {k: p for k, p in known_problems.items() if p.node not in renewed}
-            self._put("_number_problems", left)
+            self._set("_number_problems", left)
         frame.changes.update(changes)
         frame.level = max([frame.level, *(change.level for change in changes.values())])
 
@@ -245,7 +245,7 @@ class Applier:
             self._make_ready(fresh, plan, changes)
             if running is not None:
                 self._transaction.replaced.append(running)
-            self._transaction.put(vars(self._runtime), "executable", fresh)
+            self._transaction.set_entry(vars(self._runtime), "executable", fresh)
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
             self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
@@ -304,7 +304,7 @@ class Applier:
             return  # an interrupt came before the value was stored
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
-        self._transaction.put(self._features, feature, value)
+        self._transaction.set_entry(self._features, feature, value)
         self._runtime.executable.set_feature(feature, value)
         self._touch(feature, Level.HOT, f"feature {feature}: {before} → {value}", frame)
 
@@ -322,14 +322,14 @@ class Applier:
             if not self._runs_on(key, pin, source):
                 continue
             if key in self._number_problems:
-                self._put("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
-            level = self._put_value(node, key, pin, source)
+                self._set("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
+            level = self._set_value(node, key, pin, source)
             if level is not None:
                 self._touch(key, level, f"{key}: {describe_detail(entry.detail)}", frame)
             if level is Level.HOT and len(nodes) == 1:
                 self._hot_parameters.note(pin, key, executable)
 
-    def _put_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
+    def _set_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
         """Passes a value to the executable; None if it has the value already, or cannot take it."""
         executable = self._runtime.executable
         assert executable is not None
@@ -343,9 +343,9 @@ class Applier:
                     require_number(value, type, key)
             except LivegradError as error:
                 problem = Problem(node, pin.block, pin.name, error)
-                self._put("_number_problems", {**self._number_problems, key: problem})
+                self._set("_number_problems", {**self._number_problems, key: problem})
                 return None
-            self._transaction.put(plan.parameters, key, value)
+            self._transaction.set_entry(plan.parameters, key, value)
             executable.set_parameter(key, value)
             return Level.HOT
         if key not in plan.contents or (source.is_number and plan.buffers[key].shape):
@@ -357,7 +357,7 @@ class Applier:
             contents, level = value, Level.NONE
         else:
             return None
-        self._transaction.put(plan.contents, key, contents)
+        self._transaction.set_entry(plan.contents, key, contents)
         executable.write(key, contents)
         return level
 
@@ -401,7 +401,7 @@ class Applier:
         for problem in self._runtime.problems:
             debug = problem.block.debug
             debug.errors, debug.state, debug.refused = [], "running", False
-        self._transaction.put(vars(self._runtime), "problems", problems)
+        self._transaction.set_entry(vars(self._runtime), "problems", problems)
         self._runtime.notified += 1
         for problem in problems:
             debug = problem.block.debug

@@ -301,10 +301,10 @@ def commit(compilation: Compilation, previous: Compilation | None, frame: Transa
         elif derived is None:
             frame.drop(plan.__dict__, name)
         elif derived is not plan.__dict__.get(name):
-            frame.put(plan.__dict__, name, derived)
+            frame.set_entry(plan.__dict__, name, derived)
     for one in changed:
         assert isinstance(one, Overlay)
         one.commit(frame)
-    frame.put(plan.__dict__, "states", fresh.states)
+    frame.set_entry(plan.__dict__, "states", fresh.states)
     plan.forget_types()
     return previous

@@ -44,9 +44,9 @@ class Swap:
         """Puts the swap into the compilation and the running plan. Cannot fail."""
         key = self.node.key
         assert compilation.plan is not None
-        frame.put(compilation.shapes.bodies, key, self.specialized)
-        frame.put(compilation.shapes.inputs, key, self.inputs)
-        frame.put(compilation.plan.steps, key, self.step)
+        frame.set_entry(compilation.shapes.bodies, key, self.specialized)
+        frame.set_entry(compilation.shapes.inputs, key, self.inputs)
+        frame.set_entry(compilation.plan.steps, key, self.step)
 
 
 def find_swap(graph: Graph, compilation: Compilation, running: LivePlan, block: Block) -> Swap | None:

@@ -83,7 +83,7 @@ def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> lis
 
 
 def _normalise_axis(axis: int, type: Tensor) -> int:
-    """Where the batch stands in a tensor; negative axes count from the last."""
+    """The axis of the batch in a tensor, counted from the front."""
     if not -type.rank <= axis < type.rank:
         raise UsageError(f"batch axis {axis} is out of range", where=caller_origin(), expected=f"an axis of {type}")
     return axis % type.rank

@@ -134,7 +134,7 @@ def _merge(mask: Node, new: Node, old: Node) -> Node:
 
 
 def _run_where(mask: Node, function: Function, arguments: Sequence[Operand], context: Context) -> list[Node]:
-    """The function for the members that the mask names, or zeros if there are none: then it does not run at all."""
+    """Runs the function for the members in the mask; gives zeros without running it if the mask is empty."""
     _require_inner_tapes(function)
     flags, values = flags_of(arguments), nodes_in(arguments)
     counting = mask if context.mask is None else mask & context.mask
@@ -231,7 +231,7 @@ def _masked_body(
     still_running: Callable[..., Node],
     context: Context,
 ) -> tuple[Function, list[Node], list[Node]]:
-    """A body whose members stop each for itself; what it starts from, and what it captures beyond the body's own.
+    """A body in which each member stops on its own, with its initial values and its additional captures.
 
     `still_running(index, *more)` or, where nothing more is given, `still_running(index, *state, *captures)` says which
     members take part in an iteration.

@@ -59,7 +59,7 @@ def keep_attributes(node: Node, operands: Sequence[Operand], context: Context) -
 
 
 def broadcast_leading(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """The op itself, for ops on matrices whose leading dimensions are broadcast: a shared operand stays as it is."""
+    """The op itself, for ops on matrices that broadcast leading dimensions; a shared operand needs no batch axis."""
     rank = max(len(shape_of(operand.type)) for operand in node.operands)
     values = [_with_rank(operand, rank + 1) if operand.batched else operand.value for operand in operands]
     return node.op(*values, **dict(node.attributes))
@@ -85,7 +85,7 @@ def _fft(node: Node, operands: Sequence[Operand], context: Context) -> Node:
 
 
 def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """Where members have sequences of their own, each value counts the elements that come before it."""
+    """If each member has its own sequence, counts for each value the elements before it."""
     ordered, values = operands
     if not ordered.batched:
         return searchsorted(ordered.value, values.value, side=node.attribute("side"))

@@ -93,9 +93,9 @@ MAP_RULES: Mapping[Op, BatchRule] = MappingProxyType({map_: _map})
 
 @cached_derivation(1024)
 def _with_member_index(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
-    """The function with the member for a last parameter: flagged tensors are read, and new ones made, at that index.
+    """The function with the member index as last parameter; flagged tensors are read and written at that index.
 
-    A tensor that it makes has a row for each member, all zeros but its own: their sum over all points is the batch.
+    A new tensor has a row for each member, zero except for this member's row: the sum over all points is the batch.
     """
     types: list[Type] = [
         batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)

@@ -91,7 +91,7 @@ class _PointMap:
         self._operands: list[Node] = []
         self._types: list[Type] = []  # at one point
         self._lifted: list[bool] = []
-        self._member: int | None = None  # which operand is the place in the batch
+        self._member: int | None = None  # which operand is the index in the batch
 
     def build(self) -> list[Node]:
         parts = self._parts

@@ -26,7 +26,7 @@ def holds_tape(type: Type) -> bool:
 
 @lru_cache(maxsize=1024)
 def written_on(function: Function) -> tuple[_Places, ...]:
-    """For each result, the places of the parameters whose tapes may be in it."""
+    """For each result, the indices of the parameters whose tapes it may contain."""
     carried: dict[Node, _Places] = {}
     for node in nodes_of(function):
         carried[node] = _carried_by(node, carried) if holds_tape(node.type) else _NONE

@@ -48,7 +48,7 @@ def _pad(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     widths = {name: (0, *node.attribute(name)) for name in ("low", "high", "interior")}
     if not padding.batched:
         return pad(context.batch(source), padding.value, **widths)
-    # Each member has a padding of its own: it is put where a mask of the source has been padded.
+    # Each member has its own fill value, selected by a padded mask of the source.
     value = context.batch(source)
     assert isinstance(value.type, Tensor)
     padded = pad(value, zero(value.type.element), **widths)

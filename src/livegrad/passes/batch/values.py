@@ -37,7 +37,7 @@ from livegrad.ops.tape import tape_new
 
 
 class SharedTapeError(UsageError):
-    """A tape that was written for all members together is needed for each by itself; `value` is that tape."""
+    """A tape written for the whole batch is needed for each member separately; `value` is that tape."""
 
     value: Node
 
@@ -106,7 +106,7 @@ def spread(value: Node, size: Size) -> Node:
 
 
 def along_batch(size: Size, shape: tuple[Size, ...]) -> Node:
-    """Each element's place in the batch, for elements of this shape."""
+    """The batch index of each element of a tensor of this shape."""
     return iota(shape=(size, *shape), axis=0, type=i64)
 
 

@@ -70,7 +70,7 @@ class Context:
         return operand.value if operand.batched else spread(operand.value, self.size)
 
 
-# (node, operands, context) → the node's value for each member, or what is known of it. Some operand is batched.
+# (node, operands, context) → the node's batched value, whole or in parts. At least one operand is batched.
 BatchRule = Callable[[Node, Sequence[Operand], Context], Node | Known]
 RULES: dict[Op, BatchRule] = {}  # an extension point
 
@@ -79,9 +79,9 @@ RULES: dict[Op, BatchRule] = {}  # an extension point
 def batch_function(
     function: Function, flags: tuple[bool, ...], size: Size, masked: bool = False, wanted: tuple[bool, ...] = ()
 ) -> tuple[Function, tuple[bool, ...]]:
-    """The function over parameters of which those flagged are batched, and which results are: those wanted, and more.
+    """The function with the flagged parameters batched, and a flag for each result; all `wanted` results are batched.
 
-    A masked one takes a mask for a last parameter: members that it leaves out write nothing into tapes.
+    A masked function takes a mask as last parameter; members outside of it do not write to tapes.
     """
     types = [
         batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
@@ -113,7 +113,7 @@ def writes_tapes(function: Function) -> bool:
 def batch_values(
     function: Function, arguments: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
 ) -> list[Operand]:
-    """The function's results from its arguments, each batched or shared; those wanted are batched."""
+    """The results for these arguments, each batched or shared; all `wanted` results are batched."""
     operands = [
         Operand(argument.value, argument.batched and has_leaves(parameter.type))
         for parameter, argument in zip(function.parameters, arguments, strict=True)
@@ -155,11 +155,11 @@ def _batch_requested(results: Sequence[Operand], wanted: Sequence[bool], context
 
 
 def _writer_of(tape: Node, values: Mapping[Node, Known]) -> Node | None:
-    """The node of a function that writes a tape; None for one that the function is given."""
+    """The node that writes a tape; None if the tape is a parameter."""
     original: dict[Node, Node] = {}
     for node, item in values.items():
         for value in _values_in(item):
-            original.setdefault(value, node)  # what comes later hands it on
+            original.setdefault(value, node)  # later nodes pass it on
     while tape not in original and tape.op is get:
         tape = tape.operands[0]
     writer = original.get(tape)
@@ -232,7 +232,7 @@ def _elementwise(node: Node, operands: Sequence[Operand], context: Context) -> N
 
 
 def _fits_a_map(function: Function, arguments: Sequence[Operand]) -> bool:
-    """Whether a map can run the function for each member: it may only read tensors, and those must be shared."""
+    """Whether a map can run the function for each member: it may only read tensors, which must be shared."""
     if not any(argument.batched for argument in arguments):
         return False
     for type, argument in zip(function.parameter_types, arguments, strict=True):

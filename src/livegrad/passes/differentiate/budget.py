@@ -76,7 +76,7 @@ def _for_loop(node: Node, budget: int) -> Node | None:
         if number * remembered <= budget:
             return None
         return _segments(node, iterations, operands, constant(_best_length(number, remembered, state), i64))
-    # Segments of the length that is best for a budget's worth of iterations, if there are more than those.
+    # Segments of the best length for as many iterations as the budget allows, if the loop has more.
     fitting = budget // remembered
     length = constant(_best_length(2 * fitting + 1, remembered, state), i64)
     types = [i64, *(operand.type for operand in operands)]
@@ -112,7 +112,7 @@ def _segments(node: Node, iterations: Node, operands: Sequence[Node], length: No
 
 
 def _segment(node: Node, types: Sequence[Type]) -> Function:
-    """(first iteration, number of iterations, what is carried, what is captured) → what is carried after them."""
+    """(first iteration, iterations, carried values, captures) → carried values after these iterations."""
     body, carried = node.attribute("body"), node.attribute("carried")
     start, count, *own = parameters_of([i64, i64, *types])
     index, *inside = parameters_of([i64, *types, i64])
@@ -147,7 +147,7 @@ def _while_loop(node: Node, budget: int) -> Node | None:
 
 
 def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
-    """(what is carried, iterations so far, what is captured) → what is carried, and iterations, after the segment."""
+    """(carried values, iterations so far, captures) → carried values and iterations after the segment."""
     carried, limit = node.attribute("carried"), node.attribute("limit")
     values = parameters_of([*types[:carried], i64, *types[carried:]])
     start = values[carried]

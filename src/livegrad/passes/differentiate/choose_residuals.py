@@ -25,7 +25,7 @@ _MOST_NODES = 2000
 # An operation on one element, as the bytes that take as long to remember and to read back. Measured with 10,000 float64
 # (Runge and Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte that is written to memory and read again.
 _BYTES_PER_OPERATION = 0.6
-_MOST_COST = 6.0  # what is dearer than a division or a square root is not computed twice
+_MOST_COST = 6.0  # an op more expensive than a division or a square root is not recomputed
 _MOST_COST_IN_CACHE = 1.0  # sums, products and comparisons
 _MOVES = {"slice": 0.5, "broadcast": 0.5, "permute": 2.0, "flip": 2.0, "concatenate": 3.0, "pad": 3.0}
 _MOST_SUMMED = 8  # elements of a reduction that is computed again, along with what it reduces

@@ -96,7 +96,7 @@ def _residuals(node: Node, primals: tuple[Node, ...]) -> Sequence[Node]:
 
 
 def _for_active(backward: Function, primals: Sequence[Node], tangents: Sequence[Tangent]) -> Function:
-    """The backward derivative with the cotangents of those operands alone that have a tangent."""
+    """The backward derivative with only the cotangents of operands that have a tangent."""
     flags = [not is_zero(t) for p, t in zip(primals, tangents, strict=True) if is_differentiable(p.type)]
     wanted = tuple(result for result, flag in zip(backward.results, flags, strict=True) if flag)
     return Function(backward.name, backward.parameters, wanted)

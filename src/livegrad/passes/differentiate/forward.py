@@ -27,7 +27,7 @@ from livegrad.passes.regions import carried_flags
 
 @cached_derivation(1024)
 def push_forward(function: Function, active: tuple[bool, ...]) -> tuple[Function, tuple[bool, ...]]:
-    """(arguments, tangents of the active ones) → (results, tangents of those that have one), and which those are."""
+    """(arguments, tangents of active arguments) → (results, tangents of active results), and flags of these."""
     function = derivable(function)
     tangents, tangent_of = with_tangent_parameters(function, active)
     duals = propagate(function.name, function.results, tangent_of, RULES)

@@ -36,7 +36,7 @@ class Guard:
         inner = guard_of(tangent)
         if inner is not None and inner.condition.type is self.condition.type and _nesting(inner.value) >= _MOST_NESTED:
             # One guard for both: n choices in each other would put n of them around every value inside. A few are left
-            # as they are, for choosing twice is cheaper than combining two masks.
+            # unchanged: selecting twice is cheaper than combining two masks.
             return select(self._holds & inner._holds, inner.value, nothing)
         return select(self.condition, tangent, nothing) if self.when else select(self.condition, nothing, tangent)
 
@@ -68,7 +68,7 @@ def guard_of(tangent: Tangent) -> Guard | None:
 def can_stay_outside(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:
     """Whether the guard can be moved from the operand of the op to its result."""
     if node.op.transpose is None:
-        return False  # control flow: what it does not run gives nothing anyway
+        return False  # control flow: a branch that does not run contributes nothing
     linear = [operand.type for operand, flag in zip(node.operands, flags, strict=True) if flag]
     if any(scalar_of(type) is None for type in linear):
         return False

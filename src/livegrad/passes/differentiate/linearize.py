@@ -57,7 +57,7 @@ class Linearized:
 
 @cached_derivation(1024)
 def linearize(function: Function, active: tuple[bool, ...], behind: int = 0) -> Linearized:
-    """Values and tangents of a function whose active parameters have tangents, with room for others before those."""
+    """Values and tangents of a function with active parameters; leaves `behind` parameters before the tangents."""
     function = sink_broadcasts(derivable(function))
     parameters, tangent_of = with_tangent_parameters(function, active, behind)
     duals = propagate(function.name, function.results, tangent_of, RULES)
@@ -156,7 +156,7 @@ def _operands_needed(linear: Sequence[Linearized], splits: Sequence[Split]) -> l
 
 
 def _shared_slots(residuals: list[tuple[Node, ...]]) -> tuple[list[Type], list[list[int]]]:
-    """Places for the residuals of branches of which only one runs: those of one type share."""
+    """Slots for the residuals of branches: only one branch runs, so residuals of one type share a slot."""
     slots: list[Type] = []
     slots_of_branches: list[list[int]] = []
     for nodes in residuals:
@@ -182,7 +182,7 @@ def _fill(slots: list[Type], residuals: Sequence[Node], positions: list[int]) ->
 def _linear_branch(
     branch: Linearized, tangents: Sequence[Node], at: Mapping[Node, int], types: Sequence[Type]
 ) -> Function:
-    """The tangents of a branch as a function of values of these types, each node at its place, and of tangents."""
+    """The tangents of a branch as a function of values of these types, with each node at its slot, and of tangents."""
     fresh = parameters_of([*types, *(node.type for node in branch.tangent_parameters)])
     replacements = {node: fresh[index] for node, index in at.items()}
     replacements |= dict(zip(branch.tangent_parameters, fresh[len(types) :], strict=True))
@@ -219,7 +219,7 @@ def _plan_loop(body: Function, carried: int, tangents: Sequence[Tangent]) -> _Lo
     from_index = _depending(split.residuals, parameters[:1])
     repeated = tuple(node for node in split.residuals if node not in from_carried and node in from_index)
     traced = tuple(node for node in split.residuals if node in from_carried)
-    # What the program asks to keep is remembered, and what is repeated is computed from that.
+    # Values marked as kept are residuals; repeated values are recomputed from them.
     marked = _marked_as_kept(linear)
     if traced and not marked:
         needed, traced = traced, choose_residuals(traced, parameters[1 : 1 + carried])
@@ -295,7 +295,7 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
 
 
 def _with_extra(function: Function, start: int, types: Sequence[Type]) -> Function:
-    """The function with unused parameters inserted at `place`."""
+    """The function with unused parameters inserted at `start`."""
     existing = list(function.parameter_types)
     fresh = parameters_of([*existing[:start], *types, *existing[start:]])
     kept = [*fresh[:start], *fresh[start + len(types) :]]
@@ -377,7 +377,7 @@ def _linear_body(plan: _LoopPlan, types: list[Type], tapes: int, used: list[Node
 
 
 def _map(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    """The linear part of a map is a map that computes each point's values again, but for those that are to be kept."""
+    """The linear part of a map is a map that recomputes the values of each point, except for those marked as kept."""
     function, lifted, summed = (node.attribute(name) for name in ("function", "lifted", "summed"))
     active = active_flags(tangents)
     linear = linearize(function, active)

@@ -29,7 +29,7 @@ DERIVATIVE_RULES = frozenset({custom_call, recompute_call, kept})
 
 @propagates_lines
 def differentiate(module: Module) -> Module:
-    """The module with every derivative that it asks for written out, and nothing left that only derivatives need."""
+    """Expands every derivative in the module and removes what only derivatives need."""
     return forget_rules(write_derivatives(module))
 
 
@@ -48,7 +48,7 @@ def forget_rules(module: Module) -> Module:
 
 @propagates_lines
 def write_derivatives(module: Module) -> Module:
-    """The module with every derivative that it asks for written out."""
+    """The module with every requested derivative expanded."""
     if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):
         return module
     forward, backward = (cache(lambda function, derive=derive: derive(_trimmed(function))) for derive in (jvp, vjp))
@@ -65,7 +65,7 @@ def write_derivatives(module: Module) -> Module:
 
 
 def with_derivatives_written(function: Function) -> Function:
-    """The function with every derivative that it asks for written out, so that it can be differentiated itself."""
+    """The function with every derivative inside expanded, so that it can be differentiated itself."""
     (written,) = write_derivatives(Module((function,))).functions
     return written
 

@@ -74,7 +74,7 @@ def missing_rule(name: str, node: Node) -> DifferentiationError:
 def with_tangent_parameters(
     function: Function, active: Sequence[bool], behind: int = 0
 ) -> tuple[tuple[Node, ...], dict[Node, tuple[Node, Tangent]]]:
-    """Parameters for the tangents of the active parameters, after the function's own, and what is known by them.
+    """Tangent parameters for the active parameters, after the function's own, and the dual value of each parameter.
 
     Between the two is room for `behind` others.
     """
@@ -100,7 +100,7 @@ def active_nodes(tangents: Sequence[Tangent], primals: Sequence[Node], flags: Se
 
 
 def spread(nodes: Sequence[Tangent], flags: Sequence[bool]) -> list[Tangent]:
-    """The given tangents at the flagged places, None at the others."""
+    """The tangents at flagged positions, None elsewhere."""
     supply = iter(nodes)
     return [next(supply) if flag else None for flag in flags]
 

@@ -56,7 +56,7 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
 
 
 def _transpose(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
-    """The gradient of those results alone that have a cotangent: zero times what another overflowed to would be NaN."""
+    """The gradient of only the results with a cotangent: zero times an overflowed value would be NaN."""
     wide, number, active = (node.attribute(name) for name in ("function", "results", "active"))
     differentiable = [result for result in wide.results[:number] if is_differentiable(result.type)]
     parts = (
@@ -81,7 +81,7 @@ def _marked_as_kept(function: Function) -> tuple[Node, ...]:
 
 @cached_derivation(1024)
 def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
-    """(arguments, what is marked, cotangents of the results) → cotangents of the active arguments."""
+    """(arguments, kept values, cotangents of the results) → cotangents of the active arguments."""
     count = len(function.parameters)
     cotangents = map(differential_of, function.result_types)
     parameters = parameters_of([*function.parameter_types, *(node.type for node in marked), *cotangents])

@@ -191,7 +191,7 @@ def _resolved(node: Node) -> tuple[Node, tuple[Node, ...]]:
         functions = _functions(source)
         if not functions or (node.op is not get and len(functions[0].results) != 1):
             return node, tuple(callers)
-        # Of several branches the one that computes something stands for all.
+        # Of several branches, one that computes something represents all.
         results = [function.results[number] for function in functions]
         node = max(results, key=lambda result: bool(result.operands))
         callers.append(source)

@@ -39,7 +39,7 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
 def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool = False) -> Function:
     """(arguments, a cotangent for each result) → a cotangent for each active argument, after the value if asked for."""
     types = function.parameter_types
-    # Cotangent parameters come after the function's own; tangent parameters stand behind both until they are gone.
+    # Cotangent parameters follow the function's own; tangent parameters follow both until they are transposed away.
     parameters = parameters_of([*types, *map(differential_of, function.result_types)])
     outputs = parameters[len(types) :]
     linear = linearize(function, active, len(outputs))

@@ -65,5 +65,5 @@ def result_nodes(value: Node, number: int) -> list[Node]:
 
 
 def pack_results(nodes: list[Node]) -> Node:
-    """Several nodes as the one value that a call of a function with those results would give."""
+    """Packs nodes into the value that a call of a function with these results has."""
     return nodes[0] if len(nodes) == 1 else make(*nodes, type=Tuple(tuple(node.type for node in nodes)))

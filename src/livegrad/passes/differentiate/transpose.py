@@ -76,7 +76,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self.cotangents: Cotangents = {}
-        self._members: dict[Node, list[Tangent]] = {}  # for these, in the place of `found`
+        self._members: dict[Node, list[Tangent]] = {}  # for these nodes, instead of in `cotangents`
 
     def of(self, node: Node) -> Tangent:
         members = self._members.pop(node, None)
@@ -117,7 +117,7 @@ def _transpose_node(name: str, node: Node, cotangent: Tangent, flags: tuple[bool
 def transpose_function(
     function: Function, linear: tuple[bool, ...], has_cotangent: tuple[bool, ...], totals: tuple[int, ...] = ()
 ) -> tuple[Function, tuple[bool, ...]]:
-    """(the other arguments, cotangents of the given results) → cotangents of the linear arguments that have one.
+    """(other arguments, cotangents of the given results) → cotangents of the active linear arguments.
 
     The second value says which of the linear arguments those are. The cotangents of those with the numbers `totals` are
     added to further arguments.

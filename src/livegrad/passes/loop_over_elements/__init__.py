@@ -33,13 +33,13 @@ from livegrad.passes.scalarise_loops import scalarise_loops
 
 
 def loop_over_elements(function: Function) -> Function:
-    """The function with loops over elements in place of loops that write parts of tensors."""
+    """Replaces loops that write parts of tensors by loops over elements."""
     return expand_loops(function, gains_by_elements) if not ops_in(function).isdisjoint(LOOPS) else function
 
 
 @propagates_lines
 def expand_loops(function: Function, is_chosen: Callable[[Node], bool]) -> Function:
-    """The function with loops over elements in place of the chosen loops, where one kernel can run them."""
+    """Replaces the chosen loops by loops over elements, if one kernel can run them."""
     return map_results(function, lambda node: _expand(node, is_chosen))
 
 
@@ -63,7 +63,7 @@ def _expand(node: Node, is_chosen: Callable[[Node], bool]) -> Node | None:
 
 
 def _unrolled(node: Node) -> Node:
-    """The loop without tensors inside but those in memory, if it computes a few numbers."""
+    """The loop with its small tensors as scalars, if it computes few of them; only tensors in memory remain."""
     body: Function = node.attribute("body")
     if node.op is not for_loop or not is_small_body(body):
         raise NotExpanded
@@ -87,7 +87,7 @@ def _results(loop: Node, number: int) -> list[Node]:
 
 
 def _by_element(node: Node) -> Node:
-    """The loop over elements, with scratch tensors behind its carried values."""
+    """The loop over elements, with scratch tensors after its carried values."""
     first, carried = first_argument(node), node.attribute("carried")
     body = mask_known_zeros(node, expand_products(node.attribute("body")))
     destinations = [1 + i if is_array(type) else None for i, type in enumerate(body.result_types)]

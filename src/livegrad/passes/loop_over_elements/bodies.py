@@ -309,7 +309,7 @@ class _Body:
             self._branch(node)
 
     def _arguments(self, node: Node, written: Sequence[int]) -> tuple[list[Node], dict[int, _Storage]]:
-        """The arguments of a loop or branch, and where those lie that it writes."""
+        """The arguments of a loop or branch, and the storage of those that it writes."""
         storage_of: dict[int, _Storage] = {}
         arguments: list[Node] = []
         for number, operand in enumerate(node.operands):

@@ -20,7 +20,7 @@ from livegrad.passes.loop_over_elements.versions import is_array, number_of_elem
 from livegrad.passes.regions import LOOPS
 
 _LANES = 2.0  # how much faster a kernel over whole tensors computes, with lanes and threads
-_OPERATION = 0.5  # nanoseconds for what is worth an addition
+_OPERATION = 0.5  # nanoseconds for an addition
 _VECTORISED = 0.3  # of that time, where LLVM vectorises loops: sums and products, not parts that are written in turn
 _FEW_WRITTEN = 16  # operations for each element that is written: then sums and products take most of the time
 _TILED = 0.1  # of the time of a matrix product, with lanes and tiles in registers

@@ -34,7 +34,7 @@ class AffineIndex:
 
 
 def affine_index(index: Node, variables: Sequence[Node]) -> AffineIndex | None:
-    """An index as an affine function of loop variables; None if it is none."""
+    """An index as an affine function of loop variables; None if it is not affine."""
     forms: dict[Node, AffineIndex | None] = {}
     depends: set[Node] = set(variables)
     for node in toposort([index], stop=depends.__contains__):
@@ -54,12 +54,12 @@ def _form(node: Node, operands: list[AffineIndex | None], varies: bool) -> Affin
             case [AffineIndex() as a, AffineIndex() as b] if node.op is mul and not (a.factors and b.factors):
                 times, scaled = (a.start, b) if not a.factors else (b.start, a)
                 return _bounded(AffineIndex(0, {}).plus(scaled, times))
-    # Whatever does not change is a term of its own, equal to itself.
+    # A loop-invariant value is an opaque term, equal only to itself.
     return None if varies and node.operands else AffineIndex(0, {node: 1})
 
 
 def _bounded(form: AffineIndex) -> AffineIndex | None:
-    """The form, unless it may overflow: then the index is not what it says."""
+    """The form; None if it may overflow, because the index then differs from it."""
     return form if all(abs(number) < _MOST for number in (form.start, *form.factors.values())) else None
 
 

@@ -53,11 +53,11 @@ MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slic
 
 
 class NotExpanded(Exception):
-    """A body computes what has no elements of its own, or is not worth the expansion."""
+    """A body computes a value that has no rule for its elements, or is not worth the expansion."""
 
 
 class Read(NamedTuple):
-    """A read of a tensor in memory: who reads, which tensor, and where; None inside a loop of its own."""
+    """A read of a tensor in memory: the reader, the tensor, and the index; None if an inner loop reads it."""
 
     reader: Node
     tensor: Node
@@ -224,7 +224,7 @@ class Elements:
         return inside, tuple(coordinates)
 
     def _parts(self, node: Node, index: Index) -> list[Index]:
-        """For each joined tensor an index into it: the one that is meant if it is that tensor's turn."""
+        """For each concatenated tensor the index into it, which is valid if the element is in that tensor."""
         axis, start, indices = node.attribute("axis"), 0, list[Index]()
         for part in node.operands:
             size = sizes(part)[axis]
@@ -247,7 +247,7 @@ class Elements:
     # --- reductions ---
 
     def _reduced(self, node: Node, index: Index) -> Node:
-        """A loop over what is reduced, with its result so far in a register."""
+        """A loop over the reduced axes, with the partial result in a register."""
         source = node.operands[0]
         axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
         extents = [sizes(source)[axis] for axis in axes]
@@ -267,7 +267,7 @@ class Elements:
         return self._loops(extents, add_point, (start,))[0]
 
     def _best(self, node: Node, index: Index, axis: int, extent: int) -> Node:
-        """The first place of the greatest or least element; of NaNs the first."""
+        """The first position of the greatest or least element; the first NaN if there is one."""
         source, largest = node.operands[0], node.attribute("kind") == "argmax"
         if source.type.element.kind == "bool":  # type: ignore[union-attr]
             raise NotExpanded

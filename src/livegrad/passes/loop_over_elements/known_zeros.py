@@ -102,7 +102,7 @@ def _is_negative(condition: Node, count: Node) -> bool:
     return is_constant(zero, 0) and _as_count(compared, count) is not None
 
 
-# --- what is zero with them ------------------------------------------------------------------------------------------
+# --- propagation of zeros --------------------------------------------------------------------------------------------
 
 
 def _zeros_of(node: Node, zeros: dict[Node, Zeros]) -> Zeros:

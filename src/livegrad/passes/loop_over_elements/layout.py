@@ -135,7 +135,7 @@ def _node(node: Node, operands: tuple[Node, ...], moved: dict[Node, Axes]) -> No
 
 
 def _inherit(node: Node, moved: dict[Node, Axes]) -> None:
-    """A tensor that a loop returns is stored as the one that it takes."""
+    """A tensor that a loop returns has the layout of its initial value."""
     if node.op is get and node.operands[0].op in LOOPS:
         loop = node.operands[0]
         base = loop.operands[first_argument(loop) + node.attribute("index")]

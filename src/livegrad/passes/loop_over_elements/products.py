@@ -20,7 +20,7 @@ _MOST_PRODUCTS = 4096  # of numbers, in a product of two matrices: beyond that, 
 
 
 def is_product_by_element(node: Node) -> bool:
-    """Whether a loop over elements computes a matrix product as fast as a kernel of its own."""
+    """Whether a loop over elements computes a matrix product as fast as a separate kernel."""
     (*_, rows, inner), columns = sizes(node.operands[0]), sizes(node)[-1]
     return 1 in (rows, columns, inner) or count_products(node) <= _MOST_PRODUCTS
 
@@ -31,7 +31,7 @@ def count_products(node: Node) -> int:
 
 
 def expand_products(function: Function) -> Function:
-    """The function, with those inside, whose matrix products are sums over elementwise products."""
+    """The function and the functions inside it, with matrix products as sums of elementwise products."""
     if matmul not in ops_below(function):
         return function
     rewritten = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _sum_of_products))

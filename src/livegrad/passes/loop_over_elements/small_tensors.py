@@ -97,7 +97,7 @@ class _Unrolling:
         raise NotReplaced
 
     def _result(self, number: int) -> Node:
-        """A carried value: a tensor is a later version of the one that the body took."""
+        """A carried value; a tensor is a later version of the body's parameter."""
         result = self._body.results[number]
         value = self._values[result]
         if not is_array(result.type):
@@ -110,7 +110,7 @@ class _Unrolling:
 
 
 def _write(tensor: Node, op: Op, values: Elements, indices: Sequence[Elements]) -> Node:
-    """A tensor after its elements at some places were written in turn."""
+    """The tensor after writes at these indices, one after the other."""
     for index in np.ndindex(values.shape):
         tensor = op(tensor, values[index], *[coordinates[index] for coordinates in indices])
     return tensor

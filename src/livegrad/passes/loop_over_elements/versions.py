@@ -40,7 +40,7 @@ def source_of(node: Node) -> Node:
 
 
 def base_of(node: Node) -> Node | None:
-    """The tensor that a node is the next version of; None if it is none."""
+    """The tensor of which a node is the next version; None for other nodes."""
     if node.op in UPDATES:
         return node.operands[0]
     source, result_index = (node.operands[0], node.attribute("index")) if node.op is get else (node, 0)
@@ -53,7 +53,7 @@ def base_of(node: Node) -> Node | None:
 
 
 def branch_destinations(node: Node) -> tuple[int | None, ...]:
-    """For each result of a branch, the argument that it is a version of, whichever way is taken; None for others."""
+    """For each result of a branch, the argument of which every branch returns a version; None for others."""
     functions = node.functions
     destinations: list[int | None] = []
     for number, type in enumerate(functions[0].result_types):
@@ -121,7 +121,7 @@ class Versions:
         yield from [node for node in self.nodes if node in stored]
 
     def writes(self, node: Node) -> list[tuple[int, Node]]:
-        """The operands that a node overwrites, and their places."""
+        """The operands that a node overwrites, with their positions."""
         if node.op in UPDATES and is_array(node.type):
             positions = [0]
         elif node.op in LOOPS:
@@ -192,7 +192,7 @@ class Versions:
     # --- conflicts ---
 
     def resolve(self) -> None:
-        """Stores and copies tensors until nothing reads what is overwritten before."""
+        """Stores and copies tensors until no read follows the write that overwrites its version."""
         for _ in range(len(self.nodes)):
             if not self._resolve_one():
                 self._drop_needless()
@@ -252,7 +252,7 @@ class Versions:
         return after if after in self._numbers else None
 
     def rewritten(self) -> list[int]:
-        """The results that are written as a whole, because they are no version of their parameter, in order."""
+        """The results that are written as a whole because they are not versions of their parameter, in order."""
         writers = self.overwriting_nodes()
         positions: list[int] = []
         for number, position in enumerate(self.destinations):

@@ -128,7 +128,7 @@ def holds_tensors(type: Type) -> bool:
 
 
 def flatten(value: Value, type: Type) -> Iterator[Node]:
-    """The nodes that a value of a type is made of, in order; what lies in memory is read."""
+    """The leaf nodes of a value of a type, in order; elements in memory are read."""
     if isinstance(type, Tensor):
         yield from load(value).reshape(-1)
     elif isinstance(type, Tuple) and holds_tensors(type):
@@ -141,7 +141,7 @@ def flatten(value: Value, type: Type) -> Iterator[Node]:
 
 
 def rebuild(nodes: Iterator[Node], type: Type, shape: Shape | None = None) -> Value:
-    """The value of a type that is made of the next nodes; of a tensor, with this shape at one point."""
+    """The value of a type from the next leaf nodes; a tensor has this shape at one point."""
     if isinstance(type, Tensor):
         shape = static_shape(type) if shape is None else shape
         require_small(shape)

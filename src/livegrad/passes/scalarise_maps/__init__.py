@@ -21,7 +21,7 @@ from livegrad.passes.scalarise_maps.tensor_sums import without_tensor_sums
 
 
 def scalarise_maps(function: Function) -> Function:
-    """The function with each map among its own nodes made ready; those in loops are met when the loops are."""
+    """The function with each of its maps scalarised; maps inside loops are handled with the loops."""
     return map_results(function, _prepared) if uses_any([function], (get, detach, map_)) else function
 
 

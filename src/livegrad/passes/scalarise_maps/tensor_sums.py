@@ -52,7 +52,7 @@ def without_tensor_sums(node: Node) -> list[Node] | None:
     slow = [number for number in others if isinstance(function.result_types[number], Tensor)]
     quick = [number for number in others if number not in slow]
     wanted = [(function.results[number], summed[number]) for number in quick]
-    # What goes everywhere is the same sum for all elements; what goes to an index is kept point by point.
+    # A uniform addend is one sum for all elements; an addend at an index is kept for each point.
     wanted += [(part, a.indices is None) for additions in replaced.values() for a in additions for part in a.parts]
     supply = iter(_map_again(node, wanted))
     results = {number: next(supply) for number in quick}
@@ -78,7 +78,7 @@ def _results_of(value: Node, number: int) -> list[Node]:
 
 
 def _added(type: Type, additions: Sequence[Addition]) -> Node:
-    """A tensor from what all points add to it."""
+    """The tensor that all points add to."""
     total = zero(type)
     for addition in additions:
         if addition.indices is None:

@@ -50,7 +50,7 @@ class Simplify:
 def simplify_function(function: Function) -> Function:
     """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
     simplifier = _Simplifier()
-    with originating_from(()):  # `_step` hands places down to what the rules make
+    with originating_from(()):  # `_step` propagates source locations to the results of rules
         for node in nodes_of(function):
             simplifier.simplify_node(node)
     done = simplifier.done
@@ -58,11 +58,11 @@ def simplify_function(function: Function) -> Function:
 
 
 class _Simplifier:
-    """What nodes have become, and which of those that mean the same was met first."""
+    """The simplified form of each node, and the first of several equivalent nodes."""
 
     def __init__(self) -> None:
         self.done: dict[Node, Node] = {}
-        self._becomes: dict[Node, Node] = {}  # what a rule made of a node, while that is itself being simplified
+        self._becomes: dict[Node, Node] = {}  # the result of a rule, while it is itself being simplified
         self._met: dict[tuple[Op, frozenset[Node]], Node] = {}
         self._checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
 
@@ -106,7 +106,7 @@ def _step(node: Node, done: dict[Node, Node]) -> Node:
         if done[operand] is not operand:
             return rebuild(node, tuple([done[operand] for operand in node.operands]))
     if node.op.checked:
-        # What is made of a check may be one: it blames the same line. Other places are handed down afterwards.
+        # The result of a rule for a check may be a check and blames the same line. Other locations are added later.
         with originating_from(node.origins):
             replaced = _by_a_rule(node)
     else:
@@ -126,7 +126,7 @@ def _by_a_rule(node: Node) -> Node | None:
 
 
 def _hand_down(origins: tuple[SourceLocation, ...], replaced: Node, done: dict[Node, Node]) -> None:
-    """What a rule made stands for the places of the node that it was made from, down to what was there before."""
+    """Propagates the source locations of a node to its replacement, down to nodes that existed before."""
     add_origins(replaced, origins)
     pending = [] if replaced in done or not origins else [*replaced.operands]
     while pending:

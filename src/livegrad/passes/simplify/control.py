@@ -111,7 +111,7 @@ def capture_invariant_values(node: Node) -> Node | None:
     return make_tuple(*(results[index] for index in range(region.number)))
 
 
-# --- what goes into branches, loops and maps -------------------------------------------------------------------------
+# --- operands of branches, loops and maps ----------------------------------------------------------------------------
 
 
 def _captures(region: Region) -> range:

@@ -37,7 +37,7 @@ def get_of_splat(node: Node) -> Node | None:
 
 
 def make_of_all_members(node: Node) -> Node | None:
-    """An aggregate made of all members of another one of its type is that one."""
+    """make(get(x, 0), get(x, 1), ...) is x."""
     if not node.operands or node.operands[0].op is not get:
         return None
     (source,) = node.operands[0].operands
@@ -253,7 +253,7 @@ def read_row_of_indices(node: Node) -> Node | None:
 
 
 def _row_at(tensor: Node, index: Node, depth: int) -> Node | None:
-    """The row of a tensor at an index; None unless it is made of positions and of numbers that are the same in all."""
+    """The row of a tensor at an index; None unless it is computed from iotas and from values that all rows share."""
     rest = shape_of(tensor.type)[1:]
     if tensor.op is iota:
         axis, type = tensor.attribute("axis"), tensor.attribute("type")
