@@ -25,7 +25,7 @@ KERNELS = replace(
     loads={**CUDA.loads, "f16": "lg_from_half({0})"},
     stores={"f16": "lg_to_half({0})"},
     exact_constants=True,
-    own={
+    own_spelling={
         **CUDA.own_spelling,
         ("sqrt", "f32"): "lg_sqrt({0})",
         ("sin", "f32"): "lg_sin({0})",

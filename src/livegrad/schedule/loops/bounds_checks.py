@@ -26,7 +26,7 @@ from livegrad.passes.regions import LOOPS, region_of
 from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.schedule.loops.nest import LoopNest
 
-# A function that several nodes run is analysed for each of them: a program that shares many is left as it is.
+# A function is analysed for each node that runs it, so programs that share many functions are skipped.
 _MOST_NODES = 20_000
 _MOST_ROUNDS = 4
 
@@ -43,7 +43,7 @@ def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
 
 
 def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
-    """Has LLVM vectorise, interleave and unroll the loops of a kernel without lanes of its own."""
+    """Has LLVM vectorise, interleave and unroll the loops of a scalar kernel."""
     if nest.lanes > 1 or not any(_has_loops(stage.body) for stage in nest.kernel.stages):
         return nest
     bases = [buffer.base for buffer in nest.step.wholes]
@@ -58,10 +58,10 @@ def _has_loops(function: Function) -> bool:
 def prove_in_range(function: Function) -> Function:
     """The function without bounds checks that cannot fail, after as many rounds as prove something new.
 
-    A read that cannot fail any more needs no guard, and then more is known about what is computed from it.
+    A read that cannot fail needs no guard, and then more can be proved about values computed from it.
     """
     for _ in range(_MOST_ROUNDS):
-        # Positions in the domain are any numbers: lanes behind its end have some, too.
+        # Domain indices are unbounded here: lanes after the end of the domain have some, too.
         proven = _Proving().function(function, [any_number(p.type) for p in function.parameters])
         function = unguard_invariants(proven)
         if function is proven:
@@ -89,7 +89,7 @@ class _Proving:
     def _results(
         self, function: Function, done: dict[Node, Node], forms: dict[Node, Affine | None]
     ) -> tuple[Node, ...]:
-        """The results over what is done already, whose forms are known."""
+        """The rewritten results, whose operands and forms are available."""
         order = nodes_of(function)
         self.nodes += len(order)
         for node in order:
@@ -165,7 +165,7 @@ def _is_inside(index: Affine | None, size: object) -> bool:
 
 
 def _decided(node: Node, operands: Forms) -> Node:
-    """The node, or what it always is if it is a comparison of integers."""
+    """The node, or a constant if it is an integer comparison with a provable result."""
     if node.type is not bool_ or len(operands) != 2 or operands[0] is None or operands[1] is None:
         return node
     difference = operands[0].plus(operands[1], -1)
