@@ -132,7 +132,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 
         return run
 
-    for owner, name in ((cpu_function, "lower"), (kernel_code.Compiling, "_made")):
+    for owner, name in ((cpu_function, "lower"), (kernel_code.Compiling, "_load_or_compile")):
         monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
     with fresh_session():
         set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))
@@ -142,7 +142,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 def test_functions_that_differ_in_lines_are_compiled_once(case: Any, work: list[str], tmp_path: Path) -> None:
     functions, arguments = case
     assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
-    assert {"lower", "_made"} <= set(work)
+    assert {"lower", "_load_or_compile"} <= set(work)
     work.clear()
     set_default_cache(ObjectCache(CacheSettings(tmp_path / "nothing")))  # the code is in memory
     assert place_of(compile_function(functions[1]), *arguments) == EXPECTED[1]

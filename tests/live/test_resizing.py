@@ -35,7 +35,7 @@ def compiled_kernels() -> Iterator[list[object]]:
         found.append(nest.kernel)
         return make(self, nest)
 
-    with mock.patch.object(Compiling, "_made", note):
+    with mock.patch.object(Compiling, "_load_or_compile", note):
         yield found
 
 

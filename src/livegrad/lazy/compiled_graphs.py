@@ -29,7 +29,7 @@ from livegrad.state import Owned, renew_lock_after_fork
 _MOST_PROGRAMS = 512
 
 
-Compile = Callable[[Function], Any]  # a backend's: gives what can be called, and has plans
+Compile = Callable[[Function], Any]  # the compile function of a backend
 
 
 class Program:
@@ -89,7 +89,7 @@ def find_program(
     wanted: Sequence[Node],
     compile: Compile = compile_function,
 ) -> tuple[Program, Graph, bool]:
-    """The program that computes `wanted`, the graph it is of, and whether it was made now (by a backend's `compile`).
+    """Finds or compiles the program for `wanted`; returns it with its graph, and whether it was compiled now.
 
     Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
     with other whole numbers is counting something: the program that is made then takes them as arguments.
@@ -122,7 +122,7 @@ def find_program(
 def find_cached_program(
     order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]
 ) -> tuple[Program, Graph] | None:
-    """The program of the CPU for a graph that ran before, and the graph; None if there is none."""
+    """The cached CPU program for a graph, with the graph; None if this structure has not run before."""
     for is_argument in (may_change, _is_number):
         graph = _describe(order, values, wanted, is_argument)
         program = _look_up((compile_function, graph.key))
@@ -139,7 +139,7 @@ def _look_up(key: tuple[Any, ...]) -> Program | None:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph's structure as a key, and what it is a function of: data, and numbers that may well change."""
+    """A graph's structure as a key, and its arguments: data, and numbers that are likely to change."""
 
     key: tuple[Any, ...]
     inputs: list[Node]

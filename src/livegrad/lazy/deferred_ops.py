@@ -31,7 +31,7 @@ _new = object.__new__
 
 
 class DeferredOp:
-    """An op whose node has not been made.
+    """An op whose node has not been created.
 
     `value` is there once it is computed, and good up to the change of leaves `stamp`; `holder` is a weak reference to
     the tensor that stands for it. After eight executions upon each other, an op becomes data: `op` is None, and
@@ -113,7 +113,7 @@ def node_of_source(source: Node | DeferredOp) -> Node:
 
 
 def held_by(deferred: DeferredOp) -> Any:
-    """The tensor that stands for a deferred op; None if it is gone, or stands for something else now."""
+    """The tensor that holds a deferred op; None if it is dead or holds another value."""
     holder = None if deferred.holder is None else deferred.holder()
     if holder is None or holder._deferred is None or holder._deferred[0] is not deferred:
         return None
@@ -134,7 +134,7 @@ def node_of_deferred(root: DeferredOp) -> Node:
                 deferred.node = _make_node(deferred)
                 holder = held_by(deferred)
                 if holder is not None and holder._deferred[1] is None:
-                    holder._settle(deferred.node)
+                    holder._set_node(deferred.node)
             pending.pop()
         assert root.node is not None
         return root.node

@@ -64,7 +64,7 @@ def _is_member(node: Node) -> bool:
 
 
 def _members_first(todo: Sequence[Node]) -> list[Node]:
-    """The nodes with the members of several results in one right behind these, so that a cut does not part them."""
+    """The nodes, with members of tuples directly after their tuple, so that a cut does not separate them."""
     whole = {node for node in todo if not can_be_handed_on(node)}
     members: dict[Node, list[Node]] = {}
     for node in todo:

@@ -31,7 +31,7 @@ DEFAULT_DEVICE = "cpu"
 # (nodes in order, values of those that are known, nodes whose values are wanted) → values
 Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
 LookAt = Callable[[Node, Any, Sequence[SourceLocation]], None]  # a node, its value, and the lines that wrote it
-# What is not worth keeping even when somebody holds it: it is made again by reading what it is made of.
+# Ops whose results are not cached even if they are held: recomputing them costs no more than reading their operands.
 TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
 KEEPING_DEVICES = frozenset({"cuda"})
 
@@ -110,7 +110,7 @@ def run_by_node(
     look_at: LookAt = lambda node, value, lines: None,
     lines_of: Callable[[Node], Sequence[SourceLocation]] = attrgetter("origins"),
 ) -> list[Array]:
-    """Node by node, with NumPy: slow and obvious. Every value is shown to `look_at` as soon as it is there."""
+    """Runs node by node with NumPy: slow and obvious. Passes each value to `look_at` as soon as it is computed."""
     computed: dict[Node, Any] = dict(values)
     call = partial(_run_function, look_at)
     with np.errstate(all="ignore"):
@@ -137,7 +137,7 @@ RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_n
 
 
 def is_broadcast_constant(node: Node) -> bool:
-    """Whether a node is a constant, spread or laid out: it has no home, and is made wherever it is needed."""
+    """Whether a node is a broadcast or rearranged constant, which is recomputed wherever it is used."""
     return node.op in TRIVIAL and all(operand.op is constant_op for operand in node.operands)
 
 

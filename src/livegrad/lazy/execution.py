@@ -172,7 +172,7 @@ def _claim(work: _Work) -> Claim | None:
             continue
         visited.add(node)
         cell = node.cell
-        # What is made of constants is made anew: somebody's copy of it would be moved to a device time and again.
+        # Broadcast constants are recomputed: a cached copy would be moved to a device again and again.
         if cell is not None and not (is_broadcast_constant(node) and node not in roots):
             if cell.value is not None and (value := cached_value(node)) is not None:
                 work.values[node] = value
@@ -229,7 +229,7 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
 
 
 def _is_lost(node: Node, values: dict[Node, Value], kept: set[Node]) -> bool:
-    """Whether a value will be gone after the execution, so that what is laid out from it cannot be laid out again."""
+    """Whether a value will be dropped after the execution, so that views of it could not be recomputed."""
     while node not in values and node not in kept:
         if node.op not in TRIVIAL:
             return True
@@ -290,7 +290,7 @@ def _independent_groups(todo: list[Node]) -> list[list[Node]]:
     group_of: dict[Node, list[Node]] = {}
     for node in todo:
         if is_broadcast_constant(node):
-            continue  # a spread constant is made anew wherever it is used
+            continue  # a broadcast constant is recomputed wherever it is used
         joined = {id(group_of[o]): group_of[o] for o in node.operands if o in group_of}
         parts = sorted(joined.values(), key=len)
         group = parts.pop() if parts else []
@@ -363,12 +363,12 @@ def _run_pieces(work: _Work, todo: list[Node], devices: dict[Node, str], progres
 
 
 def _all_on_host(order: list[Node], work: _Work) -> dict[Node, Array]:
-    """What is known of some nodes, with copies of what lies on a device."""
+    """The cached values of some nodes on the host, with copies of device values."""
     return {node: lazy_values.on_host(work.values[node]) for node in order if node in work.values}
 
 
 def _run_piece(work: _Work, order: list[Node], outputs: set[Node], device: str, away: bool = False) -> None:
-    """Runs nodes on one device; `away` says that some of what they use may lie on another."""
+    """Runs nodes on one device; `away`: some of their operands may be on another device."""
     wanted = [node for node in order if node in outputs]
     results: Sequence[Value] | None
     if device in KEEPING_DEVICES and not watch.active:
@@ -414,7 +414,7 @@ def _run_watched(order: list[Node], values: dict[Node, Array], wanted: Sequence[
 
 
 def _wrong_numbers(value: Any) -> Any:
-    """Where an array has what this thread looks for; None: it cannot have any."""
+    """Where an array has the numbers that this thread rejects; None: it cannot have any."""
     value = readable(np.asarray(value))
     if value.dtype.kind not in "fc":
         return None
@@ -422,19 +422,19 @@ def _wrong_numbers(value: Any) -> Any:
 
 
 def has_wrong_numbers(value: Any) -> bool:
-    """Whether an array has a NaN, or an infinity if this thread looks for those too."""
+    """Whether an array has a NaN, or an infinity if this thread rejects infinities too."""
     wrong = _wrong_numbers(value)
     return wrong is not None and bool(np.any(wrong))
 
 
 def require_numbers(node: Node, value: Any, lines: Sequence[SourceLocation]) -> None:
-    """Refuses a value of a node, written at these lines, that has what this thread looks for."""
+    """Raises if a value has numbers that this thread rejects; `lines` are the source lines of the node."""
     wrong = _wrong_numbers(value) if isinstance(node.type, Tensor | Scalar) else None
     if wrong is not None and np.any(wrong):
         index = np.unravel_index(int(np.argmax(wrong)), np.shape(value))
         kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
         what = "this data contains" if node.op is input_op else f"`{node.op.name}` produced"
-        others = ", ".join(map(str, lines[1:]))  # of a graph that was built before anybody looked for NaNs
+        others = ", ".join(map(str, lines[1:]))  # of a graph that was built before the check for NaNs was enabled
         raise KernelCheckError(
             f"{what} the first {kind}, at index {tuple(map(int, index))}",
             where=lines[0] if lines else caller_origin(),

@@ -28,7 +28,7 @@ def note_variable(holder: Holder) -> None:
 
 
 def forget_variable(holder: Holder) -> None:
-    """Notes that a tensor is no gradient variable any more."""
+    """Records that a tensor is no longer a gradient variable."""
     variables[:] = [reference for reference in variables if reference() is not holder]
 
 
@@ -38,7 +38,7 @@ def _forget(reference: weakref.ref[Any]) -> None:
 
 
 def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
-    """Those nodes through which a gradient may be asked for: their history cannot go."""
+    """The nodes that a requested gradient may pass through; their history must be kept."""
     variables[:] = [ref for ref in variables if (holder := ref()) is not None and holder.requires_grad]
     nodes = list(nodes)
     if not variables:
@@ -50,7 +50,7 @@ def differentiable_among(nodes: Iterable[Node]) -> set[Node]:
 
 
 def may_be_differentiated(node: Node) -> bool:
-    """Whether a gradient may be asked for through the node."""
+    """Whether a requested gradient may pass through the node."""
     return bool(differentiable_among([node]))
 
 
@@ -65,7 +65,7 @@ def ends_gradients(node: Node) -> bool:
 
 
 def note_update(node: Node) -> None:
-    """Notes that a gradient variable which stood for the node was updated in place."""
+    """Records that a gradient variable that held the node was updated in place."""
     _before_updates.add(node)
 
 

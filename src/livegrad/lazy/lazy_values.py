@@ -92,7 +92,7 @@ class Claim(threading.Event):
         self._owner = os.getpid(), threading.get_ident()
 
     def is_mine(self) -> bool:
-        """Whether this thread computes them: then it asked again on the way, in a callback or a signal's handler."""
+        """Whether this thread computes them: then the request is reentrant, from a callback or a signal handler."""
         return self._owner == (os.getpid(), threading.get_ident())
 
     def must_be_awaited(self) -> bool:
@@ -234,7 +234,7 @@ def hold(node: Node, holder: Holder) -> None:
 
 
 def cell_of(node: Node) -> Cell:
-    """The memo slot of a node, made on the first call. The caller holds the lock."""
+    """The memo slot of a node, created on the first call. The caller holds the lock."""
     if node.cell is None:
         node.cell = Cell()
     return node.cell
@@ -251,9 +251,9 @@ def note_waiting(reference: weakref.ref[Any]) -> None:
 
 
 def _look_through(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.ref[Any]]:
-    """Takes out those who do not wait any more, from `start` on, and gives the others.
+    """Removes holders that no longer wait, from `start` on, and returns the others.
 
-    Others may append meanwhile, who take no lock: what lies behind the present end stays.
+    Other threads may append without a lock, so entries after the current end stay.
     """
     end = len(waiting)
     left = waiting[start:end] = [reference for reference in waiting[start:end] if _waits(reference())]
@@ -261,7 +261,7 @@ def _look_through(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.r
 
 
 def waiting_holders(most: int = 1000) -> list[Any]:
-    """Who holds nodes that nobody has computed: the latest first, of a bounded number of whom there were."""
+    """The holders of nodes without a value, latest first; a bounded number of them."""
     store = value_store.current
     with store.lock:
         # Asked for by every execution, so those who are done go: what is looked at stays short.
@@ -271,9 +271,9 @@ def waiting_holders(most: int = 1000) -> list[Any]:
 
 
 def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tuple[list[Node], bool]:
-    """The nodes below some roots, the nearest first, no further than where `ends` holds; and whether those are all.
+    """The nodes below the roots in breadth-first order, down to those where `ends` holds; and whether these are all.
 
-    A graph that only grows must not be looked through for every number that is read: there is a limit.
+    The walk is bounded, because a growing graph must not be searched for every number that is read.
     """
     reached = dict.fromkeys(roots)
     queue = deque(reached)
@@ -322,7 +322,7 @@ def holders_of(node: Node) -> Iterator[Any]:
 
 
 def is_held(node: Node) -> bool:
-    """Whether anyone holds the node."""
+    """Whether a handle holds the node."""
     if node.holder is None:
         return False
     holder = node.holder()
@@ -363,7 +363,7 @@ def leaf_node(array: Value, type: Tensor | None = None, *, external: bool = Fals
 
 
 def leaf_of(node: Node) -> Leaf | None:
-    """The data behind a node, when it is a leaf with data."""
+    """The data of a leaf node; None for other nodes."""
     if node.op is not input_op:
         return None
     key = node.attributes[0][1]
@@ -400,7 +400,7 @@ def replace_data(leaf: Leaf, array: Array) -> None:
 
 
 def on_host(value: Value) -> Array:
-    """The value as an array of the host; of one that lies on a device the copy, made when it is first asked for."""
+    """The value as a host array; a device value is copied on the first request."""
     if isinstance(value, np.ndarray):
         return value
     if not value.is_on_host:
@@ -420,11 +420,11 @@ def cached_value(node: Node) -> Value | None:
 
 
 def _still_good(node: Node, cell: Cell) -> bool:
-    """Whether no leaf below has been given other data since the value was computed.
+    """Whether no leaf below was refilled since the value was computed.
 
-    Found for all values below at once: asked for each of a thousand values, it would be a walk for each.
+    Checks all values below in one walk, because a walk for each of a thousand values would be slow.
     """
-    now = clock.now  # before the walk: another thread may change a leaf behind it
+    now = clock.now  # before the walk: another thread may change a leaf that was already visited
     newest: dict[Node, float] = {}  # the last change of a leaf below
     for below in toposort([node]):
         leaf = leaf_of(below)

@@ -62,7 +62,7 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
     leaf_nodes = {node: _leaf_from(node.cell.value, leaves[node]) for node in detachable}
     for node, data in leaf_nodes.items():
         for holder in list(holders_of(node)):
-            holder._settle(data)
+            holder._set_node(data)
         node.cell.detached = data
     if leaf_nodes:
         _rebase(waiting, leaf_nodes, needed, most)
@@ -77,7 +77,7 @@ def _leaf_from(value: Value, ancestors: Iterable[Leaf]) -> Node:
 
 
 def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
-    """What data made of some leaves remembers of them: these and their own ancestors, with their change counts."""
+    """The ancestors of data computed from leaves: these and their own ancestors, with their change counts."""
     changes: dict[weakref.ref[Leaf], int] = {}
     for leaf in leaves:
         changes[weakref.ref(leaf)] = leaf.changed
@@ -86,7 +86,7 @@ def ancestors_of(leaves: Iterable[Leaf]) -> dict[weakref.ref[Leaf], int]:
 
 
 def leaves_below(nodes: list[Node]) -> dict[Node, tuple[Leaf, ...]]:
-    """The data that each of some nodes was computed from, found in one walk: a bit for each leaf.
+    """The leaves that each node was computed from, found in one walk with a bit for each leaf.
 
     A loop that reads several values asks for each of them, and most of their history is the same: values of few leaves
     remember these.
@@ -121,7 +121,7 @@ def _remembers_leaves(node: Node) -> bool:
 
 
 def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Container[Node], most: int) -> None:
-    """Tensors that were built on some nodes before these were computed go on from the data that they have become.
+    """Pending tensors that depend on nodes which became leaves now depend on these leaves.
 
     Otherwise a loop that builds its next step before it asks for the result of the last would never let go of any.
     """
@@ -131,7 +131,7 @@ def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Contai
     def ends(node: Node) -> bool:
         return node in leaf_nodes or (_has_value(node) and node not in needed)
 
-    # The nearest nodes: what lies beyond the limit was moved when it was near, and stays as it is.
+    # The nearest nodes: those beyond the limit were rebased when they were near, and are unchanged.
     below, _ = reach((holder._node for holder in holders), ends, most)
     looked_at = set(below)
     for node in below:
@@ -147,7 +147,7 @@ def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Contai
             _take_over(before, after)
     for holder in holders:
         if moved[holder._node] is not holder._node:
-            holder._settle(moved[holder._node])
+            holder._set_node(moved[holder._node])
 
 
 def _take_over(before: Node, after: Node) -> None:

@@ -22,7 +22,7 @@ class Transaction:
     >>> numbers = {"x": 1.0}
     >>> frame = Transaction()
     >>> frame.is_open = True
-    >>> frame.put(numbers, "x", 2.0), frame.put(numbers, "y", 3.0)
+    >>> frame.set_entry(numbers, "x", 2.0), frame.set_entry(numbers, "y", 3.0)
     (None, None)
     >>> frame.undo(), numbers
     (None, {'x': 1.0})

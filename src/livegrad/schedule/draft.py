@@ -36,9 +36,9 @@ class Draft:
     arguments: list[Slot] = field(default_factory=list)
     results: list[Slot] = field(default_factory=list)
     forced: ForcedKinds = field(default_factory=dict)  # how nodes must be computed
-    materialised: set[Node] = field(default_factory=set)  # what is stored beyond what must be
-    updates: list[Node] = field(default_factory=list)  # of arguments that are changed in place
-    compared: Set[Node] = frozenset()  # what is compared with its own extremum
+    materialised: set[Node] = field(default_factory=set)  # optional materialisation points
+    updates: list[Node] = field(default_factory=list)  # of arguments that are updated in place
+    compared: Set[Node] = frozenset()  # values compared with their own extremum
     roots: Roots = field(default_factory=dict)  # all that is stored, and how it is computed
     groups: list[Group] = field(default_factory=list)
     trials: Trials | None = None

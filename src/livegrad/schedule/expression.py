@@ -122,7 +122,7 @@ class Expressions:
         return along if item.start == 0 else along + item.start
 
     def exchange_buffers(self, other: Callable[[Buffer], Buffer]) -> bool:
-        """Reads other memory of the same shapes instead; False where what was read apart would be the same memory."""
+        """Reads other memory of the same shapes; False if two buffers that were distinct would become one."""
         before = len(self.reads), len(self.uniforms), len(self.wholes)
         self.reads = {(other(b), offset, strides): number for (b, offset, strides), number in self.reads.items()}
         self.uniforms = {(other(b), offset): number for (b, offset), number in self.uniforms.items()}
@@ -144,7 +144,7 @@ class Expressions:
                 leaf = self._leaf(current, point.element_index)
                 if leaf is None:
                     if current.op.checked and _is_loose(point.element_index):
-                        raise NotAligned  # beyond its border it may fail where nobody asks for it
+                        raise NotAligned  # outside of the border it may fail although its value is not used
                     needed = self._needs(current, point)
                     pending.append((current, point, needed))
                     pending += [(operand, below, None) for operand, below in needed]
@@ -166,7 +166,7 @@ class Expressions:
             available, slot = self.rows[node]
             if len(index) != len(available):
                 raise NotAligned  # a point takes several elements of the row
-            # Along a dimension of one there is only one place, however it is written.
+            # A dimension of one has only one index, however it is written.
             compared = zip(index, available, shape_of(node.type), strict=True)
             if any(at != stored and size != 1 for at, stored, size in compared):
                 raise NotAligned
@@ -276,7 +276,7 @@ class Expressions:
         return after if meant is None else select(meant, after, before)
 
     def _inside(self, node: Node, choice: Choice, index: tuple[Index, ...]) -> Iterator[Node]:
-        """Conditions for an element to be among those that a write moves along."""
+        """The conditions for an element to be in the region that a write covers."""
         moves = zip(choice.moved_by, choice.starts, choice.steps, shape_of(node.operands[1].type), strict=True)
         for dimension, start, step, extent in moves:
             if dimension is not None and extent != shape_of(node.type)[dimension]:
@@ -322,7 +322,7 @@ class Expressions:
                     if node.op is lookup:
                         scalars[node] = self._scalar_lookup(node.operands[0], operands[1:])
                     elif any(isinstance(o.type, Tensor) and self.stored.get(o) is None for o in node.operands):
-                        raise NotAligned  # a branch or loop reads what this kernel has not written yet
+                        raise NotAligned  # a branch or loop reads memory that this kernel has not written yet
                     else:
                         scalars[node] = make_node(node.op, tuple(operands), node.attributes)
         return scalars[root]
@@ -344,7 +344,7 @@ class Expressions:
         return make(*parts, type=type)
 
     def _scalar_lookup(self, tensor: Node, indices: list[Node]) -> Node:
-        """A tensor's single element is read where it stands; any other by index."""
+        """The only element of a tensor is a plain read; other elements are reads by index."""
         if not indices and tensor in self.rows:
             available, slot = self.rows[tensor]
             if available != ():
@@ -356,7 +356,7 @@ class Expressions:
     # --- maps ---
 
     def _mapped(self, node: Node, index: tuple[Index, ...]) -> Node:
-        """An element of a map's result: the function's value at that point, or the component that is asked for."""
+        """An element of a map's result: the function's value at that point, or the requested component."""
         source, number = (node, 0) if node.op is map_ else (node.operands[0], node.attribute("index"))
         function: Function = source.attribute("function")
         shape = component_shape(function.result_types[number])
@@ -375,7 +375,7 @@ class Expressions:
         return member(value, position)
 
     def map_results(self, node: Node, index: tuple[Index, ...]) -> tuple[Node, ...]:
-        """All results of a map's function at one point; worked out once, for each result is asked for by itself."""
+        """All results of a map's function at one point, cached because each result is requested separately."""
         if (node, index) in self._maps:
             return self._maps[node, index]
         if _is_loose(index):
@@ -419,7 +419,7 @@ class Expressions:
     def stage_function(
         self, name: str, results: list[Node], first: tuple[Node, ...] = ()
     ) -> tuple[Function, tuple[Source, ...]]:
-        """A stage's body and where its arguments come from; `first` are parameters that come before those."""
+        """A stage's body and the sources of its arguments; the parameters in `first` precede these."""
         used = [node for node in toposort(results) if node in self.placeholders]
         sources = tuple(self.placeholders[node] for node in used)
         return make_function(name, [*first, *used], results), sources

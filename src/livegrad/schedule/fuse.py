@@ -40,7 +40,7 @@ class Group:
     roots: list[Node] = field(default_factory=list)
     needs: set[Group] = field(default_factory=set)
     leaves: set[Node] = field(default_factory=set)
-    below: dict[Node, list[Node]] = field(default_factory=dict)  # what each root needs, down to other roots
+    below: dict[Node, list[Node]] = field(default_factory=dict)  # the dependencies of each root, down to other roots
     size: int = 0  # nodes in the expressions of the roots
     number: int = 0  # in the order in which groups were begun
 
@@ -143,7 +143,7 @@ def group_roots(
 
 @dataclass(slots=True)
 class _Grouping:
-    """The groups so far, and how one more root finds those that have something in common with it."""
+    """The groups so far, with indices to find those that share reads with another root."""
 
     roots: Roots
     aligned: Aligned
@@ -180,7 +180,7 @@ class _Grouping:
             self.computed |= {node: group for node in joins.below if node.operands and node not in self.roots}
 
     def _joined(self, root: Node, kind: GroupKind) -> tuple[Joining, Group | None]:
-        """A root with what it needs, and the group that takes it."""
+        """A root with its dependencies, and the group that it joins."""
         if _is_number(root, kind):
             # Down to what the numbers before it share: a list of n results is walked once, not n times.
             joins = self._joining(root, kind, lambda node: node in self.roots or node in self.computed)
@@ -223,12 +223,12 @@ class Joining:
     leaves: set[Node]
     shares: set[Group]  # groups that compute a part of it, where it is a number
     below: list[Node]
-    closed: set[Group]  # groups from which it reads what is kept apart
+    closed: set[Group]  # groups whose results it must read from memory
     aligned: Aligned
     cut_columns: bool
 
     def group_among(self, groups: Iterable[Group]) -> Group | None:
-        """The latest of those that can take it. Only groups can that read what it reads, or that it needs."""
+        """The latest group that can take a root: one that shares a read with it, or that it depends on."""
         for group in sorted({*groups} - self.closed, key=_number, reverse=True):
             if group.kind != "fused" or group.size + len(self.below) > MOST_JOINED or not self._fits(group):
                 continue
@@ -321,7 +321,7 @@ def computed_often(function: Function, roots: Roots) -> set[Node]:
 
 
 def _read_by_windows(function: Function, roots: Roots) -> set[Node]:
-    """Nodes of which each value is part of several slices, as in a filter of what another filter computed."""
+    """Nodes whose elements are in several overlapping slices, as in a filter of another filter's result."""
     windows: dict[Node, list[Node]] = {}
     for node in nodes_of(function):
         if node.op is slice_ and node.operands[0].op is not parameter_op and node.operands[0] not in roots:

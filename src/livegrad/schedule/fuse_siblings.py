@@ -63,7 +63,7 @@ Boxes = list[tuple[tuple[int, int], ...] | None]  # along each dimension, where 
 
 
 def written_boxes(step: KernelStep) -> dict[Buffer, Boxes]:
-    """What a step writes of each buffer; None for what is no box."""
+    """The boxes of each buffer that a step writes; None for writes that are not boxes."""
     boxes: dict[Buffer, Boxes] = {base: [] for base in step.results}
     for buffer, offset, strides in step.outputs:
         box = None
@@ -87,7 +87,7 @@ def overlap(boxes: Boxes, others: Boxes) -> bool:
 
 
 def computes_by_point(step: KernelStep) -> bool:
-    """Whether a step computes each point of its domain by itself, from strided reads."""
+    """Whether a step is elementwise over its domain: each point is computed from strided reads alone."""
     kernel = step.kernel
     if step.inner or step.wholes or step.chunk or kernel.rows or len(kernel.stages) != 1:
         return False

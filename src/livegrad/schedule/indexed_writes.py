@@ -64,7 +64,7 @@ def _choice_of_box(node: Node) -> Choice | None:
 
 
 def index_into_update(node: Node, choice: Choice, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
-    """The index of what a write puts at an element, loose where the element may lie outside of what is written; None
+    """The index into the updates of a write for an element, loose where the element may not be written; None
     where a computed index may."""
     update_index: list[Index] = []
     updates = node.operands[1]
@@ -90,7 +90,7 @@ def is_uniform(node: Node) -> bool:
 
 
 def affine_position(index: Node) -> Affine | None:
-    """An index at each point as an affine function of the point's place along one axis; None where it is computed.
+    """An index at each point as an affine function of the point's coordinate along one axis; None if it is computed.
 
     >>> from livegrad.ops.movement import index_along
     >>> affine_position(index_along((3, 4), 1) + 2)[:3]

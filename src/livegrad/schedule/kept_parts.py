@@ -13,7 +13,7 @@ from livegrad.schedule.plan import Buffer, KernelStep, Plan, Step
 
 
 def copies_of_kept_parts(plan: Plan, state: Mapping[Buffer, Buffer]) -> list[bool]:
-    """For each step, whether all it does is to copy parts of state that stay as they are; `state` has, for each
+    """For each step, whether it only copies parts of state that do not change; `state` has, for each
     argument, the result that the next iteration takes in its place."""
     copies = [_copies_state(step, state) for step in plan.steps]
     # Copies of one part by several steps are the same.

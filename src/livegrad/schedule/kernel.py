@@ -65,7 +65,7 @@ class Port(NamedTuple):
 
     element: Scalar
     level: Level
-    scratch: bool = False  # memory of the running thread, gone after the row
+    scratch: bool = False  # thread-local memory, valid for one row
 
 
 class Whole(NamedTuple):
@@ -96,7 +96,7 @@ class Kernel:
 
     @cached_property
     def written(self) -> frozenset[int]:
-        """The numbers of the wholes that are changed in place."""
+        """The indices of the indexed buffers that are updated in place."""
         return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "whole")
 
     @cached_property

@@ -52,7 +52,7 @@ class StepBuilder:
     builder: KernelBuilder
     stored: Mapping[Node, Buffer]
     new_buffer: NewBuffer
-    outputs: Container[Node] = ()  # the roots that anyone outside the kernel reads
+    outputs: Container[Node] = ()  # the roots that are read outside of the kernel
     stages: list[OpenStage] = field(default_factory=list)
     ports: list[Port] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
@@ -80,7 +80,7 @@ class StepBuilder:
     # --- stages ---
 
     def add_phase(self, works: list[Work], row_level: bool) -> None:
-        """The sweep that computes some roots, and the stores of what it folds."""
+        """Adds the sweep that computes some roots, and the stores of its reductions."""
         stage = OpenStage("row" if row_level or not self.group.axes else "point")
         folded = []
         for work in works:
@@ -103,7 +103,7 @@ class StepBuilder:
         buffer = self.stored[work.root]
         index = self.group.space.row if row_level else self.group.space.point
         strides = [0] * self.rank
-        for item, stride in zip(index, buffer.strides, strict=False):  # components have strides of their own
+        for item, stride in zip(index, buffer.strides, strict=False):  # components have separate strides
             assert isinstance(item, Affine)
             assert item.axis is not None
             strides[item.axis] = stride
@@ -186,7 +186,7 @@ class StepBuilder:
             computed = toposort(originals[number], stop=kept.__contains__) if room and later else []
             dear = [node for node in computed if node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)]
             new = [node for node in dear if node in later and node not in kept]
-            before = dict(kept)  # what this very sweep keeps it cannot read yet
+            before = dict(kept)  # a sweep cannot read the row values that it keeps itself
             if before:
                 stage.results = list(substitute(stage.results, before))
             for node in self._topmost(new, originals[number + 1 :]):
@@ -195,7 +195,7 @@ class StepBuilder:
 
     @staticmethod
     def _topmost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
-        """Of nested candidates only those that later sweeps see first."""
+        """Of nested candidates, only those that later sweeps reach first."""
         wanted = set(nodes)
         read_later = set(toposort([node for results in later for node in results], stop=wanted.__contains__))
         return [node for node in nodes if node in read_later]
@@ -209,7 +209,7 @@ class StepBuilder:
         return self.output(port, view)
 
     def _scratch_number(self) -> int:
-        """Scratch is read through ports behind those of the buffers."""
+        """The ports of scratch memory follow those of the buffers."""
         return len(self.builder.expressions.reads) + len(self.scratch) - 1
 
     # --- the step ---
@@ -289,7 +289,7 @@ def build_kernel_steps(
                 step.cut_up(cut_columns, swept)
             step.add_phase(swept, row_level=False)
         for root in members:
-            # One after the other: each may read what those before it have left for the row.
+            # In order: a sweep may read row values of earlier sweeps.
             if is_row_level(root, group):
                 step.add_phase([works[root]], row_level=True)
     along = step.runs_along()

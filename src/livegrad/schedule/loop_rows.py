@@ -23,7 +23,7 @@ from livegrad.schedule.plan import RowLoop, RowTape
 
 
 def row_loop(node: Node, used: Collection[int]) -> RowLoop:
-    """The form of a `for_loop` or `while_loop` of whose results only those `used` are read."""
+    """The form of a `for_loop` or `while_loop` of which only the `used` results are read."""
     body_function: Function = node.attribute("body")
     body = flatten_signature(body_function)
     test = flatten_signature(node.attribute("condition")) if node.op is while_loop else None
@@ -70,10 +70,10 @@ def _parameters_used(test: Function) -> Iterator[tuple[int, Node]]:
 
 
 def _used_by_row(body: Function, carried: int) -> set[int]:
-    """The places of tapes that the body touches at its own index alone, and gives back where it took them."""
+    """The positions of tapes that the body accesses only at its own index and returns at the same position."""
     index, *leaves = body.parameters
     position_of = {leaf: position for position, leaf in enumerate(leaves) if isinstance(leaf.type, Tape)}
-    source: dict[Node, int | None] = dict(position_of)  # the place of the tape that a node is a version of; None: empty
+    source: dict[Node, int | None] = dict(position_of)  # position of the tape of which a node is a version; None: empty
     elsewhere: set[int | None] = set()
     for node in nodes_of(body):
         match node.op, node.operands:

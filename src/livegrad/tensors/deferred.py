@@ -58,7 +58,7 @@ class _Keeper:
         self._deferred = None
         hold(node, self)
 
-    def _become_leaf(self, node: Node) -> None:
+    def _set_node(self, node: Node) -> None:
         self._node = node
 
 

@@ -98,7 +98,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         """The node of a deferred tensor."""
         with value_store.current.lock:  # data that two threads ask for is one leaf
             if self._deferred is not None:
-                self._become_leaf(make_deferred_node(self._deferred))
+                self._set_node(make_deferred_node(self._deferred))
             return self._node
 
     # --- what it is ---
@@ -252,7 +252,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
         self._become(namespace().set_item(self, key, value))
 
-    def _become_leaf(self, node: Node) -> None:
+    def _set_node(self, node: Node) -> None:
         """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
         self._node = node
         self._deferred = None

@@ -20,7 +20,7 @@ def integer_range(node: Node, ranges: Ranges, depth: int = _DEEPEST) -> Range | 
 
     >>> from livegrad.ir.function import trace
     >>> f = trace(lambda i: i * 2 - 1, ir.i64)
-    >>> known_range(f.results[0], {f.parameters[0]: (1, 4)})
+    >>> integer_range(f.results[0], {f.parameters[0]: (1, 4)})
     (1, 7)
     """
     bounds = ranges.get(node)

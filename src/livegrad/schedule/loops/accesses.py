@@ -90,7 +90,7 @@ def _packs(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int) -
 
 
 def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
-    """The indices that need no bounds check: positions along a dimension that is no longer than the tensor's axis."""
+    """The indices that need no bounds check: loop indices of dimensions that are no longer than the tensor's axis."""
     covered: set[tuple[int, int, int]] = set()
     for stage in step.kernel.stages if step.kernel.wholes and step.kernel.uses_index else ():
         source = dict(zip(stage.body.parameters[-len(stage.sources) :], stage.sources, strict=True))

@@ -28,7 +28,7 @@ from livegrad.passes.unguard_invariants import unguard_invariants
 from livegrad.schedule.kernel import Stage
 from livegrad.schedule.loops.nest import LoopNest
 
-# A function that several nodes run is analysed for each of them: a program that shares many is left as it is.
+# A function is analysed for each node that runs it, so programs that share many functions are skipped.
 _MOST_NODES = 20_000
 _MOST_ROUNDS = 4
 
@@ -57,7 +57,7 @@ def _proven(nest: LoopNest, stage: Stage) -> Function:
 
 
 def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
-    """Has LLVM vectorise, interleave and unroll the loops of a kernel without lanes of its own."""
+    """Has LLVM vectorise, interleave and unroll the loops of a scalar kernel."""
     if nest.lanes > 1 or not any(_has_loops(stage.body) for stage in nest.kernel.stages):
         return nest
     bases = [buffer.base for buffer in nest.step.wholes]
@@ -107,7 +107,7 @@ class _Proving:
     def _results(
         self, function: Function, done: dict[Node, Node], forms: dict[Node, Affine | None]
     ) -> tuple[Node, ...]:
-        """The results over what is done already, whose forms are known."""
+        """The rewritten results, whose operands and forms are available."""
         order = nodes_of(function)
         self.nodes += len(order)
         for node in order:
@@ -192,7 +192,7 @@ def _is_inside(index: Affine | None, size: object) -> bool:
 
 
 def _decided(node: Node, operands: Forms) -> Node:
-    """The node, or what it always is if it is a comparison of integers."""
+    """The node, or a constant if it is an integer comparison with a provable result."""
     if node.type is not bool_ or len(operands) != 2 or operands[0] is None or operands[1] is None:
         return node
     difference = operands[0].plus(operands[1], -1)

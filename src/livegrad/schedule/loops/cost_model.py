@@ -137,7 +137,7 @@ LEAST_CHUNK, WIDEST_CHUNK, LEAST_ACROSS = 64, 1 << 15, 8
 # Numbers that a group of lanes reduces down columns, in cache lines that are far apart. exp(x - logsumexp(x)) down
 # 2048 × 2048 takes 6.7 ms in three sweeps of one kernel and 3.2 in three kernels, down 256 × 10,000 2.6 and 2.2.
 FOLDED_LANES, LONG_COLUMNS = 64, 1 << 13
-# Additions to a small tensor are made in chunks, each with a tensor of its own, where there are so many more of them.
+# Additions to a small tensor are done in chunks with private tensors if there are this many more of them.
 MANY_ADDITIONS, ADDITIONS_EACH, MOST_ADDED_CHUNKS = 1 << 16, 4, 16
 
 # --- memory of a thread -----------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ FEWEST_TILES, TILES_A_THREAD = 4, 2  # so that threads which are late find less 
 
 # --- interleaving -----------------------------------------------------------------------------------------------------
 
-INTERLEAVE_DELAY = 24  # operations by which the second half of the lanes is behind; 12 are as good
+INTERLEAVE_DELAY = 24  # operations by which the second half of the lanes lags; 12 are as good
 INTERLEAVE_LIVE = 7  # live values of a half; 5 and 6 are nearly as good, 8 are not
 DIVISIONS = frozenset({div, sqrt})  # what the divider computes, one after the other
 # Fewer of them do not matter; with more, the divider is the bottleneck in any order.
@@ -169,7 +169,7 @@ COLUMNS = WARP  # rows that a block takes together when neighbours in memory are
 MOST_THREADS = 256  # of a block
 WORTH_A_BLOCK = 32  # inner points of a row that are worth a block of threads
 FEW_DEVICE_ROWS = 4096  # with fewer, threads would idle if each took a row
-MANY_DEVICE_ROWS = 1 << 17  # with as many, a thread for each keeps the device busy, whatever lies in a row
+MANY_DEVICE_ROWS = 1 << 17  # with this many rows, one thread for each keeps the device busy, however short they are
 WARP_ROW = 512  # points of a row up to which a warp takes it alone
 # Blocks share rows until there are so many (16 for each of the 132 multiprocessors of an H100 or H200), each with so
 # many points for every thread at least.

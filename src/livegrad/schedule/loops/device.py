@@ -45,7 +45,7 @@ def assign_rows(nest: LoopNest) -> LoopNest:
 
 
 def share_rows(nest: LoopNest) -> LoopNest:
-    """Has several blocks share a long row; the last one to end stores what all have reduced."""
+    """Has several blocks share a long row; the last one to finish stores the combined reduction."""
     blocks = _blocks_for_a_row(nest) if nest.shares_rows else 1
     if blocks == 1:
         return nest
@@ -117,7 +117,7 @@ def tile_transposed_reads(nest: LoopNest) -> LoopNest:
 
 
 def _most_transposed(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
-    """The dimension along which most reads continue in memory that do not along the last one, and those reads."""
+    """The dimension along which most reads that are strided along the last one are contiguous, and these reads."""
     last = nest.domain_rank - 1
     along: dict[int, list[int]] = {}
     for number, access in enumerate(nest.reads):
@@ -179,7 +179,7 @@ def rows_at_once(nest: LoopNest) -> int:
 
 
 def worker_count(nest: LoopNest) -> int:
-    """How many run at once, each with scratch or tapes of its own."""
+    """The number of concurrent workers, each with private scratch memory or tapes."""
     grid, threads, runner = nest.rows.extent, nest.rows.step, nest.rows.by
     if runner in ("thread", "tile") or remembers(nest.kernel):
         return grid * threads
@@ -263,7 +263,7 @@ def remembers(kernel: Kernel) -> bool:
 
 
 def _launch(nest: LoopNest, rows: int) -> tuple[int, int]:
-    """Blocks, and threads of a block, for so many rows (or tiles of them, or shares of those)."""
+    """Blocks, and threads of a block, for this many rows (or tiles of rows, or shares of a row)."""
     kernel, runner = nest.kernel, nest.rows.by
     threads = most = nest.rows.step or (HEAVY_THREADS if nest.heavy else MOST_THREADS)
     if runner != "thread":

@@ -34,7 +34,7 @@ def loop_dimensions(step: KernelStep) -> Dimensions:
     if not kernel.uses_index:
         if not step.chunk:
             _merge(inner, strides, len(domain), len(inner), keep=1 if inner else 0)
-        # The chunk dimension and the one that it cuts up keep their meaning.
+        # The chunk dimension and the dimension that it splits must stay separate.
         chunks, rows = (domain[:1], domain[1:]) if step.chunk else ([], domain)
         _merge(rows, strides, len(chunks), len(rows), keep=0)
         domain = [*chunks, *rows]
@@ -64,7 +64,7 @@ def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: i
 
 
 def stride_kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...], ...]:
-    """What code depends on of strides: whether one is none, a single element, or any other.
+    """The kinds of strides that code depends on: zero, one element, or any other.
 
     >>> stride_kinds([[0, 1], [512, 1]])
     (('zero', 'one'), ('any', 'one'))

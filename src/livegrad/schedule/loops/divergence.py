@@ -25,7 +25,7 @@ from livegrad.schedule.loops.nest import LoopNest
 
 @lru_cache(maxsize=4096)
 def may_diverge(function: Function) -> bool:
-    """Whether some op checks its operands, as conversions are said to do, or holds functions of its own."""
+    """Whether some op checks its operands (conversions count as such), or has functions as attributes."""
     return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))
 
 
@@ -172,7 +172,7 @@ def divergent_scalars(nest: LoopNest) -> set[Scalar]:
 def _divergent_nodes(
     stage: Stage, along: bool, moving: Sequence[bool], lane: int
 ) -> list[tuple[Node, tuple[bool, ...]]]:
-    """The nodes of which lanes need values of their own, each with which of its operands differ."""
+    """The divergent nodes, each with flags for its divergent operands."""
     body, order = stage.body, nodes_of(stage.body)
     carried = len(body.parameters) - len(stage.sources)
     sources = [_source_diverges(source, along, moving, lane) for source in stage.sources]

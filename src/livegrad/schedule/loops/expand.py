@@ -37,7 +37,7 @@ def with_code(function: Function, target: Target) -> Function:
 def _expand(function: Function, lacks_code: Callable[[Node], bool]) -> Function | None:
     """The expanded function; None if all of its ops have code."""
     expanded = None
-    # An expansion may bring functions of its own.
+    # An expansion may contain functions.
     while any(lacks_code(node) for inner in reachable_functions([function]) for node in nodes_of(inner)):
         (function,) = rewrite_functions(Module((function,)), lambda inner: expand_ops(inner, lacks_code)).functions
         expanded = function

@@ -31,7 +31,7 @@ def interchange_transposed(nest: LoopNest) -> LoopNest:
     dimensions = nest.dimensions
     swept = swept_dimension(dimensions)
     lane = len(dimensions.domain) - 1
-    # Where rows are short and lanes across them are near each other, they are better vectorised as they are.
+    # Short rows with a small stride between lanes are better vectorised without interchange.
     if swept is None or (has_short_last_dimension(nest) and swept == lane - 1):
         return nest
     if dimensions.domain[lane] < FEW_LANES < dimensions.domain[swept]:
@@ -70,7 +70,7 @@ def has_transposed_reads(nest: LoopNest) -> bool:
 
 
 def swept_dimension(dimensions: Dimensions) -> int | None:
-    """Along which dimension most of those accesses are consecutive that are far from it along the lanes."""
+    """The dimension along which most of the accesses that are strided along the lanes are contiguous."""
     accesses, rank = (*dimensions.reads, *dimensions.outputs), len(dimensions.domain)
     far = [strides for strides in accesses if rank > 1 and strides[-1] not in (0, 1, *NEAR)]
     votes = [sum(strides[dimension] in (1, *NEAR) for strides in far) for dimension in range(rank - 1)]
@@ -80,7 +80,7 @@ def swept_dimension(dimensions: Dimensions) -> int | None:
 def _with_inner(step: KernelStep, dimensions: Dimensions, order: list[int], swept: int) -> KernelStep:
     """The step over chunks of one dimension, the others in this order, with points of that one inside."""
     kernel, extent = step.kernel, dimensions.domain[swept]
-    depth = {dimension: number for number, dimension in enumerate([*order, swept], start=1)}  # behind the chunks
+    depth = {dimension: number for number, dimension in enumerate([*order, swept], start=1)}  # after the chunks
 
     def reorder_views(views: Sequence[View], strides: Sequence[Sequence[int]]) -> tuple[View, ...]:
         return tuple(

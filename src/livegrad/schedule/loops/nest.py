@@ -116,7 +116,7 @@ class LoopNest:
     covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
     # Where LLVM optimises the loops of the stages: for each buffer that is accessed by index, the number of its memory.
     memories: tuple[int, ...] | None = None
-    loop_notes: tuple[str, ...] = field(default=(), repr=False)  # for people: what each loop of the bodies runs on
+    loop_notes: tuple[str, ...] = field(default=(), repr=False)  # for display: where each loop of the bodies runs
     # For devices.
     shares_rows: bool = False  # there is memory for the partial results of blocks that share a row
     by_value: tuple[bool, ...] = ()  # for each scalar argument: part of the arguments, or read from memory

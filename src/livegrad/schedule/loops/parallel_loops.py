@@ -202,7 +202,7 @@ def _vector_gain(loop: Node) -> float:
 
 
 def _symbols(forms: Sequence[Affine | None]) -> frozenset[Symbol]:
-    """The symbols of forms, and those that bound them."""
+    """The symbols of forms, and the symbols in their bounds."""
     symbols: set[Symbol] = set()
     pending = [symbol for form in forms if form is not None for symbol, _ in form.terms]
     while pending:
@@ -240,7 +240,7 @@ def meets_another_iteration(first: Access, second: Access, loop: Region) -> bool
 
 
 def _inside(form: Affine, loop: Region, iteration: Affine) -> Affine:
-    """A form in one iteration: what the iteration computes has symbols of its own."""
+    """A form in one iteration, with fresh symbols for values that the iteration computes."""
     fresh: dict[Symbol, Affine] = {}
 
     def convert(outer_form: Affine) -> Affine:

@@ -96,7 +96,7 @@ def _comparisons(body: Function, carried: int) -> Iterator[_Comparison]:
 
 
 def _growing(node: Node, index: Node) -> tuple[int, int] | None:
-    """A value as `offset + step * index` with a positive step; None if it is none."""
+    """A value as `offset + step * index` with a positive step; None for other values."""
     offset, step = 0, 1
     while node is not index:
         if node.op not in (add, sub, mul) or node.type is not i64:
@@ -144,7 +144,7 @@ def _groups(body: Function, carried: int) -> list[list[_Comparison]]:
 
 
 def _split(loop: Node, splits: int) -> list[Node] | None:
-    """The results of the loops that a loop is split into; None if it is better left as it is."""
+    """The results of the loops that a loop is split into; None if splitting does not pay."""
     body, carried = loop.attribute("body"), loop.attribute("carried")
     if not splits or len(nodes_of(body)) > _MOST_NODES or any(isinstance(type, Tape) for type in body.result_types):
         return None
@@ -190,7 +190,7 @@ def _nested_checks(function: Function) -> set[Node]:
 
 
 def _without_needless_write(node: Node) -> Node | None:
-    """A write of what is there already is none."""
+    """A write of the value that is already there is removed."""
     if node.op is not assign or node.may_fail or node.operands[1].op is not lookup:
         return None
     target, value = node.operands[:2]
@@ -212,7 +212,7 @@ def _cost(function: Function) -> float:
 
 
 def _run_parts(loop: Node, group: list[_Comparison], early: Function, late: Function, splits: int) -> list[Node]:
-    """Iterations before any of the comparisons changes, those while they do, and those after."""
+    """Three loops: before any of the comparisons changes, while they change, and after all have changed."""
     count, carried = _folded(maximum(loop.operands[0], constant(0, i64))), loop.attribute("carried")
     arguments = dict(zip(loop.attribute("body").parameters[1:], loop.operands[1:], strict=True))
     ends = [_first_above(c, substitute([c.value], arguments)[0], count) for c in _extremes(group)]

@@ -52,7 +52,7 @@ def _rewrite_loop(node: Node) -> Node | None:
     return make_tuple(_run_jammed(node, factor)) if factor > 1 and _is_accumulation(node) else None
 
 
-# --- what may be jammed ----------------------------------------------------------------------------------------------
+# --- legality of jamming ---------------------------------------------------------------------------------------------
 
 
 class CarryingLoop(NamedTuple):
@@ -74,7 +74,7 @@ def loop_of(node: Node) -> CarryingLoop | None:
 
 
 def _is_accumulation(node: Node) -> bool:
-    """Whether iterations of a loop run the same loops inside, which change each element by itself."""
+    """Whether all iterations run the same inner loops, which update each element independently."""
     outer = loop_of(node)
     if outer is None:
         return False
@@ -107,7 +107,7 @@ def depending_on(function: Function, moving: set[Node]) -> set[Node]:
 
 
 def only_loop(body: Function) -> CarryingLoop | None:
-    """The loop that is all that a body does with the tensor that it carries; None if there is none."""
+    """The only node of a body that uses the carried tensor, if it is a loop; else None."""
     (result,), tensor = body.results, body.parameters[1]
     if result.op is not get or not result.operands[0].functions:
         return None

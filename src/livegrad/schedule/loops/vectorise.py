@@ -213,7 +213,7 @@ def _widest_varying(nest: LoopNest, every: Sequence[Node]) -> int:
 
 @lru_cache(maxsize=4096)
 def _widest(type: Type) -> int:
-    """The bytes of the widest number in a type; 0 if there is none."""
+    """The size in bytes of the widest scalar in a type; 0 if there is none."""
     return max([byte_size(inner) for inner in inner_types(type) if isinstance(inner, Scalar)], default=0)
 
 
