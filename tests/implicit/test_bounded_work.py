@@ -1,5 +1,7 @@
 """Small files never make endless work: a called function is compiled once, and what would never end is refused."""
 
+import cProfile
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +13,8 @@ from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import IDENTITY, BuildItem, Components
+from livegrad.passes.bound_intervals import bound_intervals
+from livegrad.runtime.cpu import compile_function
 
 BOX = ((-1, -1, -1), (1, 1, 1))
 
@@ -93,3 +97,30 @@ def test_components_of_components_are_counted_before_they_are_placed() -> None:
     assert len(parts(nested_components(2))) == 4
     with pytest.raises(lg.implicit.AssemblyError, match=r"builds too many parts.*found 536,870,912"):
         parts(nested_components(29))
+
+
+def calls_for_bounds_of(sines: int) -> int:
+    """How many calls of functions it takes to compile the bounds of a chain of sines, up to kernels."""
+    chain = "; ".join(f"x{index + 1} = sin(x{index} + 0.1)" for index in range(sines))
+    made = lg.implicit.add_expression(
+        lg.Assembly(), "f", f"x0 = length(pos); {chain}; x{sines}", {"pos": PortType.VECTOR}
+    )
+    function = lg.implicit.to_function(made, "f")
+    bounds = bound_intervals(function, [True] * len(function.parameters))
+    gc.collect()
+    gc.disable()
+    profile = cProfile.Profile()
+    profile.enable()
+    compile_function(bounds).schedule()
+    profile.disable()
+    gc.enable()
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+@pytest.mark.own_process  # calls are counted, and clearing up after other tests would count
+def test_the_work_of_compiling_bounds_is_linear_in_the_length_of_a_function() -> None:
+    calls_for_bounds_of(100)  # what is done once
+    small, middle, large = (calls_for_bounds_of(sines) for sines in (120, 240, 480))
+    # Twice as many sines; a square would make it four times.
+    assert middle < 2.3 * small
+    assert large < 2.3 * middle
