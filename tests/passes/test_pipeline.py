@@ -57,8 +57,15 @@ def test_passes_come_in_this_order() -> None:
     ]
     bound = ["bind_sizes", "flatten_signature"]
     last = ["lower_windows", "scalarise_maps", "push_transpose_through_matmul", "share_row_reductions"]
-    cuda = ["expand_unsupported", "unguard_invariants", "reduce_integer_matmuls"]
+    cuda = [
+        "expand_unsupported",
+        "unguard_invariants",
+        "transform_last_axes",
+        "split_complex",
+        "reduce_integer_matmuls",
+    ]
     cuda += ["thread_accumulators", "merge_updates", "simplify_tapes", "sum_products_after_loops"]
+    cuda += ["unroll_small_solves"]
     assert names(CUDA) == [*first, *bound, *cuda, *last]
     first = ["differentiate", "run_members_in_turn", *first[1:3], "inline_small_calls", *first[4:]]
     loops = ["thread_accumulators", "merge_updates", "simplify_tapes", "sum_products_after_loops", "lower_tapes"]

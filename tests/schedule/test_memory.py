@@ -98,14 +98,14 @@ def test_a_result_that_nothing_writes_is_found() -> None:
 def test_living_buffers_in_the_same_bytes_are_found() -> None:
     plan = chain()
     with pytest.raises(VerifyError, match="in the same bytes at the same time"):
-        verify_plan(dataclasses.replace(plan, places=dict.fromkeys(plan.arena_offsets, 0)))
+        verify_plan(dataclasses.replace(plan, arena_offsets=dict.fromkeys(plan.arena_offsets, 0)))
 
 
 def test_buffers_that_overlap_in_part_are_found() -> None:
     plan = chain()
     crowded = {buffer: start // 2 for buffer, start in plan.arena_offsets.items()}
     with pytest.raises(VerifyError, match="in the same bytes at the same time"):
-        verify_plan(dataclasses.replace(plan, places=crowded))
+        verify_plan(dataclasses.replace(plan, arena_offsets=crowded))
 
 
 def test_a_buffer_outside_of_the_arena_is_found() -> None:
@@ -116,7 +116,7 @@ def test_a_buffer_outside_of_the_arena_is_found() -> None:
 
 def test_a_buffer_without_a_place_is_found() -> None:
     with pytest.raises(VerifyError, match="no arena offset for"):
-        verify_plan(dataclasses.replace(chain(), places={}))
+        verify_plan(dataclasses.replace(chain(), arena_offsets={}))
 
 
 @pytest.mark.parametrize("offset", [-1, 1])
