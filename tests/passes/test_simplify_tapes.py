@@ -8,8 +8,14 @@ import pytest
 
 import livegrad as lg
 from livegrad.compiler import compile_plan
+from livegrad.ir.leaves import constant
+from livegrad.ir.types import Tape, Tensor, f64, i64
 from livegrad.ir.walk import nodes_of
-from livegrad.ops.control import for_loop
+from livegrad.ops.control import for_loop, make_for_loop
+from livegrad.ops.reduction import reduce
+from livegrad.ops.rules import zero
+from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack
+from livegrad.passes.simplify_tapes import simplify_tapes
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import run_function
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -50,7 +56,17 @@ def overwritten_total(x: Any) -> Any:
     return lg.scan(lambda t, v: (t * v + lg.sin(v), v), 0.5, x[0] * x[1])[0]
 
 
-PROGRAMS: list[Callable[[Any], Any]] = [scan_of_scans, rotated, used_twice, overwritten_total]
+def never_used(x: Any) -> Any:
+    """The scan inside has no iterations: its results have no cotangents, and no rows."""
+
+    def row(total: Any, values: Any) -> Any:
+        total, none = lg.scan(lambda t, v: (t * v, t + v), total, values[:0])
+        return lg.sin(total) + lg.sum(values), lg.sum(none) + total
+
+    return lg.scan(row, 0.0, x)[1]
+
+
+PROGRAMS: list[Callable[[Any], Any]] = [scan_of_scans, rotated, used_twice, overwritten_total, never_used]
 
 
 def traced_gradient(program: Callable[[Any], Any]) -> lg.ir.Function:
@@ -94,3 +110,34 @@ def test_second_derivatives_of_scans_agree_in_both_modes(program: Callable[[Any]
     reverse = lg.grad(slope)(lg.asarray(X))
     _, forward = lg.jvp(slope, (lg.asarray(X),), (lg.asarray(along),))
     np.testing.assert_allclose(np.vdot(np.asarray(reverse), along), float(forward), rtol=1e-10)
+
+
+def test_an_empty_tape_that_a_loop_only_reads_stays_where_it_is() -> None:
+    """A loop that captures a tape which nobody has written is not lowered, and reads zeros."""
+    element = Tape(Tensor(f64, ()))
+
+    def total(x: lg.ir.Node) -> lg.ir.Node:
+        def step(index: lg.ir.Node, sum: lg.ir.Node, tape: lg.ir.Node) -> list[lg.ir.Node]:
+            return [sum + tape_get(empty, index), tape_set(tape, index, sum)]
+
+        empty = tape_new(type=element)
+        sum, tape = make_for_loop(constant(4, i64), step, x, tape_new(type=element, residuals=True))
+        return sum + reduce(tape_stack(tape, size=4), kind="sum", axes=(0,))
+
+    function = lg.ir.trace(total, Tensor(f64, ()))
+    (result,) = CompiledPlan.from_plan(compile_plan(function, CPU), run_function).run([np.float64(2.0)])
+    assert result == 10.0
+
+
+def test_a_tape_that_starts_empty_belongs_to_the_loop_that_carries_it() -> None:
+    """Captured, it would be one that no loop writes, for which `lower_tapes` has no tensor."""
+    element = Tape(Tensor(f64, ()))
+
+    def total(x: lg.ir.Node) -> lg.ir.Node:
+        def step(index: lg.ir.Node, sum: lg.ir.Node, tape: lg.ir.Node) -> list[lg.ir.Node]:
+            return [sum + tape_get(tape, index), tape_set(tape, index, zero(x.type))]
+
+        return make_for_loop(constant(4, i64), step, x, tape_new(type=element))[0]
+
+    (loop,) = [node for node in nodes_of(simplify_tapes(lg.ir.trace(total, Tensor(f64, ())))) if node.op is for_loop]
+    assert loop.attribute("carried") == 2
