@@ -10,7 +10,8 @@ from livegrad import ops
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Dimension, Tensor, f64, i64
+from livegrad.ir.types import Dimension, Tensor, Type, f64, i64
+from livegrad.ir.walk import nodes_of
 from livegrad.passes.differentiate.choose_residuals import choose_residuals
 from livegrad.passes.differentiate.forward import jvp
 from livegrad.passes.differentiate.report import storage_report
@@ -115,3 +116,57 @@ def test_the_gradient_of_steps_with_shifts_remembers_the_state_alone() -> None:
         return y + slope(y + first * 0.5) * 0.1
 
     assert traced_bytes(loop(step)) == [8 * LARGE]
+
+
+def test_a_reshape_is_remembered_in_the_shape_of_its_operand() -> None:
+    """Its own shape would need a copy."""
+
+    def column(y: Node, x: Node) -> Node:
+        waves = ops.reshape(ops.sin(y), shape=(SMALL, 1))
+        return ops.reshape(waves * waves, shape=(SMALL,)) * x
+
+    (types,) = residual_types(loop(column, SMALL))
+    assert all(type.shape == (SMALL,) for type in types)  # type: ignore[attr-defined]
+
+
+def test_sums_of_a_few_elements_are_computed_again() -> None:
+    """Distances between points: the points are remembered, and nothing for each pair of them."""
+    points = 60
+
+    def attracted(y: Node) -> Node:
+        rows = ops.broadcast(y, shape=(points, points, 3), axes=(0, 2))
+        apart = rows - ops.broadcast(y, shape=(points, points, 3), axes=(1, 2))
+        squares = ops.reduce(apart * apart, kind="sum", axes=(2,)) + 0.1
+        weights = ops.broadcast(1.0 / (squares * ops.sqrt(squares)), shape=(points, points, 3), axes=(0, 1))
+        return y + ops.reduce(apart * weights, kind="sum", axes=(1,)) * 0.01
+
+    function = trace(
+        lambda x: ops.make_for_loop(constant(3, i64), lambda index, y: attracted(y), x)[0],
+        Tensor(f64, (points, 3)),
+    )
+    assert traced_bytes(function) == [8 * points * 3]
+
+
+def test_a_loop_over_numbers_remembers_its_state_and_not_what_sums_and_products_make_of_it() -> None:
+    def step(y: Node, x: Node) -> Node:
+        near = (y + 1.0) * x
+        return y * near + near * (y - x)
+
+    function = trace(lambda x: ops.make_for_loop(constant(3, i64), lambda index, y: step(y, x), x)[0], f64)
+    assert traced_bytes(function) == [8]
+    check_gradient(function, np.float64(0.3))
+
+
+def residual_types(function: Function) -> list[tuple[Type, ...]]:
+    """What the tapes of the loops in a gradient hold in each row."""
+    nodes = nodes_of(vjp(function))
+    tapes = [node.type for node in nodes if node.op is ops.tape_new]
+    return [type.element.elements for type in tapes]  # type: ignore[attr-defined]
+
+
+def check_gradient(function: Function, value: np.float64) -> None:
+    """The gradient of a function of a number, against a central difference."""
+    step = 1e-6
+    above, below = (evaluate(function, value + sign * step) for sign in (1.0, -1.0))
+    gradient = CpuFunction(vjp(function))(value, np.float64(1.0))
+    np.testing.assert_allclose(gradient, (above - below) / (2.0 * step), rtol=1e-6)

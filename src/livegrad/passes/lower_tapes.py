@@ -301,6 +301,8 @@ class _Body:
     def _loop(self, node: Node, operands: Sequence[_Value]) -> _Value:
         carried, body = node.attribute("carried"), node.attribute("body")
         iterations, *arguments = operands
+        if any(isinstance(argument, Node) and argument.op is tape_new for argument in arguments[carried:]):
+            raise _NotLowered  # empty, and only read
         arguments = [
             self._start(node, number) if isinstance(argument, Node) and argument.op is tape_new else argument
             for number, argument in enumerate(arguments)

@@ -62,7 +62,7 @@ def _without_cleared_tapes(loop: Node, function: Function, nodes: tuple[Node, ..
         return None
     taken = {user.attribute("index") for user in users}
     carried = loop.attribute("carried")
-    cleared = [place for place in range(carried) if place not in taken and _is_cleared(loop.attribute("body"), place)]
+    cleared = [place for place in range(carried) if place not in taken and _is_cleared(loop, place)]
     region = region_of(loop)
     if not cleared or region is None:
         return None
@@ -72,8 +72,11 @@ def _without_cleared_tapes(loop: Node, function: Function, nodes: tuple[Node, ..
     return {user: get(changed, index=kept.index(user.attribute("index"))) for user in users}
 
 
-def _is_cleared(body: Function, place: int) -> bool:
+def _is_cleared(loop: Node, place: int) -> bool:
     """Whether an iteration reads one row of a tape, its own, and overwrites it: as if it were never written."""
+    body: Function = loop.attribute("body")
+    if loop.operands[1 + place].op is tape_new:
+        return False  # a tape that starts empty belongs to the loop that carries it
     index, tape, result = body.parameters[0], body.parameters[1 + place], body.results[place]
     if result.op is not tape_set or result.operands[:2] != (tape, index) or count_uses(body)[result] != 1:
         return False
