@@ -30,7 +30,7 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.complex_numbers import PARTS
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
-from livegrad.frontend.function.iteration import listed
+from livegrad.frontend.function.iteration import evaluate_all, listed
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Known, narrow, narrowings
@@ -275,25 +275,12 @@ def _subscript(context: Context, node: ast.Subscript) -> Value:
     return read_index(context, context.evaluate(node.value), node.slice, node)
 
 
-def _elements(context: Context, elements: list[ast.expr]) -> list[Value]:
-    values: list[Value] = []
-    for element in elements:
-        if isinstance(element, ast.Starred):
-            inner = listed(context, element.value)
-            if inner is None:
-                raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
-            values += inner
-        else:
-            values.append(context.evaluate(element))
-    return values
-
-
 def _tuple(context: Context, node: ast.Tuple) -> Value:
-    return tuple_value(_elements(context, node.elts))
+    return tuple_value(evaluate_all(context, node.elts))
 
 
 def _list(context: Context, node: ast.List) -> Value:
-    return context.list_of(_elements(context, node.elts), node)
+    return context.list_of(evaluate_all(context, node.elts), node)
 
 
 def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:

@@ -342,3 +342,17 @@ def listed(context: Context, expression: ast.expr) -> list[Value] | None:
     if steps.unrolled is None and steps.static_iterations is None:
         return None
     return _all(context, steps, expression)
+
+
+def evaluate_all(context: Context, elements: list[ast.expr]) -> list[Value]:
+    """The values of expressions in turn, with `*values` of known length spread out."""
+    values: list[Value] = []
+    for element in elements:
+        if isinstance(element, ast.Starred):
+            inner = listed(context, element.value)
+            if inner is None:
+                raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
+            values += inner
+        else:
+            values.append(context.evaluate(element))
+    return values
