@@ -30,7 +30,8 @@ from livegrad.lazy.gradient_variables import (
     note_variable,
     wants_gradient,
 )
-from livegrad.lazy.lazy_values import Leaf, holders_of, leaf_node, leaf_of, read_leaf, replace_data
+from livegrad.lazy.holders import holders_of
+from livegrad.lazy.lazy_values import Leaf, leaf_node, leaf_of, read_leaf, replace_data
 from livegrad.lazy.truncate_history import detach_into_leaf, has_long_history
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer

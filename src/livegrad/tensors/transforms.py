@@ -18,7 +18,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, propagates_lines
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bool_, f64, is_differentiable, scalar_of, shape_of
-from livegrad.lazy.lazy_values import compute_together
+from livegrad.lazy.holders import compute_together
 from livegrad.ops.conversion import cast
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
