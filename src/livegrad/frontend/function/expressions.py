@@ -17,6 +17,7 @@ from livegrad.frontend.function.assignment import stored_names
 from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branch_regions import Conflict, branch
 from livegrad.frontend.function.calls import arguments_of, call, call_value, method_of
+from livegrad.frontend.function.comparisons import compare
 from livegrad.frontend.function.compile_state import Context, remembered
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -34,7 +35,7 @@ from livegrad.frontend.function.iteration import evaluate_all, listed
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Known, narrow, narrowings
-from livegrad.frontend.function.operators import binary, both, compare, joined_values, truth, unary
+from livegrad.frontend.function.operators import binary, both, joined_values, truth, unary
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops.elementwise import select
