@@ -25,7 +25,7 @@ from livegrad.ops.movement import broadcast, index_along
 from livegrad.ops.rules import zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack, unwritten
 from livegrad.passes.affine_bounds import Ranges, range_of, ranges_inside
-from livegrad.passes.flatten_signature import leaf_types, take_from_made
+from livegrad.passes.flatten_signature import get_of_make, leaf_types
 from livegrad.passes.in_place_loops import writes_in_place
 from livegrad.passes.join_tape_loops import join_tape_loops
 from livegrad.passes.loop_over_elements import expand_loops
