@@ -51,7 +51,7 @@ def transpose_graph(
         if not linear.isdisjoint(node.operands):
             linear.add(node)
     sums = _Sums()
-    sums.found |= before
+    sums.cotangents |= before
     for result, cotangent in zip(results, cotangents, strict=True):
         if result in linear:
             sums.cotangents[result] = add(sums.of(result), cotangent, result.type)
