@@ -135,7 +135,7 @@ def node_of_deferred(root: DeferredOp) -> Node:
                 deferred.node = _make_node(deferred)
                 holder = held_by(deferred)
                 if holder is not None and holder._deferred[1] is None:
-                    holder._settle(deferred.node)
+                    holder._become_leaf(deferred.node)
             pending.pop()
         assert root.node is not None
         return root.node

@@ -61,7 +61,7 @@ def truncate_history(computed: Iterable[Node], work: int) -> None:
     leaf_nodes = {node: _leaf_from(node.cell.value, leaves[node]) for node in detachable}
     for node, data in leaf_nodes.items():
         for holder in list(holders_of(node)):
-            holder._settle(data)
+            holder._become_leaf(data)
         node.cell.detached = data
     if leaf_nodes:
         _rebase(waiting, leaf_nodes, needed, most)
@@ -146,7 +146,7 @@ def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Contai
             _take_over(before, after)
     for holder in holders:
         if moved[holder._node] is not holder._node:
-            holder._settle(moved[holder._node])
+            holder._become_leaf(moved[holder._node])
 
 
 def _take_over(before: Node, after: Node) -> None:

@@ -162,7 +162,7 @@ class Lifecycle:
         if wanted:
             note_variable(self)
         if wanted and has_long_history(self.node):
-            self._settle(detach_into_leaf(self.node, self._stored()))
+            self._become_leaf(detach_into_leaf(self.node, self._stored()))
         return self
 
     def _stand_alone(self: Any) -> None:
@@ -170,7 +170,7 @@ class Lifecycle:
         node = self.node
         rivals = any(variable is not self for variable in _variables(node))
         if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
-            self._settle(self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored()))
+            self._become_leaf(self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored()))
 
     def _snapshot(self: Any) -> Node:
         """A leaf with the same data that later fills do not change; for a computed tensor its own node."""
@@ -263,7 +263,7 @@ class Lifecycle:
             self._deferred = deferred
             deferred[0].holder = ref(self)
             return
-        self._settle(other.node)
+        self._become_leaf(other.node)
 
 
 def _the_same(node: Node) -> Node:
