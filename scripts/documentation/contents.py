@@ -119,7 +119,7 @@ PAGES = (
             ),
             Section("Compiling and batching", (f"{TENSOR}.jit", f"{TENSOR}.vmapping", f"{TENSOR}.pytrees")),
             Section("Control flow", (f"{TENSOR}.control_flow",)),
-            Section("Execution and caching", (f"{TENSOR}.execute", "livegrad.lazy.lazy_values")),
+            Section("Execution and caching", (f"{TENSOR}.execute", "livegrad.lazy.eviction")),
             Section("Files and other libraries", (f"{TENSOR}.storage", f"{TENSOR}.interop")),
         ),
     ),

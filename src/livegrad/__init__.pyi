@@ -65,7 +65,7 @@ from livegrad.frontend.differentiable.annotations import (
     vec3,
     vec4,
 )
-from livegrad.lazy.lazy_values import (
+from livegrad.lazy.eviction import (
     reset_stats,
     set_cache_budget,
     stats,

@@ -85,7 +85,7 @@ _EVERYDAY = {
         TypeRuleError UsageError VerifyError""",
     "livegrad": "contexts implicit ir live ops",
     "livegrad.ir.types": "bf16 bool_ c128 c64 f16 f32 f64 i16 i32 i64 i8 u16 u32 u64 u8",
-    "livegrad.lazy.lazy_values": "reset_stats set_cache_budget stats",
+    "livegrad.lazy.eviction": "reset_stats set_cache_budget stats",
     # lazy tensors
     "livegrad.tensors": "optim",
     "livegrad.tensors.gradient_checks": "check_gradients debug_nans",

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.lazy import execution, lazy_values
+from livegrad.lazy import eviction, execution, lazy_values
 from livegrad.runtime.cpu.kernel_code import kernels_in_memory
 from tests.node_counts import settled_node_count
 
 
-def work_of(action) -> lazy_values.Stats:
+def work_of(action) -> eviction.Stats:
     before = lg.stats()
     action()
     after = lg.stats()
     names = ("executions", "programs_compiled", "kernels_run", "library_calls", "nodes_computed", "cache_hits")
-    return lazy_values.Stats(**{name: getattr(after, name) - getattr(before, name) for name in names})
+    return eviction.Stats(**{name: getattr(after, name) - getattr(before, name) for name in names})
 
 
 def data(*shape: int, seed: int = 0) -> lg.Tensor:
@@ -27,14 +27,14 @@ def data(*shape: int, seed: int = 0) -> lg.Tensor:
 
 
 def test_building_runs_nothing():
-    assert work_of(lambda: data(3) + 1.0) == lazy_values.Stats()
+    assert work_of(lambda: data(3) + 1.0) == eviction.Stats()
 
 
 def test_a_second_execution_computes_nothing():
     y = lg.exp(data(8)) + 1.0
     assert work_of(y.execute).kernels_run == 1
-    assert work_of(y.execute) == lazy_values.Stats(cache_hits=1)
-    assert work_of(y.numpy) == lazy_values.Stats()
+    assert work_of(y.execute) == eviction.Stats(cache_hits=1)
+    assert work_of(y.numpy) == eviction.Stats()
 
 
 def test_what_is_known_is_given_without_a_claim(monkeypatch):

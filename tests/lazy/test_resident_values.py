@@ -10,7 +10,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.ir.node import Function
-from livegrad.lazy import devices, lazy_values
+from livegrad.lazy import devices, eviction, lazy_values
 from livegrad.runtime.cpu import compile_function
 from livegrad.state import fresh_session
 
@@ -141,7 +141,7 @@ def test_values_of_the_device_are_dropped_when_it_has_no_room_and_computed_again
     x = lg.asarray([1.0, 2.0]).to("cuda")
     y = (x * 3.0).execute()
     before = lg.stats().evictions
-    assert lazy_values.release_device_values()
+    assert eviction.release_device_values()
     assert lg.stats().evictions > before
     assert lazy_values.cached_value(y.node) is None
     np.testing.assert_array_equal(np.asarray(y), [3.0, 6.0])

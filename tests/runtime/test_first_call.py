@@ -12,6 +12,7 @@ from livegrad import ops
 from livegrad.runtime.cpu import CpuFunction, row_chains, tiers
 from livegrad.runtime.cpu import kernel_code as kernels_module
 from livegrad.runtime.cpu.native import matmul
+from livegrad.runtime.cpu.plan_serialiser import PlanSerialiser
 from livegrad.schedule import plan_passes
 from livegrad.schedule.plan import KernelStep
 
@@ -104,7 +105,7 @@ def test_a_function_that_is_known_writes_nothing(log: Log) -> None:
 def test_a_plan_is_bound_before_its_code_is_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses are known before there is code: argument slots are filled meanwhile."""
     log.watch(tiers.BaselineCompiler, "finish", "waited for")
-    log.watch(kernels_module.PlanSerialiser, "_argument_slots", "words")
+    log.watch(PlanSerialiser, "_argument_slots", "words")
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("words") == 3
     assert log.events.index("waited for") > max(n for n, event in enumerate(log.events) if event == "words")

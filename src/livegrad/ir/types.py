@@ -5,7 +5,7 @@ Types are interned: equal types are the same object.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, dataclass_transform
@@ -425,6 +425,24 @@ def components(type: Type) -> tuple[Type, ...]:
     return ()
 
 
+def map_members(type: Type, change: Callable[[Type], Type]) -> Type:
+    """Returns a struct, tuple, array or tape with each member type changed; other types as they are.
+
+    >>> map_members(Tuple((f32, i32)), lambda member: Tensor(member, (3,)))
+    (f32[3], i32[3])
+    """
+    match type:
+        case Struct(name=name, fields=fields):
+            return Struct(name, tuple([(field, change(member)) for field, member in fields]))
+        case Tuple(elements=elements):
+            return Tuple(tuple([change(member) for member in elements]))
+        case Array(element=element, size=size):
+            return Array(change(element), size)
+        case Tape(element=element):
+            return Tape(change(element))
+    return type
+
+
 def inner_types(type: Type) -> Iterator[Type]:
     """Yields a type and all types inside it, without recursion.
 
@@ -478,10 +496,4 @@ def differential_of(type: Type) -> Type:
             kept = tuple((field, differential_of(t)) for field, t in named if is_differentiable(t))
             closed = name.endswith(".Differential") and kept == named
             return type if closed else Struct(name + ".Differential", kept)
-        case Tuple(elements=elements):
-            return Tuple(tuple(map(differential_of, elements)))
-        case Array(element=element, size=size):
-            return Array(differential_of(element), size)
-        case Tape(element=element):
-            return Tape(differential_of(element))
-    return type
+    return map_members(type, differential_of)

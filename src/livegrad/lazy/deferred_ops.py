@@ -20,6 +20,7 @@ from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor
 from livegrad.lazy import lazy_values
 from livegrad.lazy.devices import DEFAULT_DEVICE
+from livegrad.lazy.eviction import node_cost
 from livegrad.lazy.gradient_variables import variables
 from livegrad.lazy.lazy_values import Array, Cell, Leaf, clock, leaf_node, value_store
 from livegrad.lazy.truncate_history import ancestors_of, leaves_below
@@ -153,7 +154,7 @@ def _make_node(deferred: DeferredOp) -> Node:
     if deferred.value is not None:
         cell: Cell = lazy_values.cell_of(node)
         if cell.value is None and cell.pending is None:
-            cost = lazy_values.node_cost(node)
+            cost = node_cost(node)
             lazy_values.keep(cell, deferred.value, cost, volatile=False, stamp=deferred.stamp)
             cell.generation, cell.device = deferred.generation, DEFAULT_DEVICE
     return node

@@ -21,7 +21,8 @@ from livegrad.ir.types import shape_of
 from livegrad.ir.walk import nodes_of, toposort
 from livegrad.lazy.compiled_graphs import Compile, Program, find_program
 from livegrad.lazy.counts import count
-from livegrad.lazy.lazy_values import Array, Cell, Value, leaf_of, release_device_values
+from livegrad.lazy.eviction import release_device_values
+from livegrad.lazy.lazy_values import Array, Cell, Value, leaf_of
 from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice_
 from livegrad.ops.placement import transfer
 from livegrad.runtime.cpu import compile_function

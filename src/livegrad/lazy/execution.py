@@ -33,6 +33,8 @@ from livegrad.lazy.devices import (
     is_broadcast_constant,
     run_by_node,
 )
+from livegrad.lazy.eviction import enforce_budget, node_cost, recomputation_costs
+from livegrad.lazy.holders import is_held, missing_companions, waiting_holders
 from livegrad.lazy.layout import cut_out, lay_out
 from livegrad.lazy.lazy_values import (
     MOST_GENERATIONS,
@@ -41,12 +43,9 @@ from livegrad.lazy.lazy_values import (
     Claim,
     Value,
     cached_value,
-    is_held,
     keep,
     leaf_of,
-    node_cost,
     read_leaf,
-    recomputation_costs,
     value_store,
 )
 from livegrad.lazy.small_graphs import remember, run_small_graph
@@ -161,7 +160,7 @@ def _claim(work: _Work) -> Claim | None:
     visited: set[Node] = set()
     kept: set[Node] = set()
     roots = set(work.roots)
-    pending: list[Node | None] = [node for root in work.roots for node in lazy_values.missing_companions(root)]
+    pending: list[Node | None] = [node for root in work.roots for node in missing_companions(root)]
     pending += reversed(work.roots)
     while pending:
         node = pending.pop()
@@ -219,7 +218,7 @@ def _keep_for_others(work: _Work, kept: set[Node]) -> None:
     def ends(node: Node) -> bool:
         return node in work.values or (node in ours and node.op not in TRIVIAL and can_be_handed_on(node))
 
-    holders = lazy_values.waiting_holders(max(1000, len(ours)))
+    holders = waiting_holders(max(1000, len(ours)))
     waiting = [holder._node for holder in holders if holder._node not in ours]
     for node in lazy_values.reach(waiting, ends, max(lazy_values.MOST_LOOKED_AT, 4 * len(ours)))[0]:
         if node in work.values:
@@ -282,7 +281,7 @@ def _run(work: _Work, progress: Progress | None) -> None:
     else:
         _run_pieces(work, todo, devices, progress)
     _let_go(work, inputs)
-    lazy_values.enforce_budget(root.cell for root in work.roots if root.cell is not None)
+    enforce_budget(root.cell for root in work.roots if root.cell is not None)
 
 
 def _independent_groups(todo: list[Node]) -> list[list[Node]]:

@@ -12,7 +12,8 @@ from typing import Any
 from livegrad.ir.node import Node
 from livegrad.ir.types import is_differentiable
 from livegrad.ir.walk import toposort
-from livegrad.lazy.lazy_values import Holder, holders_of
+from livegrad.lazy.holders import holders_of
+from livegrad.lazy.lazy_values import Holder
 from livegrad.ops.elementwise import detach
 
 # Who wanted a gradient at some time. For the process: a history must not go while a gradient can be asked for through

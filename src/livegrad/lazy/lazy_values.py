@@ -10,8 +10,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Key, Node, make_unique_node
 from livegrad.ir.types import Tensor, scalar_of_dtype
 from livegrad.ir.walk import toposort
-from livegrad.lazy.counts import all_counts, clear_counts, count
+from livegrad.lazy.counts import count
 from livegrad.state import Owned, renew_lock_after_fork
 
 Array = np.ndarray[Any, Any]
@@ -142,30 +141,7 @@ class Cell:
             self.store.dropped.append(self.value.nbytes)
 
 
-@dataclass(frozen=True)
-class Stats:
-    """What has been done since the start, or since `reset_stats`.
-
-    >>> stats().kernels_run >= 0
-    True
-    """
-
-    executions: int = 0  # calls that had something to compute
-    programs_compiled: int = 0  # graphs of a new structure
-    programs_reused: int = 0  # graphs whose structure was known
-    kernels_run: int = 0
-    library_calls: int = 0  # steps handed to NumPy or BLAS
-    nodes_computed: int = 0
-    cache_hits: int = 0  # values that an execution found already computed
-    evictions: int = 0
-    copies_between_devices: int = 0
-    parallel_groups: int = 0  # parts of graphs that were run at the same time as others
-    shapes_from_data: int = 0  # masks, repetitions and the like that were computed because a shape depends on them
-    bytes_cached: int = 0  # now
-    bytes_budget: int = 0  # now
-
-
-_FEW_WAITING = 4096
+FEW_WAITING = 4096
 
 
 class ValueStore:
@@ -177,7 +153,7 @@ class ValueStore:
         renew_lock_after_fork(self, "lock", threading.RLock)
         # Who holds nodes that are not computed; the others are taken out when the list has doubled.
         self.waiting: list[weakref.ref[Any]] = []
-        self.look_through_at = _FEW_WAITING
+        self.look_through_at = FEW_WAITING
         # Cells with values by their ids. A cell takes itself out when it goes.
         self.valued: dict[int, weakref.ref[Cell]] = {}
         self.dropped: deque[int] = deque()  # sizes of values that went with their cells
@@ -208,29 +184,7 @@ class _Clock:
 clock = _Clock()
 
 
-# --- holders ---------------------------------------------------------------------------------------------------------
-
-
-def hold(node: Node, holder: Holder) -> None:
-    """Registers a holder of the node, so that its value is cached.
-
-    The first holder of a node takes no lock, as every operation makes one. If two threads come at the same moment, one
-    of the two may not be known: its value is then computed again where it could have been cached.
-    """
-    reference = weakref.ref(holder)
-    first = node.holder
-    if first is None or first() is None:
-        node.holder = reference
-    elif first is not reference:
-        with value_store.current.lock:
-            cell = cell_of(node)
-            more = cell.more_holders
-            # Looked through only when their number has doubled: a thousand handles on one node cost no million steps.
-            if len(more) & (len(more) - 1) == 0:
-                more = cell.more_holders = [other for other in more if other() is not None]
-            more.append(reference)  # type: ignore[union-attr]
-    if node.operands:
-        note_waiting(reference)
+# --- cells -----------------------------------------------------------------------------------------------------------
 
 
 def cell_of(node: Node) -> Cell:
@@ -238,36 +192,6 @@ def cell_of(node: Node) -> Cell:
     if node.cell is None:
         node.cell = Cell()
     return node.cell
-
-
-def note_waiting(reference: weakref.ref[Any]) -> None:
-    """Registers a holder of a node without a value."""
-    store = value_store.current
-    store.waiting.append(reference)
-    if len(store.waiting) >= store.look_through_at:
-        with store.lock:
-            _look_through(store.waiting, 0)
-            store.look_through_at = max(_FEW_WAITING, 2 * len(store.waiting))
-
-
-def _look_through(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.ref[Any]]:
-    """Removes holders that no longer wait, from `start` on, and returns the others.
-
-    Other threads may append without a lock, so entries after the current end stay.
-    """
-    end = len(waiting)
-    left = waiting[start:end] = [reference for reference in waiting[start:end] if _waits(reference())]
-    return left
-
-
-def waiting_holders(most: int = 1000) -> list[Any]:
-    """The holders of nodes without a value, latest first; a bounded number of them."""
-    store = value_store.current
-    with store.lock:
-        # Asked for by every execution, so those who are done go: what is looked at stays short.
-        latest = _look_through(store.waiting, max(0, len(store.waiting) - most))
-    holders = {id(holder): holder for reference in reversed(latest) if (holder := reference()) is not None}
-    return [holder for holder in holders.values() if not _is_pending(holder)]
 
 
 def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tuple[list[Node], bool]:
@@ -286,65 +210,6 @@ def reach(roots: Iterable[Node], ends: Callable[[Node], bool], most: int) -> tup
             reached.update(dict.fromkeys(fresh))
             queue.extend(dict.fromkeys(fresh))
     return list(reached), True
-
-
-def _waits(holder: Holder | None) -> bool:
-    """Whether the program holds a node without a value; a thread may be computing it, and may fail."""
-    if holder is None:
-        return False
-    if holder._deferred is not None:
-        return True  # for the value that it is a part of; to make its node here would register it again
-    node = holder._node
-    if node is None or not node.operands:
-        return False
-    cell: Cell | None = node.cell
-    return cell is None or cell.value is None
-
-
-def _is_pending(holder: Holder) -> bool:
-    if holder._deferred is not None:
-        return False
-    cell: Cell | None = None if holder._node is None else holder._node.cell
-    return cell is not None and cell.pending is not None
-
-
-def holders_of(node: Node) -> Iterator[Any]:
-    """Everyone who holds the node now."""
-    if node.holder is None:
-        return
-    cell: Cell | None = node.cell
-    references = (node.holder,) if cell is None else (node.holder, *cell.more_holders)
-    detached = None if cell is None else cell.detached
-    for reference in references:
-        holder = reference()
-        if holder is not None and (holder._node is node or (detached is not None and holder._node is detached)):
-            yield holder
-
-
-def is_held(node: Node) -> bool:
-    """Whether a handle holds the node."""
-    if node.holder is None:
-        return False
-    holder = node.holder()
-    return (holder is not None and holder._node is node) or next(holders_of(node), None) is not None
-
-
-def compute_together(holders: Iterable[Any]) -> None:
-    """Notes that values share most of their work: whoever asks for one of them has all computed that are held then."""
-    references = [weakref.ref(holder) for holder in holders]
-    with value_store.current.lock:
-        for reference in references:
-            holder = reference()
-            if holder is not None and holder._node is not None:
-                cell_of(holder._node).companions = references
-
-
-def missing_companions(node: Node) -> list[Node]:
-    """What is computed together with a node, still held, and neither known nor under way."""
-    cell: Cell | None = node.cell
-    holders = [reference() for reference in cell.companions] if cell is not None else []
-    nodes = [holder._node for holder in holders if holder is not None and holder._node is not None]
-    return [other for other in nodes if other is not node and is_missing(other)]
 
 
 def is_missing(node: Node) -> bool:
@@ -466,112 +331,6 @@ def forget(cell: Cell) -> None:
             cell.store.valued.pop(id(cell), None)
 
 
-def recomputation_costs(order: Sequence[Node], cached: Container[Node], kept: Container[Node]) -> dict[Node, float]:
-    """A rough cost of recomputing each node from cached values."""
-    costs: dict[Node, float] = {}
-    for node in order:
-        if node in cached:
-            costs[node] = 0.0
-            continue
-        costs[node] = node_cost(node) + sum(costs[o] for o in node.operands if o not in kept)
-    return costs
-
-
-def node_cost(node: Node) -> float:
-    """Roughly how many additions a node is worth."""
-    return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]
-
-
-def release_device_values() -> bool:
-    """Drops computed values that lie on devices, which are computed again when they are needed; whether there were any.
-
-    Asked for when a device has no memory left. What is in use at the moment stays in memory until its user has ended.
-    """
-    store = value_store.current
-    with store.lock:
-        cells = [cell for cell in valued_cells(store) if not isinstance(cell.value, np.ndarray)]
-        for cell in cells:
-            forget(cell)
-        count(evictions=len(cells))
-        return bool(cells)
-
-
-def enforce_budget(spare: Iterable[Cell]) -> None:
-    """Evicts the values that are cheapest to recompute per byte until the rest fits.
-
-    Values that were just requested are not evicted, because their caller is about to read them.
-    """
-    store = value_store.current
-    with store.lock:
-        _count_dropped(store)
-        if store.cached_bytes <= store.budget:
-            return
-        spared = set(map(id, spare))
-        candidates = [cell for cell in valued_cells(store) if id(cell) not in spared]
-        candidates.sort(key=lambda cell: cell.cost / max(1, cell.value.nbytes))  # type: ignore[union-attr]
-        for cell in candidates:
-            if store.cached_bytes <= store.budget:
-                return
-            forget(cell)
-            count(evictions=1)
-
-
-def valued_cells(store: ValueStore) -> list[Cell]:
-    """The cells of a session that have values."""
-    cells = [reference() for reference in list(store.valued.values())]
-    return [cell for cell in cells if cell is not None and cell.value is not None]
-
-
-def _count_dropped(store: ValueStore) -> None:
-    while store.dropped:
-        store.cached_bytes -= store.dropped.popleft()
-
-
 def changes() -> int:
     """How often leaves were given other data."""
     return clock.now
-
-
-def set_cache_budget(bytes: int) -> None:
-    """Sets the maximum size of cached values in bytes. The default is a quarter of the machine's memory.
-
-    >>> before = stats().bytes_budget
-    >>> set_cache_budget(1 << 30)
-    >>> stats().bytes_budget
-    1073741824
-    >>> set_cache_budget(before)
-    """
-    if isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0:
-        raise UsageError("invalid budget", where=caller_origin(), expected="a number of bytes", found=repr(bytes))
-    value_store.current.budget = bytes
-    enforce_budget(())
-
-
-# --- counting --------------------------------------------------------------------------------------------------------
-
-
-def count_shape_from_data() -> None:
-    """Notes that something is computed early, because the shape of a result depends on its data."""
-    count(shapes_from_data=1)
-
-
-def stats() -> Stats:
-    """Returns counts of what executions have done so far, and the size of the cache.
-
-    >>> stats().bytes_budget > 0
-    True
-    """
-    store = value_store.current
-    with store.lock:
-        _count_dropped(store)
-        return Stats(**all_counts(), bytes_cached=store.cached_bytes, bytes_budget=store.budget)
-
-
-def reset_stats() -> None:
-    """Resets all counts. Cached values are kept.
-
-    >>> reset_stats()
-    >>> stats().executions
-    0
-    """
-    clear_counts()

@@ -26,18 +26,10 @@ from livegrad.lazy.compiled_graphs import Program, find_cached_program, may_chan
 from livegrad.lazy.counts import RepeatedRun
 from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, truncate_deferred
 from livegrad.lazy.devices import DEFAULT_DEVICE, TRIVIAL, is_broadcast_constant
+from livegrad.lazy.eviction import enforce_budget, recomputation_costs
+from livegrad.lazy.holders import is_held, waiting_holders
 from livegrad.lazy.layout import LAYOUT, dense_value, lay_out
-from livegrad.lazy.lazy_values import (
-    MOST_GENERATIONS,
-    NO_ANCESTORS,
-    Array,
-    Cell,
-    Leaf,
-    ValueStore,
-    clock,
-    is_held,
-    value_store,
-)
+from livegrad.lazy.lazy_values import MOST_GENERATIONS, NO_ANCESTORS, Array, Cell, Leaf, ValueStore, clock, value_store
 from livegrad.lazy.truncate_history import truncate_history
 from livegrad.ops.movement import broadcast, slice_
 from livegrad.ops.placement import transfer
@@ -299,7 +291,7 @@ class SmallGraph:
             store.valued[id(cell)] = ref(cell)
             store.cached_bytes += value.nbytes
         if store.cached_bytes > store.budget or len(store.dropped) > _MOST_DROPPED:
-            lazy_values.enforce_budget([self.kept[-1].cell])
+            enforce_budget([self.kept[-1].cell])
         if generation and generation % MOST_GENERATIONS == 0:
             truncate_history(self.kept, len(self.numbers))
 
@@ -363,7 +355,7 @@ def compute_deferred(root: DeferredOp) -> tuple[Array | None, SmallGraph | None]
 
 def _others_wait(graph: SmallGraph) -> bool:
     """Whether a tensor outside of the graph has no value: it may need one that is computed here."""
-    return any(holder._node not in graph.numbers for holder in lazy_values.waiting_holders())
+    return any(holder._node not in graph.numbers for holder in waiting_holders())
 
 
 def remember(graph: SmallGraph) -> None:
@@ -378,7 +370,7 @@ def remember(graph: SmallGraph) -> None:
     each = {"executions": 1, "cache_hits": graph.hits}
     # What was cut out of data counts as computed.
     each["nodes_computed"] = len(order) - sum(node.op is not slice_ or _has_value(node) for node in values)
-    costs = lazy_values.recomputation_costs(order, values, set(graph.kept))
+    costs = recomputation_costs(order, values, set(graph.kept))
     program, entry, positions, fixed = None, None, None, ()
     if graph.constants or not all(node in values or node.op in LAYOUT for node in order):
         wanted = [node for node in order if node in graph.kept]

@@ -14,6 +14,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.walk import exchange, toposort
 from livegrad.ir.walk import keep as keep_as_it_is
 from livegrad.lazy.gradient_variables import differentiable_among
+from livegrad.lazy.holders import holders_of, waiting_holders
 from livegrad.lazy.lazy_values import (
     MOST_GENERATIONS,
     MOST_LOOKED_AT,
@@ -22,12 +23,10 @@ from livegrad.lazy.lazy_values import (
     Value,
     cached_value,
     cell_of,
-    holders_of,
     keep,
     leaf_node,
     leaf_of,
     reach,
-    waiting_holders,
 )
 
 _FEW_LEAVES = 16

@@ -18,7 +18,7 @@ from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
 from livegrad.ir.scopes import Scope
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, i32, i64
+from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type, Vector, bool_, i32, i64, map_members
 from livegrad.ir.walk import substitute
 from livegrad.ops.closing import Closed, close_body, close_branches, runs_at_least_once
 from livegrad.ops.failing import loop_can_fail
@@ -184,12 +184,8 @@ def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
             return Tensor(type, domain)
         case Vector() | Matrix():
             return Tensor(type.element, (*domain, *(component_shape(type) or ())))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, lift_type(member, domain)) for field, member in fields))
-        case Tuple(elements=elements):
-            return Tuple(tuple(lift_type(member, domain) for member in elements))
-        case Array(element=element, size=size):
-            return Array(lift_type(element, domain), size)
+        case Struct() | Tuple() | Array():
+            return map_members(type, lambda member: lift_type(member, domain))
     raise TypeRuleError(f"a map cannot return one {type} for each point")
 
 

@@ -1,24 +1,19 @@
-"""What is known of integer expressions without their values: how an index moves from point to point, and by how much
-two numbers differ.
+"""How an index moves from point to point, as far as is known without its values.
 
-`tensors.index_keys` decides by it how long a slice with a computed start is; derivatives of writes and the scheduler
-decide which points write different elements.
+Derivatives of writes and the scheduler decide by it which points write different elements.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
-from livegrad.ir.types import scalar_of, shape_of
-from livegrad.ir.walk import toposort
-from livegrad.ops.failing import constant_integer
+from livegrad.ir.types import shape_of
+from livegrad.ops.affine import AffineForm, expand_form, linear_form
 
-_INTEGERS = ("signed", "unsigned")
-_MOST_DEPTH = 32  # of expressions that are looked through
+_FOLLOWED = ("constant", "iota", "broadcast", "add", "sub", "neg", "mul")
 
 
 class Motion(NamedTuple):
@@ -33,50 +28,61 @@ class Motion(NamedTuple):
     others: frozenset[int] = frozenset()
 
 
-def motion_of(index: Node, depth: int = _MOST_DEPTH) -> Motion:
+class _Computed(NamedTuple):
+    """A computed value at each point: the element whose place along each of its axes is the point's along one."""
+
+    value: Node
+    axes: tuple[int, ...]
+
+    @property
+    def moving(self) -> frozenset[int]:
+        """The axes of the points along which the value may change."""
+        sizes = shape_of(self.value.type)
+        return frozenset(axis for axis, size in zip(self.axes, sizes, strict=True) if size != 1)
+
+
+_Unknown = int | _Computed  # the position along an axis, or a computed value
+
+
+def motion_of(index: Node) -> Motion:
     """How an index moves from point to point.
 
     >>> from livegrad.ops.movement import index_along
     >>> motion_of(index_along((3, 4), 1) * 2 + 5)
     Motion(axis=1, start=5, step=2, others=frozenset())
     """
-    integer = constant_integer(index)
-    if integer is not None:
-        return Motion(None, integer, 0)
-    if depth:
-        match index.op.name:
-            case "iota":
-                return Motion(index.attribute("axis"), 0, 1)
-            case "broadcast":
-                return _spread(motion_of(index.operands[0], depth - 1), index)
-            case "add":
-                return _sum(*[motion_of(operand, depth - 1) for operand in index.operands])
-            case "mul":
-                first, second = (motion_of(operand, depth - 1) for operand in index.operands)
-                factor, moving = (first, second) if first.axis is None else (second, first)
-                if factor.axis is None and factor.start is not None and moving.start is not None:
-                    return Motion(moving.axis, moving.start * factor.start, moving.step * factor.start)
-            case _:
-                pass
-    return Motion(None, None, 0, frozenset(axis for axis, size in enumerate(shape_of(index.type)) if size != 1))
+    form = expand_form(index, lambda node: node.op.name in _FOLLOWED, _form, _computed)
+    axes = [unknown for unknown in form.coefficients if isinstance(unknown, int)]
+    computed = [unknown for unknown in form.coefficients if isinstance(unknown, _Computed)]
+    others = frozenset[int]().union(*[value.moving for value in computed])
+    if len(axes) > 1:
+        return Motion(None, None, 0, others.union(axes))
+    start = None if computed else form.constant
+    return Motion(axes[0], start, form.coefficients[axes[0]], others) if axes else Motion(None, start, 0, others)
 
 
-def _sum(first: Motion, second: Motion) -> Motion:
-    others = first.others | second.others
-    if first.axis is not None and second.axis is not None:
-        return Motion(None, None, 0, others | {first.axis, second.axis})
-    moving = first if second.axis is None else second
-    start = None if first.start is None or second.start is None else first.start + second.start
-    return Motion(moving.axis, start, moving.step, others)
+def _computed(node: Node) -> _Unknown:
+    return _Computed(node, tuple(range(len(shape_of(node.type)))))
 
 
-def _spread(inner: Motion, broadcast: Node) -> Motion:
+def _form(node: Node, operands: list[AffineForm[_Unknown]]) -> AffineForm[_Unknown] | None:
+    if node.op.name == "iota":
+        return AffineForm.of(node.attribute("axis"))
+    form = linear_form(node, operands)
+    return _spread(operands[0], node) if form is None and node.op.name == "broadcast" else form
+
+
+def _spread(form: AffineForm[_Unknown], broadcast: Node) -> AffineForm[_Unknown]:
     """The same index at the points of a broadcast."""
     sizes, axes = shape_of(broadcast.operands[0].type), broadcast.attribute("axes")
-    others = frozenset(axes[axis] for axis in inner.others)
-    if inner.axis is None or sizes[inner.axis] == 1:
-        return Motion(None, inner.start, 0, others)
-    return Motion(axes[inner.axis], inner.start, inner.step, others)
+    spread: AffineForm[_Unknown] = AffineForm(form.constant)
+    for unknown, coefficient in form.coefficients.items():
+        if isinstance(unknown, _Computed):
+            value = _Computed(unknown.value, tuple([axes[axis] for axis in unknown.axes]))
+            spread = spread.plus(AffineForm.of(value), coefficient)
+        elif sizes[unknown] != 1:
+            spread = spread.plus(AffineForm.of(axes[unknown]), coefficient)
+    return spread
 
 
 def separating_axes(indices: Sequence[Node]) -> frozenset[int]:
@@ -101,61 +107,6 @@ def are_distinct(indices: Sequence[Node]) -> bool:
     sizes = shape_of(indices[0].type) if indices else ()
     several = {axis for axis, size in enumerate(sizes) if size != 1}
     return several <= separating_axes(indices)
-
-
-def constant_difference(first: Node, second: Node) -> int | None:
-    """`first - second`, if it is the same number for all values that the expressions may have.
-
-    >>> from livegrad.ir.leaves import input_node
-    >>> from livegrad.ir.node import Key
-    >>> from livegrad.ir.types import i64
-    >>> i = input_node(Key("i"), i64)
-    >>> constant_difference(i * 3 + 5, i * 3), constant_difference(i * 2, i)
-    (5, None)
-    """
-    factors: defaultdict[Node, int] = defaultdict(int)
-    factors[first] += 1
-    factors[second] -= 1
-    total = 0
-    for node in reversed(toposort([first, second], stop=lambda node: _linear_parts(node) is None)):
-        factor = factors.pop(node, 0)
-        integer = constant_integer(node)
-        parts = _linear_parts(node)
-        if not factor:
-            continue
-        if integer is not None:
-            total += factor * integer
-        elif parts is None:
-            return None
-        else:
-            for operand, coefficient in parts:
-                factors[operand] += factor * coefficient
-    return total
-
-
-def _linear_parts(node: Node) -> tuple[tuple[Node, int], ...] | None:
-    """A sum of multiples of other numbers that a node is; None for any other."""
-    operands = node.operands
-    match node.op.name:
-        case "add":
-            return (operands[0], 1), (operands[1], 1)
-        case "sub":
-            return (operands[0], 1), (operands[1], -1)
-        case "neg":
-            return ((operands[0], -1),)
-        case "mul":
-            first, second = map(constant_integer, operands)
-            if second is not None:
-                return ((operands[0], second),)
-            return None if first is None else ((operands[1], first),)
-        case "broadcast" | "lookup" | "reshape" | "check" if shape_of(node.type) == () and len(operands) == 1 + (
-            node.op.name == "check"
-        ):
-            return ((operands[0], 1),)
-        case "cast":
-            kinds = [scalar_of(value.type) for value in (node, operands[0])]
-            return ((operands[0], 1),) if all(kind is not None and kind.kind in _INTEGERS for kind in kinds) else None
-    return None
 
 
 class Box(NamedTuple):

@@ -1,19 +1,26 @@
-"""Integers as affine forms of loop indices, and the least and the greatest value that such a form takes.
+"""Bounds of integers: affine forms over symbols, integers between known numbers.
 
-A symbol is an integer between known numbers. The index of a loop also has an affine bound, its number of iterations:
-`for j in range(i)` gives j <= i - 1. Used by the loop pass `eliminate_bounds_checks`.
+The index of a loop also has an affine bound, its number of iterations: `for j in range(i)` gives j <= i - 1. Used for
+the loops of kernels (bounds checks, threads), the lengths of tapes, and indices in captured functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from livegrad.ir.leaves import constant_op
-from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Type, i32, i64
+from livegrad.ir.node import Function, Node
+from livegrad.ir.types import Scalar, Tensor, Type, i32, i64
+from livegrad.ops.affine import AffineForm, linear_form, same_integer
+from livegrad.ops.control import for_loop
+from livegrad.passes.regions import Region
 
 _SYMBOLS_TRIED = 8  # the search for a bound tries two bounds of each symbol
+_MOST_DEPTH = 32  # of expressions that are looked through
+_LARGE = 1 << 31  # a range that reaches so far is as good as none
+
+Range = tuple[int, int]  # both ends belong to it
+Ranges = Mapping[Node, Range]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,77 +32,52 @@ class Symbol:
     low: int
     high: int
     depth: int = 0
-    at_most: tuple[Affine, ...] = ()
+    at_most: tuple[Form, ...] = ()
 
 
-@dataclass(frozen=True)
-class Affine:
-    """A constant and a sum of symbols, each times its coefficient."""
-
-    constant: int
-    terms: tuple[tuple[Symbol, int], ...] = ()
-
-    def plus(self, other: Affine, times: int = 1) -> Affine:
-        coefficients = dict(self.terms)
-        for symbol, coefficient in other.terms:
-            coefficients[symbol] = coefficients.get(symbol, 0) + times * coefficient
-        terms = [(symbol, coefficient) for symbol, coefficient in coefficients.items() if coefficient]
-        return Affine(self.constant + times * other.constant, tuple(terms))
-
-    def times(self, factor: int) -> Affine:
-        return Affine(0).plus(self, factor)
-
-    @property
-    def depth(self) -> int:
-        return max([symbol.depth for symbol, _ in self.terms], default=0)
-
-    def least(self) -> int:
-        """A number that the form is never less than: the greatest that the bounds of its symbols give."""
-        if not self.terms:
-            return self.constant
-        symbol, coefficient = max(self.terms, key=lambda term: term[0].depth)
-        bounds = [Affine(symbol.low if coefficient > 0 else symbol.high)]
-        if coefficient < 0 and len(self.terms) <= _SYMBOLS_TRIED:
-            bounds += symbol.at_most
-        rest = self.plus(Affine(0, ((symbol, 1),)), -coefficient)
-        return max(rest.plus(bound, coefficient).least() for bound in bounds)
-
-    def greatest(self) -> int:
-        return -self.times(-1).least()
+Form = AffineForm[Symbol]
 
 
-def index_below(iterations: Affine) -> Affine:
+def depth_of(form: Form) -> int:
+    return max([symbol.depth for symbol in form.coefficients], default=0)
+
+
+def least(form: Form) -> int:
+    """A number that a form is never less than: the greatest that the bounds of its symbols give."""
+    if form.is_constant:
+        return form.constant
+    symbol, coefficient = max(form.coefficients.items(), key=lambda term: term[0].depth)
+    bounds = [Form(symbol.low if coefficient > 0 else symbol.high)]
+    if coefficient < 0 and len(form.coefficients) <= _SYMBOLS_TRIED:
+        bounds += symbol.at_most
+    rest = form.plus(Form.of(symbol), -coefficient)
+    return max(least(rest.plus(bound, coefficient)) for bound in bounds)
+
+
+def greatest(form: Form) -> int:
+    return -least(form.times(-1))
+
+
+def index_below(iterations: Form) -> Form:
     """The index of a loop that runs so many times."""
-    last = iterations.plus(Affine(-1))
-    symbol = Symbol(0, max(0, last.greatest()), last.depth + 1, (last,))
-    return Affine(0, ((symbol, 1),))
+    last = iterations.plus(Form(-1))
+    return Form.of(Symbol(0, max(0, greatest(last)), depth_of(last) + 1, (last,)))
 
 
-def between(low: int, high: int, at_most: Sequence[Affine] = ()) -> Affine:
+def between(low: int, high: int, at_most: Sequence[Form] = ()) -> Form:
     """An integer of which these bounds are known."""
     if low == high:
-        return Affine(low)
-    depth = max([form.depth for form in at_most], default=0) + 1
-    return Affine(0, ((Symbol(low, high, depth, tuple(at_most)), 1),))
+        return Form(low)
+    depth = max(map(depth_of, at_most), default=0) + 1
+    return Form.of(Symbol(low, high, depth, tuple(at_most)))
 
 
-def form_of(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
-    """The form of a signed integer from those of its operands; None for other types.
-
-    A form is exact: a value that may overflow is any number of its type."""
-    if node.type not in (i32, i64):
-        return None
-    form = _form(node, operands)
-    least, most = _limits(node.type)
-    return form if form is not None and least <= form.least() and form.greatest() <= most else any_number(node.type)
-
-
-def any_number(type: Type) -> Affine | None:
+def any_number(type: Type) -> Form | None:
     """The form of an integer of which only the type is known; None for other types."""
     return between(*_limits(type)) if type in (i32, i64) else None
 
 
-def _limits(type: Type) -> tuple[int, int]:
+def _limits(type: Type) -> Range:
     assert isinstance(type, Scalar)
     match type.kind:
         case "bool":
@@ -105,30 +87,49 @@ def _limits(type: Type) -> tuple[int, int]:
     return -(1 << type.bits - 1), (1 << type.bits - 1) - 1
 
 
-def _form(node: Node, operands: Sequence[Affine | None]) -> Affine | None:
-    if node.op is constant_op:
-        return Affine(node.attribute("value"))
+# --- what arithmetic gives --------------------------------------------------------------------------------------------
+
+
+def form_of(node: Node, operands: Sequence[Form | None]) -> Form | None:
+    """The form of a signed integer from those of its operands; None for other types.
+
+    A form is exact: what may overflow is any number of its type."""
+    scalar = _integer_type(node.type)
+    if scalar is None:
+        return None
+    form = _form(node, operands)
+    lowest, highest = _limits(scalar)
+    return form if form is not None and lowest <= least(form) and greatest(form) <= highest else any_number(scalar)
+
+
+def _integer_type(type: Type) -> Scalar | None:
+    """The type of a signed integer, which may be the one element of a tensor of rank 0."""
+    scalar = type.element if isinstance(type, Tensor) and not type.shape else type
+    return scalar if isinstance(scalar, Scalar) and scalar in (i32, i64) else None
+
+
+def _form(node: Node, operands: Sequence[Form | None]) -> Form | None:
+    form = linear_form(node, operands)
+    if form is not None:
+        return form
     match node.op.name, operands:
-        case "cast", [Affine() as form]:
-            return form
         case "cast", [None] if _is_whole(node.operands[0].type):
             return between(*_limits(node.operands[0].type))
-        case "neg", [Affine() as form]:
-            return form.times(-1)
-        case "add", [Affine() as a, Affine() as b]:
-            return a.plus(b)
-        case "sub", [Affine() as a, Affine() as b]:
-            return a.plus(b, -1)
-        case "mul", [Affine() as a, Affine() as b]:
-            return _product(a, b)
-        case "select", [_, Affine() as a, Affine() as b]:
-            return between(min(a.least(), b.least()), max(a.greatest(), b.greatest()))
-        case (("min" | "minimum"), [Affine() as a, Affine() as b]):
-            return between(min(a.least(), b.least()), min(a.greatest(), b.greatest()), (a, b))
-        case (("max" | "maximum"), [Affine() as a, Affine() as b]):
-            return between(max(a.least(), b.least()), max(a.greatest(), b.greatest()))
-        case (("mod" | "floor_div"), [Affine() as form, Affine(constant=divisor, terms=())]) if divisor > 0:
-            return _divided(node.op.name, form, divisor)
+        case _, [AffineForm() as form, *_] if same_integer(node) is not None:
+            return form
+        case "mul", [AffineForm() as a, AffineForm() as b]:
+            ends = [x * y for x in (least(a), greatest(a)) for y in (least(b), greatest(b))]
+            return between(min(ends), max(ends))
+        case "select", [_, AffineForm() as a, AffineForm() as b]:
+            return between(min(least(a), least(b)), max(greatest(a), greatest(b)))
+        case (("min" | "minimum"), [AffineForm() as a, AffineForm() as b]):
+            return between(min(least(a), least(b)), min(greatest(a), greatest(b)), (a, b))
+        case (("max" | "maximum"), [AffineForm() as a, AffineForm() as b]):
+            return between(max(least(a), least(b)), max(greatest(a), greatest(b)))
+        case "floor_div", [AffineForm() as a, AffineForm() as b] if least(b) > 0:
+            return _quotient(a, b)
+        case "mod", [AffineForm() as a, AffineForm() as b] if least(b) > 0:
+            return _remainder(a, b)
     return None
 
 
@@ -136,19 +137,74 @@ def _is_whole(type: Type) -> bool:
     return isinstance(type, Scalar) and type.kind in ("bool", "unsigned", "signed")
 
 
-def _product(a: Affine, b: Affine) -> Affine:
-    if not a.terms or not b.terms:
-        return b.times(a.constant) if not a.terms else a.times(b.constant)
-    ends = [x * y for x in (a.least(), a.greatest()) for y in (b.least(), b.greatest())]
-    return between(min(ends), max(ends))
+def _quotient(form: Form, divisor: Form) -> Form:
+    """The quotient by a positive number, rounded as Python does."""
+    ends = [x // y for x in (least(form), greatest(form)) for y in (least(divisor), greatest(divisor))]
+    return between(min(ends), max(ends), (form,) if least(form) >= 0 else ())
 
 
-def _divided(name: str, form: Affine, divisor: int) -> Affine:
-    """The quotient or the remainder by a positive number, rounded as Python does."""
-    low, high = form.least(), form.greatest()
-    at_most = (form,) if low >= 0 else ()
-    if name == "floor_div":
-        return between(low // divisor, high // divisor, at_most)
-    if low // divisor == high // divisor:
-        return form.plus(Affine(-(low // divisor) * divisor))
-    return between(0, divisor - 1, at_most)
+def _remainder(form: Form, divisor: Form) -> Form:
+    """The remainder by a positive number, with its sign, as in Python."""
+    low, high = least(form), greatest(form)
+    if divisor.is_constant and low // divisor.constant == high // divisor.constant:
+        return form.plus(divisor, -(low // divisor.constant))
+    if low >= 0 and greatest(form.plus(divisor, -1)) < 0:
+        return form
+    bounds = () if divisor.is_constant else (divisor.plus(Form(-1)),)
+    return between(0, greatest(divisor) - 1, (*bounds, form) if low >= 0 else bounds)
+
+
+# --- from the outside in ----------------------------------------------------------------------------------------------
+
+
+def forms_inside(region: Region, operands: Sequence[Form | None]) -> tuple[Form | None, list[Form | None]]:
+    """What is known of the parameters of the functions that a node runs, from the forms of its operands: the index of a
+    loop, and the arguments. A loop may carry any number."""
+    arguments = list(operands[len(region.leading) :])
+    if not region.is_loop:
+        return None, arguments
+    carried = region.node.attribute("carried")
+    arguments[:carried] = [any_number(operand.type) for operand in region.arguments[:carried]]
+    iterations = operands[0] if region.node.op is for_loop else None
+    any_index = any_number(region.functions[-1].parameters[0].type)
+    return any_index if iterations is None else index_below(iterations), arguments
+
+
+def range_of(value: Node, known: Ranges) -> Range | None:
+    """The range of an integer, from the ranges of nodes it is computed from; None if it has no bounds.
+
+    >>> from livegrad.ir.function import trace
+    >>> f = trace(lambda i: 2 * i + 1, i64)
+    >>> range_of(f.results[0], {f.parameters[0]: (0, 9)})
+    (1, 19)
+    """
+    form = _form_from_ranges(value, known, {}, _MOST_DEPTH)
+    if form is None or least(form) <= -_LARGE or greatest(form) >= _LARGE:
+        return None
+    return least(form), greatest(form)
+
+
+def _form_from_ranges(node: Node, known: Ranges, forms: dict[Node, Form | None], depth: int) -> Form | None:
+    if node not in forms:
+        if node in known:
+            forms[node] = between(*known[node])
+        elif depth and _integer_type(node.type) is not None:
+            operands = [_form_from_ranges(operand, known, forms, depth - 1) for operand in node.operands]
+            forms[node] = form_of(node, operands)
+        else:
+            forms[node] = any_number(node.type)
+    return forms[node]
+
+
+def ranges_inside(loop: Node, iterations: Range, around: Ranges) -> Ranges:
+    """The ranges of the parameters of a `for_loop`'s body: of its index, and of what it captures."""
+    assert loop.op is for_loop
+    body: Function = loop.attribute("body")
+    carried = loop.attribute("carried")
+    inside: dict[Node, Range] = {body.parameters[0]: (0, max(0, iterations[1] - 1))}
+    captures = zip(body.parameters[1 + carried :], loop.operands[1 + carried :], strict=True)
+    for parameter, operand in captures:
+        operand_range = range_of(operand, around)
+        if operand_range is not None:
+            inside[parameter] = operand_range
+    return inside

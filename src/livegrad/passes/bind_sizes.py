@@ -12,7 +12,7 @@ from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.symbolic_size import SymbolicSize, replace_sizes, symbolic_within
-from livegrad.ir.types import Array, Struct, Tape, Tensor, Tuple, Type, inner_types
+from livegrad.ir.types import Tensor, Type, inner_types, map_members
 from livegrad.ir.walk import nodes_of
 
 
@@ -98,15 +98,6 @@ def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:
 
 def _with_shapes(type: Type, bind: Callable[[Any], Any]) -> Type:
     """A type with other shapes of the tensors in it."""
-    match type:
-        case Tensor(element=element, shape=shape):
-            return Tensor(element, bind(shape))
-        case Tuple(elements=elements):
-            return Tuple(tuple(_with_shapes(member, bind) for member in elements))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, _with_shapes(member, bind)) for field, member in fields))
-        case Array(element=element, size=size):
-            return Array(_with_shapes(element, bind), size)
-        case Tape(element=element):
-            return Tape(_with_shapes(element, bind))
-    return type
+    if isinstance(type, Tensor):
+        return Tensor(type.element, bind(type.shape))
+    return map_members(type, lambda member: _with_shapes(member, bind))

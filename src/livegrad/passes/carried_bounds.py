@@ -17,22 +17,22 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.comparison import bit_and, greater, greater_equal, less, less_equal
 from livegrad.ops.control import for_loop
 from livegrad.ops.elementwise import add, sub
-from livegrad.passes.affine_bounds import Affine, any_number, between, form_of, index_below
+from livegrad.passes.affine_bounds import Form, any_number, between, form_of, greatest, index_below, least
 
 # A number that starts within the second and changes by at most the first overflows after 2 ** 52 iterations: never.
 _MOST_STEP, _MOST_START = 1 << 10, 1 << 62
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _OPPOSITE = {less: greater, less_equal: greater_equal, greater: less, greater_equal: less_equal}
 
-Forms = Sequence[Affine | None]
+Forms = Sequence[Form | None]
 
 
 class CarriedBounds(NamedTuple):
     """The forms of what a loop carries: before each test, inside an iteration, and after the loop."""
 
-    before_test: list[Affine | None]
-    inside: list[Affine | None]
-    after: list[Affine | None]
+    before_test: list[Form | None]
+    inside: list[Form | None]
+    after: list[Form | None]
 
 
 def bounds_of_carried(loop: Node, operands: Forms) -> CarriedBounds:
@@ -80,8 +80,8 @@ def _offset_from(node: Node, origin: Node) -> int | None:
 
 
 def _counted(
-    start: Affine, step: int, iterations: Affine | None, reverse: bool
-) -> tuple[Affine | None, Affine | None, Affine | None]:
+    start: Form, step: int, iterations: Form | None, reverse: bool
+) -> tuple[Form | None, Form | None, Form | None]:
     """What a `for_loop` carries is a multiple of the iterations that ran, which its index counts."""
     unknown = any_number(i64)
     if step == 0:
@@ -89,35 +89,35 @@ def _counted(
     if iterations is None:
         return unknown, unknown, unknown
     last = start.plus(iterations, step)
-    low, high = min(start.least(), last.least()), max(start.greatest(), last.greatest())
+    low, high = min(least(start), least(last)), max(greatest(start), greatest(last))
     if low < _LEAST or high > _GREATEST:
         return unknown, unknown, unknown
     inside = between(low, high) if reverse else start.plus(index_below(iterations), step)
     return unknown, inside, between(low, high)
 
 
-def _tested(start: Affine, step: int, limits: tuple[int, int]) -> tuple[Affine | None, Affine | None, Affine | None]:
+def _tested(start: Form, step: int, limits: tuple[int, int]) -> tuple[Form | None, Form | None, Form | None]:
     """What a `while_loop` carries: in an iteration, the condition holds, and before a test, it held one step ago."""
     if step == 0:
         return start, start, start
-    low, high = start.least(), start.greatest()
+    low, high = least(start), greatest(start)
     unknown = any_number(i64)
     if low < -_MOST_START or high > _MOST_START:
         return unknown, unknown, unknown
-    least, most = limits
+    lowest, highest = limits
     if step > 0:
-        beyond = most + step if most + step <= _GREATEST else _GREATEST
-        tested, inside = between(low, max(high, beyond)), between(low, max(low, most))
+        beyond = highest + step if highest + step <= _GREATEST else _GREATEST
+        tested, inside = between(low, max(high, beyond)), between(low, max(low, highest))
     else:
-        beyond = least + step if least + step >= _LEAST else _LEAST
+        beyond = lowest + step if lowest + step >= _LEAST else _LEAST
         tested = between(min(low, beyond), high, (start,))
-        inside = between(min(high, least), high, (start,))
+        inside = between(min(high, lowest), high, (start,))
     return tested, inside, tested
 
 
 def _limits_by_condition(condition: Function, place: int, carried: int, arguments: Forms) -> tuple[int, int]:
     """The least and the greatest value of a carried number for which the condition of its loop may hold."""
-    forms: dict[Node, Affine | None] = dict(zip(condition.parameters, arguments, strict=True))
+    forms: dict[Node, Form | None] = dict(zip(condition.parameters, arguments, strict=True))
     forms.update((parameter, any_number(parameter.type)) for parameter in condition.parameters[:carried])
     for node in nodes_of(condition):
         if node not in forms:
@@ -129,9 +129,9 @@ def _limits_by_condition(condition: Function, place: int, carried: int, argument
             if offset is None or limit is None:
                 continue
             if relation in (less, less_equal):
-                high = min(high, limit.greatest() - offset - (relation is less))
+                high = min(high, greatest(limit) - offset - (relation is less))
             else:
-                low = max(low, limit.least() - offset + (relation is greater))
+                low = max(low, least(limit) - offset + (relation is greater))
     return low, high
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.source_lines import originating_from
-from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tape, Tensor, Tuple, Type, Vector, c128, f64
+from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, c128, f64, map_members
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.conversion import cast
 
@@ -41,15 +41,7 @@ def _double_type(type: Type) -> Type:
             return Vector(double_scalar(element), size)
         case Matrix(element=element, rows=rows, columns=columns):
             return Matrix(double_scalar(element), rows, columns)
-        case Array(element=element, size=size):
-            return Array(_double_type(element), size)
-        case Tuple(elements=elements):
-            return Tuple(tuple(map(_double_type, elements)))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field_name, _double_type(field)) for field_name, field in fields))
-        case Tape(element=element):
-            return Tape(_double_type(element))
-    return type
+    return map_members(type, _double_type)
 
 
 def _widen_function(function: Function, done: dict[Function, Function]) -> Function:

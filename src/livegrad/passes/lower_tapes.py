@@ -24,9 +24,9 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, index_along
 from livegrad.ops.rules import zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack, unwritten
+from livegrad.passes.affine_bounds import Ranges, range_of, ranges_inside
 from livegrad.passes.flatten_signature import get_of_make, leaf_types
 from livegrad.passes.in_place_loops import writes_in_place
-from livegrad.passes.integer_ranges import Ranges, range_of, ranges_inside
 from livegrad.passes.join_tape_loops import join_tape_loops
 from livegrad.passes.loop_over_elements import expand_loops
 from livegrad.passes.loop_over_elements.cost import gains_by_elements, is_cheaper_by_elements

@@ -13,7 +13,7 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Node
 from livegrad.ir.types import i64
-from livegrad.ops.index_motion import constant_difference
+from livegrad.ops.affine import constant_difference
 from livegrad.tensors.concrete import at_arguments
 from livegrad.tensors.errors import DtypeError, IndexRangeError
 from livegrad.tensors.handle import Tensor, is_traced

@@ -21,7 +21,8 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
 from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, node_of_deferred
 from livegrad.lazy.execution import execute_node, watch
-from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, hold, leaf_node, read_leaf
+from livegrad.lazy.holders import hold
+from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, leaf_node, read_leaf
 from livegrad.lazy.small_graphs import compute_deferred
 
 # (the node or deferred op that it is an element or a row of, integers that index it, the author's line),

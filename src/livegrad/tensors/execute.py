@@ -10,9 +10,9 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.lazy import execution
 from livegrad.lazy.compiled_graphs import forget_programs
 from livegrad.runtime.cpu import forget_functions
+from livegrad.tensors.differentiated_call import forget_derivatives
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.pytrees import flatten
-from livegrad.tensors.transforms import forget_derivatives
 
 _BAR = 40
 

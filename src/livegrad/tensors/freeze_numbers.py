@@ -15,7 +15,8 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import substitute, toposort
-from livegrad.lazy.lazy_values import holders_of, leaf_of, read_leaf
+from livegrad.lazy.holders import holders_of
+from livegrad.lazy.lazy_values import leaf_of, read_leaf
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.tracing import Traced
 

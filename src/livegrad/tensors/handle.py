@@ -26,18 +26,8 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.execution import execute, execute_node
-from livegrad.lazy.lazy_values import (
-    Array,
-    Value,
-    cached_value,
-    hold,
-    leaf_node,
-    leaf_of,
-    note_waiting,
-    on_host,
-    read_leaf,
-    value_store,
-)
+from livegrad.lazy.holders import hold, note_waiting
+from livegrad.lazy.lazy_values import Array, Value, cached_value, leaf_node, leaf_of, on_host, read_leaf, value_store
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to

@@ -17,7 +17,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.symbolic_size import as_integer, symbolic_within
 from livegrad.ir.types import Scalar, i32, i64, shape_of
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.lazy.lazy_values import count_shape_from_data
+from livegrad.lazy.eviction import count_shape_from_data
 from livegrad.ops.comparison import less
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import minimum, select

@@ -16,7 +16,7 @@ from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of, toposort
 from livegrad.lazy.counts import RepeatedRun
-from livegrad.lazy.lazy_values import holders_of
+from livegrad.lazy.holders import holders_of
 from livegrad.passes.bind_sizes import bind_symbolic, bind_symbolic_type
 from livegrad.runtime.cpu import run_function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan

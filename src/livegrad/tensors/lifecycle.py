@@ -30,7 +30,8 @@ from livegrad.lazy.gradient_variables import (
     note_variable,
     wants_gradient,
 )
-from livegrad.lazy.lazy_values import Leaf, holders_of, leaf_node, leaf_of, read_leaf, replace_data
+from livegrad.lazy.holders import holders_of
+from livegrad.lazy.lazy_values import Leaf, leaf_node, leaf_of, read_leaf, replace_data
 from livegrad.lazy.truncate_history import detach_into_leaf, has_long_history
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
@@ -223,11 +224,11 @@ class Lifecycle:
                 where=caller_origin(),
                 help="call requires_grad_() on a tensor first",
             )
-        transforms = _module("transforms")
-        for node, gradient in zip(nodes, transforms.gradient_by_nodes(self, nodes), strict=True):
+        gradients = _module("differentiated_call").gradient_by_nodes(self, nodes)
+        for node, gradient in zip(nodes, gradients, strict=True):
             for variable in _variables(node):
                 # A gradient is data for whoever updates the variable: it is no part of what is differentiated later.
-                detached = transforms.stop_gradient(_module("handle").wrap(gradient))
+                detached = _module("transforms").stop_gradient(_module("handle").wrap(gradient))
                 variable.grad = detached if variable.grad is None else variable.grad + detached
 
     def detach(self: Any) -> Tensor:

@@ -13,7 +13,7 @@ from livegrad.ir.dimension import Dimension, Size, divide_exactly, size_product
 from livegrad.ir.node import Node
 from livegrad.ir.symbolic_size import as_integer
 from livegrad.ir.types import shape_of
-from livegrad.lazy.lazy_values import count_shape_from_data
+from livegrad.lazy.eviction import count_shape_from_data
 from livegrad.ops import movement
 from livegrad.tensors.axes_and_shapes import many_axes, one_axis, shape_from
 from livegrad.tensors.errors import AxisError, ShapeError

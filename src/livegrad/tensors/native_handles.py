@@ -32,7 +32,7 @@ _SLOTS = (
 
 @lru_cache(maxsize=1)
 def handle_words() -> array[int] | None:
-    """The words that `plan_call_ir.array_of_handle` reads; None if this interpreter keeps slots otherwise."""
+    """The words that `plan_arguments_ir.array_of_handle` reads; None if this interpreter keeps slots otherwise."""
     offsets = [slot_offset(make(), name) for make, names in _SLOTS for name in names]
     count = object.__basicsize__  # where a list has its length
     sample = [None] * 7

@@ -11,7 +11,7 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import size_product
-from livegrad.lazy.lazy_values import count_shape_from_data
+from livegrad.lazy.eviction import count_shape_from_data
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import require_tensor, reshape
 from livegrad.ops.reduction import arg_reduce

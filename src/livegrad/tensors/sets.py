@@ -13,7 +13,8 @@ import numpy as np
 from livegrad.ir.dimension import Size, size_product
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor as TensorType
-from livegrad.lazy.lazy_values import Array, count_shape_from_data
+from livegrad.lazy.eviction import count_shape_from_data
+from livegrad.lazy.lazy_values import Array
 from livegrad.ops.comparison import bit_not, equal
 from livegrad.ops.elementwise import minimum
 from livegrad.ops.indexing import lookup

@@ -19,7 +19,8 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, scalar_of, shape_of
 from livegrad.ir.walk import toposort
 from livegrad.lazy.execution import execute
-from livegrad.lazy.lazy_values import cached_value, holders_of, is_held, leaf_of
+from livegrad.lazy.holders import holders_of, is_held
+from livegrad.lazy.lazy_values import cached_value, leaf_of
 from livegrad.runtime.cpu import compile_function
 from livegrad.schedule.plan import Plan
 from livegrad.tensors.errors import GraphMergeError, GraphOrderError

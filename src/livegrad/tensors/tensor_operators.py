@@ -16,7 +16,7 @@ from livegrad.ir.node import Node, make_pair
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
 from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_source
-from livegrad.lazy.lazy_values import hold, note_waiting
+from livegrad.lazy.holders import hold, note_waiting
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.weak_types import is_python_number, numbers
 

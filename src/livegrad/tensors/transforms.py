@@ -6,50 +6,41 @@ arguments. The results are lazy tensors.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
-from livegrad.diagnostics import DifferentiationError, UsageError, caller_origin
+from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.diagnostics.explain_calls import call_users
 from livegrad.ir.function import inline
-from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import cached_derivation, forget_derivations, propagates_lines
-from livegrad.ir.types import Tensor as TensorType
-from livegrad.ir.types import bool_, f64, is_differentiable, scalar_of, shape_of
-from livegrad.lazy.lazy_values import compute_together
-from livegrad.ops.conversion import cast
+from livegrad.ir.node import Function
+from livegrad.lazy.holders import compute_together
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import detach
-from livegrad.ops.rules import filled, zero
+from livegrad.ops.rules import filled
 from livegrad.passes.differentiate import forward, reverse
 from livegrad.passes.differentiate.budget import within_budget
-from livegrad.passes.differentiate.by_point import loops_by_point
 from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.tangents import result_nodes
-from livegrad.tensors.concrete import standing_for
 from livegrad.tensors.declared import declared_numbers
-from livegrad.tensors.dtypes import DEFAULT_FLOAT
-from livegrad.tensors.handle import Tensor, node_of, number_as, wrap
-from livegrad.tensors.operands import whole_number
+from livegrad.tensors.differentiated_call import (
+    Arguments,
+    DifferentiatedCall,
+    nodes_like_results,
+    push_forward,
+    require_loss,
+    require_types,
+)
+from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.pytrees import flatten, tree_map, unflatten
 from livegrad.tensors.tracing import (
-    Traced,
-    close,
-    float_beside,
-    is_weak_float,
     name_of,
-    node_like,
-    placeholders,
     require_callable,
     take_apart,
     trace_call,
-    typed_nodes,
 )
-from livegrad.tensors.weak_types import give_default_type, is_weak, typed, weak_numbers
+from livegrad.tensors.weak_types import typed
 
-Arguments = int | Sequence[int]
 GradientBlock = TypeVar("GradientBlock", covariant=True)
 
 
@@ -139,13 +130,13 @@ def value_and_grad(
 
     @wraps(function, updated=())
     def derived(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        call = _Call(function, args, kwargs, argnums)
+        call = DifferentiatedCall(function, args, kwargs, argnums)
         returned = call.returned
         if has_aux and not (isinstance(returned, tuple) and len(returned) == 2):
             raise UsageError(f"`{call.name}` must return (value, auxiliary)", where=caller_origin())
         value, auxiliary = returned if has_aux else (returned, None)
         loss = call.close(value)
-        _require_loss(call.name, loss)
+        require_loss(call.name, loss)
         one = filled(1.0, loss.function.result_types[0])
         number, *gradients = call.pull_back(loss, [one], with_value=True)
         result, *slopes = (wrap(typed(node)) for node in (number, *gradients))
@@ -187,11 +178,11 @@ def vjp(function: Any, /, *primals: Any) -> Any:
 
 
 def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
-    call = _Call(function, primals, {}, tuple(range(len(primals))))
+    call = DifferentiatedCall(function, primals, {}, tuple(range(len(primals))))
     traced = call.close(call.returned)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        cotangent_nodes = _matching(cotangents, traced, "cotangent")
+        cotangent_nodes = nodes_like_results(cotangents, traced, "cotangent")
         return call.like_arguments(wrap(typed(node)) for node in call.pull_back(traced, cotangent_nodes))
 
     return call.at_arguments(call.returned), pullback
@@ -227,14 +218,14 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
         )
     if len(primals) != len(tangents):
         raise UsageError(f"got {len(tangents)} tangents for {len(primals)} primals", where=caller_origin())
-    call = _Call(function, tuple(primals), {}, tuple(range(len(primals))))
+    call = DifferentiatedCall(function, tuple(primals), {}, tuple(range(len(primals))))
     traced = call.close(call.returned)
     leaves, structure = flatten(tuple(tangents))
     if structure != call.structure:
         raise UsageError("tangents and primals have different tree structures", where=caller_origin())
     directions = call.directions(leaves)
-    _require_types(directions, [node.type for node in call.nodes], "tangent")
-    derived = _push_forward(traced.function, call.active(traced))
+    require_types(directions, [node.type for node in call.nodes], "tangent")
+    derived = push_forward(traced.function, call.active(traced))
     results = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
     number = len(traced.function.results)
     value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (results[:number], results[number:]))
@@ -299,191 +290,3 @@ def limit_residuals(function: Callable[..., Any], bytes: int) -> Callable[..., A
         return unflatten(traced.structure, map(wrap, nodes))
 
     return limited
-
-
-# --- one call under differentiation ----------------------------------------------------------------------------------
-
-
-class _Call:
-    """A call of a function with placeholders in place of the arguments that it is differentiated by."""
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
-        self.name = name_of(function)
-        self.single = not isinstance(argnums, Iterable)
-        args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
-        positions = argument_positions(argnums, len(args), self.name)
-        leaves, self.structure = flatten(tuple(args[position] for position in positions))
-        # A Python float takes the type of what it meets inside, if no tensor among the arguments decides.
-        decided = float_beside((args, kwargs)) is not None
-        numbers = [number_as(leaf, f64) if not decided and is_weak_float(leaf) else None for leaf in leaves]
-        self._weak = [number is not None for number in numbers]
-        nodes = zip(typed_nodes(leaves, self.name, (args, kwargs)), numbers, strict=True)
-        self.nodes = [node if number is None else number for node, number in nodes]
-        for node in self.nodes:
-            require_differentiable(node, self.name)
-        self.inputs = placeholders([node.type for node in self.nodes])
-        arguments = list(args)
-        for position, part in zip(positions, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
-            arguments[position] = part
-        weak = [node for node, flag in zip(self.inputs, self._weak, strict=True) if flag]
-        with standing_for(self.inputs, self.nodes), weak_numbers(weak):
-            self.returned = tree_map(_with_default_type, call_users(function, arguments, kwargs))
-
-    def close(self, result: Any) -> Traced:
-        """A part of what was returned as a function of the inputs."""
-        return close(self.name, self.inputs, result)
-
-    def active(self, traced: Traced) -> tuple[bool, ...]:
-        return (True,) * len(self.inputs) + (False,) * len(traced.captures)
-
-    def pull_back(self, traced: Traced, cotangents: Sequence[Node], *, with_value: bool = False) -> list[Node]:
-        derived = _pull_back(traced.function, self.active(traced), with_value)
-        gradients = list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
-        first = len(gradients) - len(self.nodes)
-        element = DEFAULT_FLOAT if f64 not in map(scalar_of, traced.function.result_types) else f64
-        slopes = [cast(n, type=element) if weak else n for n, weak in zip(gradients[first:], self._weak, strict=True)]
-        return [*gradients[:first], *slopes]
-
-    def directions(self, tangents: Sequence[Any]) -> list[Node]:
-        """Tangents as nodes of the types of the arguments."""
-        nodes = [node_like(leaf, node.type, "jvp") for leaf, node in zip(tangents, self.nodes, strict=True)]
-        pairs = zip(nodes, self._weak, strict=True)
-        return [cast(n, type=f64) if weak and _is_float_number(n) else n for n, weak in pairs]
-
-    def like_arguments(self, tensors: Iterable[Tensor]) -> Any:
-        parts = unflatten(self.structure, tensors)
-        return parts[0] if self.single else parts
-
-    def at_arguments(self, result: Any) -> Any:
-        """A part of what was returned, at the arguments themselves."""
-        traced = self.close(result)
-        results = inline(traced.function, [*self.nodes, *traced.captures])
-        return unflatten(traced.structure, (wrap(typed(node)) for node in results))
-
-
-def _with_default_type(leaf: Any) -> Any:
-    """A weakly typed number in the default type, as outside of the function that returned it."""
-    return wrap(give_default_type(leaf.node)) if isinstance(leaf, Tensor) and is_weak(leaf.node) else leaf
-
-
-def _is_float_number(node: Node) -> bool:
-    scalar = scalar_of(node.type)
-    return scalar is not None and scalar.kind == "float" and not shape_of(node.type)
-
-
-# Differentiation is repeated for the same graph whenever a transform is called in a loop.
-@cached_derivation(256)
-def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
-    written = loops_by_point(with_derivatives_written(function))
-    return reverse.pull_back(written, active, with_value=with_value)
-
-
-@cached_derivation(256)
-@propagates_lines
-def _push_forward(function: Function, active: tuple[bool, ...]) -> Function:
-    """(arguments, tangents of the active ones) → (results, a tangent for each)."""
-    derived, flags = forward.push_forward(with_derivatives_written(function), active)
-    number = len(function.results)
-    supply = iter(derived.results[number:])
-    tangents = [
-        next(supply) if flag else zero(result.type) for flag, result in zip(flags, function.results, strict=True)
-    ]
-    return Function(derived.name, derived.parameters, (*derived.results[:number], *tangents))
-
-
-def forget_derivatives() -> None:
-    """Drops the derivatives that are kept for the next call, and their parts."""
-    forget_derivations()
-
-
-def by_position(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call whose named arguments that `argnums` counts are passed by position.
-
-    >>> by_position(lambda x, y, z: x, (1.0,), {"z": 3.0, "y": 2.0}, 1)
-    ((1.0, 2.0, 3.0), {})
-    """
-    listed = argnums if isinstance(argnums, Iterable) else (argnums,)
-    if not kwargs or all(isinstance(position, int) and position < len(args) for position in listed):
-        return args, kwargs
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a callable without a signature
-        return args, kwargs
-    rest, moved = dict(kwargs), list(args)
-    for parameter in list(parameters)[len(args) :]:
-        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
-            break
-        moved.append(rest.pop(parameter.name))
-    return tuple(moved), rest
-
-
-def argument_positions(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
-    """The positions of arguments, counted from the front; one that there is not is refused."""
-    listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
-    positions = tuple(whole_number(position, name, "argnums") for position in listed)
-    for position in positions:
-        if not -number <= position < number:
-            raise UsageError(
-                f"`{name}` was called with {number} positional arguments",
-                where=caller_origin(),
-                found=f"argnums {argnums}",
-                help="argnums counts the arguments from 0",
-            )
-    return tuple(position % number for position in positions)
-
-
-def require_differentiable(node: Node, name: str) -> None:
-    if not is_differentiable(node.type):
-        element = scalar_of(node.type)
-        raise DifferentiationError(
-            f"cannot differentiate `{name}` with respect to {'booleans' if element is bool_ else 'integers'}",
-            where=caller_origin(),
-            expected="floats",
-            found=str(element) if element is None else element.long_name,
-            help="write 1.0 for 1, convert it with lg.astype(x, lg.float32), or leave it out of argnums",
-        )
-
-
-def _require_loss(name: str, loss: Traced) -> None:
-    types = loss.function.result_types
-    if (
-        len(types) == 1
-        and isinstance(types[0], TensorType)
-        and types[0].shape == ()
-        and types[0].element.kind == "float"
-    ):
-        return
-    raise DifferentiationError(
-        f"the gradient of `{name}` needs one real number",
-        where=caller_origin(),
-        found=", ".join(map(str, types)) or "nothing",
-        help="return lg.sum(...) or another scalar, or use lg.vjp",
-    )
-
-
-def _matching(tree: Any, traced: Traced, role: str) -> list[Node]:
-    leaves, structure = flatten(tree)
-    if structure != traced.structure:
-        raise UsageError(f"the {role}s and results have different tree structures", where=caller_origin())
-    types = traced.function.result_types
-    nodes = [node_like(leaf, type, role) for leaf, type in zip(leaves, types, strict=True)]
-    _require_types(nodes, types, role)
-    return nodes
-
-
-def _require_types(nodes: Sequence[Node], types: Sequence[Any], role: str) -> None:
-    for node, type in zip(nodes, types, strict=True):
-        if node.type is not type:
-            raise UsageError(
-                f"a {role} of the wrong type", where=caller_origin(), expected=str(type), found=str(node.type)
-            )
-
-
-def gradient_by_nodes(loss: Tensor, variables: Sequence[Node]) -> list[Node]:
-    """The gradient of a computed graph with respect to nodes inside it: what `backward` uses."""
-    traced = close("loss", variables, loss)
-    active = (True,) * len(variables) + (False,) * len(traced.captures)
-    derived = _pull_back(traced.function, active, False)
-    return list(inline(derived, [*variables, *traced.captures, filled(1.0, loss.type)]))

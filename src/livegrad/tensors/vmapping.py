@@ -18,22 +18,14 @@ from livegrad.ops.conversion import make_complex
 from livegrad.ops.rules import zero
 from livegrad.passes.batch import batch
 from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.differentiated_call import Arguments, argument_positions, by_position, require_differentiable
 from livegrad.tensors.grids import eye
 from livegrad.tensors.handle import ShapeError, Tensor, node_of, wrap
 from livegrad.tensors.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
 from livegrad.tensors.manipulation import moveaxis, reshape
 from livegrad.tensors.pytrees import Structure, dict_keys, flatten, tree_map, unflatten
 from livegrad.tensors.tracing import is_weak_float, name_of, require_callable, take_apart, trace_call
-from livegrad.tensors.transforms import (
-    Arguments,
-    argument_positions,
-    by_position,
-    grad,
-    jvp,
-    of_captured,
-    require_differentiable,
-    vjp,
-)
+from livegrad.tensors.transforms import grad, jvp, of_captured, vjp
 
 Axes = int | None | Sequence[Any] | dict[str, Any]
 

@@ -53,16 +53,23 @@ def counted_loop(
     carried: Sequence[Register],
     body: Callable[[Register, list[Register]], list[Register]],
     downward: bool = False,
+    unless: Callable[[Register], Register] | None = None,
+    increment: str = "add",
+    flags: str = "",
 ) -> list[Register]:
-    """for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried registers."""
+    """for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried registers.
+
+    `unless` makes the condition narrower, as one that also polls for an interrupt; `flags` are metadata of the loop.
+    """
     loop = OpenLoop(builder, [start, *carried])
     index, *state = loop.carried
-    builder.branch(builder.apply("icmp slt", bool_, index, stop), loop.body, loop.done)
+    again = builder.apply("icmp slt", bool_, index, stop)
+    builder.branch(again if unless is None else unless(again), loop.body, loop.done)
     builder.begin(loop.body)
     position = index
     if downward:
         beyond = builder.apply("sub", i64, builder.apply("add", i64, start, stop), index)
         position = builder.apply("sub", i64, beyond, builder.constant(1, i64))
     finals = body(position, state)
-    loop.close([builder.apply("add", i64, index, builder.constant(step, i64)), *finals])
+    loop.close([builder.apply(increment, i64, index, builder.constant(step, i64)), *finals], flags=flags)
     return state

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from livegrad.codegen.llvm import tapes
-from livegrad.codegen.llvm.counted_loops import OpenLoop
+from livegrad.codegen.llvm.counted_loops import OpenLoop, counted_loop
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.lane_loops import EmitFunction, emit_lane_loop, reductions_in_lanes
 from livegrad.codegen.llvm.loops_on_threads import LoopPart
@@ -216,7 +216,7 @@ class ProgramLoop:
         self._open = OpenLoop(builder, [first or builder.constant(0, i64), *_all_registers(start)])
         self.body, self.done = self._open.body, self._open.done
         self.count, *carried = self._open.carried
-        self.state = [_rebuilt(value, carried) for value in start]
+        self.state = _all_rebuilt(start, carried)
 
     def close(self, count: Register, values: list[NodeValue], flags: str = "") -> None:
         """Ends the body; the next iteration starts with these values."""
@@ -225,6 +225,12 @@ class ProgramLoop:
 
 def _all_registers(values: Sequence[NodeValue]) -> list[Register]:
     return [register for value in values for register in registers_of(value)]
+
+
+def _all_rebuilt(values: Sequence[NodeValue], registers: Sequence[Register]) -> list[NodeValue]:
+    """Values of the same shapes over other registers."""
+    rest = list(registers)
+    return [_rebuilt(value, rest) for value in values]
 
 
 def starting_value(builder: KernelBuilder, value: NodeValue, divergent: bool) -> NodeValue:
@@ -309,15 +315,17 @@ def _counted(
     polls: bool = False,
 ) -> list[NodeValue]:
     """The carried values after the iterations from the first one on."""
-    loop = ProgramLoop(builder, start, first)
-    again = builder.apply("icmp slt", bool_, loop.count, stop)
-    builder.branch(poll(builder, again) if polls else again, loop.body, loop.done)
-    builder.begin(loop.body)
-    results = iteration(loop.count, loop.state)
+
+    def body(count: Register, registers: list[Register]) -> list[Register]:
+        return _all_registers(iteration(count, _all_rebuilt(start, registers)))
+
+    unless = partial(poll, builder) if polls else None
     keeps_rolled = stop.literal and int(stop.text) >= _VECTOR_LOOP and not _carries_floats(start)
     flags = builder.metadata.keep_rolled() if keeps_rolled else ""
-    loop.close(builder.apply("add nuw nsw", i64, loop.count, builder.constant(1, i64)), results, flags)
-    return loop.state
+    ended = counted_loop(
+        builder, first, stop, 1, _all_registers(start), body, unless=unless, increment="add nuw nsw", flags=flags
+    )
+    return _all_rebuilt(start, ended)
 
 
 def _carries_floats(values: list[NodeValue]) -> bool:

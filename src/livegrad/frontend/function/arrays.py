@@ -23,15 +23,15 @@ from livegrad.frontend.function.compile_values import (
     node_of,
 )
 from livegrad.frontend.function.function_types import TensorType, describe
-from livegrad.frontend.function.index_ranges import integer_range
 from livegrad.frontend.function.operators import expect_int
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
+from livegrad.ops.affine import constant_difference
 from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
-from livegrad.ops.index_motion import constant_difference
 from livegrad.ops.indexing import lookup
+from livegrad.passes.affine_bounds import range_of
 from livegrad.tensors.handle import Tensor, wrap
 
 _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
@@ -119,7 +119,7 @@ def _element_index(context: Context, key: _Key, size: int) -> Node:
         return constant(key.static, ir.i64)
     assert key.value is not None
     node = expect_int(context, key.value, key.at, "an index")
-    bounds = integer_range(node, context.ranges)
+    bounds = range_of(node, context.ranges)
     return node if bounds is not None and bounds[0] >= 0 else select(node < 0, node + size, node)
 
 

@@ -30,7 +30,7 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.complex_numbers import METHODS
 from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
-from livegrad.frontend.function.iteration import listed
+from livegrad.frontend.function.iteration import evaluate_all
 from livegrad.frontend.function.overloads import call_captured
 from livegrad.frontend.function.type_rules import rules
 from livegrad.frontend.function.vectors import ShapedConstructor
@@ -63,15 +63,7 @@ def call(context: Context, node: ast.Call) -> Value:
 
 def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keywords]:
     """The arguments, with `*values` of known length spread out."""
-    positional: list[Value] = []
-    for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            values = listed(context, argument.value)
-            if values is None:
-                raise context.error("LG102", "the number of values after `*` must be known at compile time", argument)
-            positional += values
-        else:
-            positional.append(context.evaluate(argument))
+    positional = evaluate_all(context, node.args)
     keywords: Keywords = {}
     for keyword in node.keywords:
         if keyword.arg is None:

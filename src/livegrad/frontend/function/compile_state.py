@@ -39,13 +39,12 @@ from livegrad.frontend.function.function_types import (
     differential_type,
     mutable_depth,
 )
-from livegrad.frontend.function.index_ranges import integer_range
 from livegrad.frontend.function.python_source import MISSING, Source
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.source_lines import originating_from
-from livegrad.passes.integer_ranges import Range
+from livegrad.passes.affine_bounds import Range, range_of
 
 Environment = dict[str, Value]
 
@@ -208,7 +207,7 @@ class Context:
         inputs: dict[Node, Node] = {}
         inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
         for outside, inside in inputs.items():
-            bounds = integer_range(outside, self.ranges) if outside.type is ir.i64 else None
+            bounds = range_of(outside, self.ranges) if outside.type is ir.i64 else None
             if bounds is not None:
                 self.ranges[inside] = bounds
         return inner, inputs

@@ -17,6 +17,7 @@ from livegrad.frontend.function.assignment import stored_names
 from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branch_regions import Conflict, branch
 from livegrad.frontend.function.calls import arguments_of, call, call_value, method_of
+from livegrad.frontend.function.comparisons import compare
 from livegrad.frontend.function.compile_state import Context, remembered
 from livegrad.frontend.function.compile_values import (
     Value,
@@ -30,11 +31,11 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.complex_numbers import PARTS
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
-from livegrad.frontend.function.iteration import listed
+from livegrad.frontend.function.iteration import evaluate_all, listed
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Known, narrow, narrowings
-from livegrad.frontend.function.operators import binary, both, compare, joined_values, truth, unary
+from livegrad.frontend.function.operators import binary, both, joined_values, truth, unary
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops.elementwise import select
@@ -275,25 +276,12 @@ def _subscript(context: Context, node: ast.Subscript) -> Value:
     return read_index(context, context.evaluate(node.value), node.slice, node)
 
 
-def _elements(context: Context, elements: list[ast.expr]) -> list[Value]:
-    values: list[Value] = []
-    for element in elements:
-        if isinstance(element, ast.Starred):
-            inner = listed(context, element.value)
-            if inner is None:
-                raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
-            values += inner
-        else:
-            values.append(context.evaluate(element))
-    return values
-
-
 def _tuple(context: Context, node: ast.Tuple) -> Value:
-    return tuple_value(_elements(context, node.elts))
+    return tuple_value(evaluate_all(context, node.elts))
 
 
 def _list(context: Context, node: ast.List) -> Value:
-    return context.list_of(_elements(context, node.elts), node)
+    return context.list_of(evaluate_all(context, node.elts), node)
 
 
 def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:

@@ -14,7 +14,6 @@ from livegrad.frontend.function.array_arithmetic import array_result
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of, runtime, static, tuple_value
 from livegrad.frontend.function.function_types import ArrayType, TensorType
-from livegrad.frontend.function.index_ranges import range_of_loop
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import expect_int
 from livegrad.ir import types as ir
@@ -24,7 +23,7 @@ from livegrad.ops import comparison, elementwise
 from livegrad.ops.aggregate import get_at, member
 from livegrad.ops.control import check
 from livegrad.ops.indexing import lookup
-from livegrad.passes.integer_ranges import Range
+from livegrad.passes.affine_bounds import Range, range_of
 from livegrad.tensors.handle import wrap
 
 _INTEGERS = 1 << 63  # below this and from minus this on
@@ -167,11 +166,18 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
 
 
 def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
-    """The known bounds of the values of a range."""
+    """The least and the greatest value of a range, if they are known.
+
+    Array accesses need no rule for negative indices where an index is known to be none.
+    """
     if not isinstance(step.static, int):
         return None
     first, last = (expect_int(context, value, at, "a bound of range") for value in (start, stop))
-    return range_of_loop(first, last, step.static, context.ranges)
+    lowest, highest = range_of(first, context.ranges), range_of(last, context.ranges)
+    if lowest is None or highest is None:
+        return None
+    low, high = (lowest[0], highest[1] - 1) if step.static > 0 else (highest[0] + 1, lowest[1])
+    return (low, high) if low <= high else None
 
 
 def _held(context: Context, value: Value, node: Node) -> Value:
@@ -336,3 +342,17 @@ def listed(context: Context, expression: ast.expr) -> list[Value] | None:
     if steps.unrolled is None and steps.static_iterations is None:
         return None
     return _all(context, steps, expression)
+
+
+def evaluate_all(context: Context, elements: list[ast.expr]) -> list[Value]:
+    """The values of expressions in turn, with `*values` of known length spread out."""
+    values: list[Value] = []
+    for element in elements:
+        if isinstance(element, ast.Starred):
+            inner = listed(context, element.value)
+            if inner is None:
+                raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
+            values += inner
+        else:
+            values.append(context.evaluate(element))
+    return values

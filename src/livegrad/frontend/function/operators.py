@@ -1,4 +1,4 @@
-"""Python's operators on values: arithmetic, comparison, truth.
+"""Python's operators on values: arithmetic and truth.
 
 Numbers of different types are promoted as in Python and NumPy; scalars broadcast over vectors.
 """
@@ -28,12 +28,12 @@ from livegrad.frontend.function.compile_values import (
     static,
     tuple_value,
 )
-from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, RecordType, describe
+from livegrad.frontend.function.function_types import ArrayType, FrontType, RecordType, describe
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ops import comparison, elementwise, transcendental, vector
-from livegrad.ops.aggregate import member, members_of
+from livegrad.ops.aggregate import member
 from livegrad.ops.control import check, make_for_loop
 from livegrad.ops.rules import filled
 
@@ -202,10 +202,10 @@ def _matrix_product(context: Context, left: Value, right: Value, at: ast.AST) ->
             node = vector.dot(a, b)
     except Exception:
         raise _refused(context, "@", left, right, at) from None
-    return context.result(_front(node), node, [left, right], at)
+    return context.result(front_type_of(node), node, [left, right], at)
 
 
-def _front(node: Node) -> FrontType:
+def front_type_of(node: Node) -> FrontType:
     assert isinstance(node.type, Shaped)
     return node.type
 
@@ -249,7 +249,7 @@ def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> V
     result = one if total is None else total
     if exponent < 0:
         result = one / result
-    return context.result(_front(result), result, [left], at, left.weak)
+    return context.result(front_type_of(result), result, [left], at, left.weak)
 
 
 def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
@@ -296,8 +296,8 @@ def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value
     if isinstance(op, ast.Invert):
         if scalar.kind in ("float", "complex"):
             raise context.error("LG201", "`~` does not accept this operand", at, found=name_of(value))
-        return context.result(_front(node), ~node, [], at)
-    return context.result(_front(node), -node, [value], at, value.weak)
+        return context.result(front_type_of(node), ~node, [], at)
+    return context.result(front_type_of(node), -node, [value], at, value.weak)
 
 
 def truth(context: Context, value: Value, at: ast.AST) -> Value:
@@ -325,71 +325,6 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
     )
 
 
-# --- comparison ------------------------------------------------------------------------------------------------------
-
-_COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Any, str]] = {
-    ast.Eq: (operator.eq, comparison.equal, "=="),
-    ast.NotEq: (operator.ne, comparison.not_equal, "!="),
-    ast.Lt: (operator.lt, comparison.less, "<"),
-    ast.LtE: (operator.le, comparison.less_equal, "<="),
-    ast.Gt: (operator.gt, comparison.greater, ">"),
-    ast.GtE: (operator.ge, comparison.greater_equal, ">="),
-}
-
-
-def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
-    """`left op right` for one comparison."""
-    if isinstance(op, ast.Is | ast.IsNot):
-        return _identity(context, op, left, right, at)
-    if isinstance(op, ast.In | ast.NotIn):
-        return _membership(context, op, left, right, at)
-    python, comparison, symbol = _COMPARISONS[type(op)]
-    if left.is_static and right.is_static and ((left.is_number and right.is_number) or left.type is right.type is None):
-        return static(bool(python(left.static, right.static)))
-    if isinstance(op, ast.Eq | ast.NotEq):
-        whole = _compared_members(context, op, left, right, at)
-        if whole is not None:
-            return whole
-    if is_array(left) or is_array(right):
-        return array_operation(context, python, [left, right], symbol, at)
-    shape, a, b = unify(context, left, right, at, symbol)
-    scalar = ir.scalar_of(shape)
-    if scalar is ir.bool_ and not isinstance(op, ast.Eq | ast.NotEq):
-        a, b = (as_scalar_type(Value(shape, node), ir.i64, context.span(at)) for node in (a, b))
-    node = comparison(a, b)
-    return runtime(_front(node), node)
-
-
-def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
-    if left.items is not None and right.items is not None:
-        pairs = list(zip(left.items, right.items, strict=False))
-        if len(left.items) != len(right.items):
-            return static(isinstance(op, ast.NotEq))
-    elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
-        if left.type.size != right.type.size:
-            return static(isinstance(op, ast.NotEq))
-        pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
-    elif isinstance(left.type, RecordType) and left.type == right.type:
-        pairs = list(zip(_fields(context, left, at), _fields(context, right, at), strict=True))
-    else:
-        return None
-    total: Value = static(True)
-    for a, b in pairs:
-        equal = compare(context, ast.Eq(), a, b, at)
-        if isinstance(equal.type, ir.Vector | ir.Matrix):
-            for part in members_of(node_of(equal, context.span(at))):
-                total = both(total, runtime(ir.bool_, part), context, at)
-        else:
-            total = both(total, equal, context, at)
-    return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
-
-
-def _fields(context: Context, value: Value, at: ast.AST) -> list[Value]:
-    assert isinstance(value.type, RecordType)
-    node = node_of(value, context.span(at))
-    return [runtime(field.type, member(node, index)) for index, field in enumerate(value.type.fields)]
-
-
 def both(first: Value, second: Value, context: Context, at: ast.AST) -> Value:
     """Whether two truth values hold."""
     for one, other in ((first, second), (second, first)):
@@ -399,37 +334,7 @@ def both(first: Value, second: Value, context: Context, at: ast.AST) -> Value:
     return runtime(ir.bool_, node_of(first, span) & node_of(second, span))
 
 
-def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
-    same: Value | None = None
-    for one, other in ((left, right), (right, left)):
-        if other.type is NONE:
-            for rule in rules.presence:
-                identity = rule(one)
-                if identity is not None:
-                    same = unary(context, ast.Not(), identity[0], at)
-    if same is None:
-        if left.is_static and right.is_static:
-            same = static(left.static is right.static)
-        elif NONE in (left.type, right.type):
-            same = static(left.type is right.type)
-        else:
-            raise context.error("LG201", "`is` compares with None only", at, help="use == for values")
-    return unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
-
-
-def _membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
-    if right.items is not None:
-        members = list(right.items)
-    elif isinstance(right.type, ArrayType):
-        members = elements(right, context, at)
-    elif right.is_static and isinstance(right.static, range | list | set | frozenset | dict):
-        members = [static(item) for item in right.static]
-    else:
-        raise context.error("LG201", "`in` only supports tuples and lists", at, found=name_of(right))
-    missing: Value = static(True)
-    for item in members:
-        missing = both(missing, compare(context, ast.NotEq(), left, item, at), context, at)
-    return missing if isinstance(op, ast.NotIn) else unary(context, ast.Not(), missing, at)
+# --- conversions -----------------------------------------------------------------------------------------------------
 
 
 def joined_values(context: Context, first: Value, second: Value, at: ast.AST) -> tuple[FrontType, Value, Value]:

@@ -22,7 +22,7 @@ from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Matrix, Scalar, Tensor, Type, Vector, scalar_of
 from livegrad.ir.walk import toposort
-from livegrad.lazy.lazy_values import holders_of
+from livegrad.lazy.holders import holders_of
 from livegrad.live.blocks.captured_block import CapturedBody
 from livegrad.live.engine import Engine
 from livegrad.live.graph.block import Block, Body, InputSpec, Specialized, pin_names

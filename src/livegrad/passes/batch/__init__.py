@@ -8,7 +8,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.dimension import Size
 from livegrad.ir.node import Function, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, shape_of
+from livegrad.ir.types import Array, Struct, Tensor, Tuple, Type, components, map_members, shape_of
 from livegrad.ops.aggregate import make, member
 from livegrad.ops.control import parameters_of
 from livegrad.ops.movement import permute
@@ -95,12 +95,8 @@ def _with_axis(type: Type, axis: int) -> Type:
         case Tensor(element=element, shape=(size, *shape)):
             position = _normalise_axis(axis, type)
             return Tensor(element, (*shape[:position], size, *shape[position:]))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, _with_axis(member, axis)) for field, member in fields))
-        case Tuple(elements=elements):
-            return Tuple(tuple(_with_axis(member, axis) for member in elements))
-        case Array(element=element, size=size):
-            return Array(_with_axis(element, axis), size)
+        case Struct() | Tuple() | Array():
+            return map_members(type, lambda member: _with_axis(member, axis))
     return type
 
 
@@ -121,10 +117,6 @@ def _axis_zero(type: Type, axis: int) -> Type:
         case Tensor(element=element, shape=shape):
             position = _normalise_axis(axis, type)
             return Tensor(element, (shape[position], *shape[:position], *shape[position + 1 :]))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, _axis_zero(member, axis)) for field, member in fields))
-        case Tuple(elements=elements):
-            return Tuple(tuple(_axis_zero(member, axis) for member in elements))
-        case Array(element=element, size=size):
-            return Array(_axis_zero(element, axis), size)
+        case Struct() | Tuple() | Array():
+            return map_members(type, lambda member: _axis_zero(member, axis))
     return type

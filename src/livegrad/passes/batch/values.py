@@ -25,6 +25,7 @@ from livegrad.ir.types import (
     components,
     i64,
     inner_types,
+    map_members,
     shape_of,
 )
 from livegrad.ops.aggregate import make, member
@@ -59,14 +60,8 @@ def batched_type(type: Type, size: Size) -> Type:
             return Tensor(element, (size, rows, columns))
         case Tensor(element=element, shape=shape):
             return Tensor(element, (size, *shape))
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, batched_type(member, size)) for field, member in fields))
-        case Tuple(elements=elements):
-            return Tuple(tuple(batched_type(member, size) for member in elements))
-        case Array(element=element, size=count):
-            return Array(batched_type(element, size), count)
-        case Tape(element=element):
-            return Tape(batched_type(element, size))
+        case Struct() | Tuple() | Array() | Tape():
+            return map_members(type, lambda member: batched_type(member, size))
     raise UsageError(f"values of type {type} cannot be batched")
 
 
@@ -118,19 +113,8 @@ def zip_leaves(rule: Callable[..., Node], *values: Node) -> Node:
     if isinstance(first, Tape):
         return values[0]
     parts = [zip_leaves(rule, *(member(value, index) for value in values)) for index in range(len(components(first)))]
-    return make(*parts, type=_with_members(first, [part.type for part in parts]))
-
-
-def _with_members(type: Type, members: Sequence[Type]) -> Type:
-    """An aggregate type with members of other types."""
-    match type:
-        case Struct(name=name, fields=fields):
-            return Struct(name, tuple((field, member) for (field, _), member in zip(fields, members, strict=True)))
-        case Array(size=size) if members:
-            return Array(members[0], size)
-        case Tuple():
-            return Tuple(tuple(members))
-    return type
+    members = iter([part.type for part in parts])
+    return make(*parts, type=map_members(first, lambda _: next(members)) if parts else first)
 
 
 def choose(mask: Node, then: Node, otherwise: Node) -> Node:

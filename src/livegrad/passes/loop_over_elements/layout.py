@@ -18,7 +18,7 @@ from livegrad.ops.assignment import UPDATES, indices_of
 from livegrad.ops.control import call, parameters_of
 from livegrad.ops.indexing import lookup
 from livegrad.passes.loop_over_elements.cost import iterations_of
-from livegrad.passes.loop_over_elements.dependence import affine_index
+from livegrad.passes.loop_over_elements.dependence import index_form
 from livegrad.passes.regions import LOOPS, first_argument, region_of
 
 Axes = tuple[int, ...]
@@ -75,8 +75,8 @@ def _count(function: Function, positions: Mapping[Node, int], times: float, vote
 def _moves(index: Node, variable: Node) -> bool:
     if isinstance(index.type, Tensor):
         return False
-    form = affine_index(index, [variable])
-    return form is not None and variable in form.factors
+    form = index_form(index, [variable])
+    return form is not None and variable in form.coefficients
 
 
 def permute_inside(loop: Node, operands: tuple[Node, ...], axes: Mapping[int, Axes]) -> Node | None:

@@ -31,7 +31,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.host_steps import computed_in_parts
 from livegrad.runtime.cpu.index_errors import name_index
 from livegrad.runtime.cpu.kernel_calls import CLEAN, KernelCall, joined
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, Compiling, code_of, codes_of, serialise_plan
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, Compiling, code_of, codes_of
 from livegrad.runtime.cpu.loop_body import Call, Memory
 from livegrad.runtime.cpu.memory_pool import plan_memory, result_maker
 from livegrad.runtime.cpu.native.fourier import table
@@ -41,6 +41,7 @@ from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_ad
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.native_loops import NativeLoop, native_loop
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
+from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.tape_rows import Rows
 from livegrad.runtime.cpu.tensor_loops import LoopCall

@@ -17,13 +17,14 @@ from livegrad.codegen.check_sites import Site
 from livegrad.diagnostics import KernelCheckError
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cpu.handed_on_state import HANDED_ON_BYTES, HandedOn, Word
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of
 from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
 from livegrad.runtime.cpu.native.fourier import table
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, TABLE_WORDS, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
+from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot

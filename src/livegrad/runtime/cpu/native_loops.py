@@ -18,7 +18,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.types import i32, i64
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of, serialise_plan
+from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of
 from livegrad.runtime.cpu.loop_body import Record, kernel_failure, key_of, words_of
 from livegrad.runtime.cpu.loop_memory import Copy, Location, arrange_memory, has_buffers
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
@@ -27,6 +27,7 @@ from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
+from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, Step, reads_of

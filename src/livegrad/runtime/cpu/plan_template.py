@@ -17,7 +17,8 @@ from livegrad.ir.polynomial import Terms
 from livegrad.ir.size_guards import SizeGuards
 from livegrad.ir.symbolic_size import SymbolicSize, symbolic_within
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
-from livegrad.runtime.cpu.kernel_code import Compiling, finish_plan, serialise_steps
+from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.plan_serialiser import finish_plan, serialise_steps
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.runtime.cpu.step_calls import Memory, rounded
 from livegrad.runtime.serialised import SerialisedArray, SerialisedArrays

@@ -18,10 +18,10 @@ from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_be
 from livegrad.ops.aggregate import get, make, make_tuple
 from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import equal, greater, greater_equal, less, less_equal, not_equal
-from livegrad.ops.control import cond, for_loop
+from livegrad.ops.control import cond
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, lookup_or
-from livegrad.passes.affine_bounds import Affine, any_number, between, form_of, index_below
+from livegrad.passes.affine_bounds import Form, any_number, between, form_of, forms_inside, greatest, least
 from livegrad.passes.carried_bounds import bounds_of_carried
 from livegrad.passes.regions import LOOPS, region_of
 from livegrad.passes.unguard_invariants import unguard_invariants
@@ -32,7 +32,7 @@ from livegrad.schedule.loops.nest import LoopNest
 _MOST_NODES = 20_000
 _MOST_ROUNDS = 4
 
-Forms = Sequence[Affine | None]
+Forms = Sequence[Form | None]
 
 
 def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
@@ -104,10 +104,8 @@ class _Proving:
         changed.source_locations.update(function.source_locations)
         return changed
 
-    def _results(
-        self, function: Function, done: dict[Node, Node], forms: dict[Node, Affine | None]
-    ) -> tuple[Node, ...]:
-        """The rewritten results, whose operands and forms are available."""
+    def _results(self, function: Function, done: dict[Node, Node], forms: dict[Node, Form | None]) -> tuple[Node, ...]:
+        """The results over what is done already, whose forms are known."""
         order = nodes_of(function)
         self.nodes += len(order)
         for node in order:
@@ -120,12 +118,12 @@ class _Proving:
                 forms[new] = self._form_of(new, forms)
         return tuple([done[result] for result in function.results])
 
-    def _form_of(self, node: Node, forms: dict[Node, Affine | None]) -> Affine | None:
+    def _form_of(self, node: Node, forms: dict[Node, Form | None]) -> Form | None:
         if node.op is get and node.operands[0] in self.after:
             return self.after[node.operands[0]][node.attribute("index")]
         return form_of(node, [forms[operand] for operand in node.operands])
 
-    def _node(self, node: Node, operands: tuple[Node, ...], forms: dict[Node, Affine | None]) -> Node:
+    def _node(self, node: Node, operands: tuple[Node, ...], forms: dict[Node, Form | None]) -> Node:
         if node.functions:
             return self._region(node, operands, forms)
         if node.op is get and operands[0].op is make:
@@ -137,7 +135,7 @@ class _Proving:
             return operands[1 if operands[0].attribute("value") else 2]
         return _decided(rebuilt, [forms[operand] for operand in operands])
 
-    def _region(self, node: Node, operands: tuple[Node, ...], table: dict[Node, Affine | None]) -> Node:
+    def _region(self, node: Node, operands: tuple[Node, ...], table: dict[Node, Form | None]) -> Node:
         """A node that runs functions: a loop's index is below its number of iterations."""
         forms = [table[operand] for operand in operands]
         region = region_of(node)
@@ -146,15 +144,14 @@ class _Proving:
         if node.op is cond and operands[0].op is constant_op:
             taken = "then" if operands[0].attribute("value") else "otherwise"
             return self._inlined(node.attribute(taken), operands[1:], table)
-        arguments = list(forms[len(region.leading) :])
+        index, arguments = forms_inside(region, forms)
         bounds = bounds_of_carried(node, forms) if node.op in LOOPS else None
         exchange: dict[Function, Function] = {}
         for function, offset in zip(region.functions, region.offsets, strict=True):
-            index = [_index(node, function, forms)] if offset else []
             if bounds is not None:
                 carried = bounds.inside if function is node.attribute("body") else bounds.before_test
                 arguments[: len(carried)] = carried
-            exchange[function] = self.function(function, [*index, *arguments])
+            exchange[function] = self.function(function, [*[index] * offset, *arguments])
         attributes: Attribute = exchanged_functions(node.attributes, exchange)
         new = node
         if operands != node.operands or attributes is not node.attributes:
@@ -163,15 +160,10 @@ class _Proving:
             self.after[new] = bounds.after
         return new
 
-    def _inlined(self, branch: Function, operands: Sequence[Node], forms: dict[Node, Affine | None]) -> Node:
+    def _inlined(self, branch: Function, operands: Sequence[Node], forms: dict[Node, Form | None]) -> Node:
         """What a branch computes that is always taken."""
         results = self._results(branch, dict(zip(branch.parameters, operands, strict=True)), forms)
         return results[0] if len(results) == 1 else make_tuple(*results)
-
-
-def _index(node: Node, body: Function, forms: Forms) -> Affine | None:
-    iterations = forms[0] if node.op is for_loop else None
-    return any_number(body.parameters[0].type) if iterations is None else index_below(iterations)
 
 
 def _access(node: Node, indices: Forms) -> Node:
@@ -187,8 +179,8 @@ def _access(node: Node, indices: Forms) -> Node:
     return make_node(node.op, node.operands, (("in_range", proven),)) if proven else node
 
 
-def _is_inside(index: Affine | None, size: object) -> bool:
-    return index is not None and isinstance(size, int) and index.least() >= 0 and index.greatest() < size
+def _is_inside(index: Form | None, size: object) -> bool:
+    return index is not None and isinstance(size, int) and least(index) >= 0 and greatest(index) < size
 
 
 def _decided(node: Node, operands: Forms) -> Node:
@@ -196,7 +188,7 @@ def _decided(node: Node, operands: Forms) -> Node:
     if node.type is not bool_ or len(operands) != 2 or operands[0] is None or operands[1] is None:
         return node
     difference = operands[0].plus(operands[1], -1)
-    low, high = difference.least(), difference.greatest()
+    low, high = least(difference), greatest(difference)
     holds = {
         less: (high < 0, low >= 0), less_equal: (high <= 0, low > 0),
         greater: (low > 0, high <= 0), greater_equal: (low >= 0, high < 0),

@@ -23,7 +23,7 @@ from livegrad.ir.walk import exchanged_functions, nodes_of, ops_below, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import UPDATES, assign, indices_of
 from livegrad.ops.control import call, for_loop
-from livegrad.passes.affine_bounds import Affine, Symbol, any_number, form_of, index_below
+from livegrad.passes.affine_bounds import Form, Symbol, any_number, depth_of, form_of, forms_inside, greatest, least
 from livegrad.passes.in_place_loops import operands_of_results
 from livegrad.passes.regions import LOOPS, region_of
 from livegrad.schedule.loops.cost_model import (
@@ -66,12 +66,12 @@ def _parallelise(
 ) -> tuple[Function, Region]:
     """The body of a stage with its parallel loops marked, which do so much work at least, and what it runs."""
     walk = _Walk()
-    top = Region(None, None, Affine(1), frozenset())
+    top = Region(None, None, Form(1), frozenset())
     if any(op.name.startswith("tape") for op in ops_below(body)):
         return body, top  # a tape is written by one thread
     walk.function(body, [any_number(p.type) for p in body.parameters], list(tensors), top)
     if walk.nodes > _MOST_NODES:
-        return body, Region(None, None, Affine(1), frozenset())
+        return body, Region(None, None, Form(1), frozenset())
     choice = _Choice(memories, discarded, work, top)
     choice.choose(top, parallel_around=False)
     return _mark(body, top), top
@@ -86,7 +86,7 @@ class Access:
 
     tensor: int
     op: Op
-    indices: tuple[Affine | None, ...]
+    indices: tuple[Form | None, ...]
 
     @property
     def writes(self) -> bool:
@@ -101,7 +101,7 @@ class Region:
 
     node: Node | None
     index: Symbol | None
-    iterations: Affine | None
+    iterations: Form | None
     outside: frozenset[Symbol]
     accesses: list[Access] = field(default_factory=list)
     inside: list[list[Region]] = field(default_factory=list)  # for each function of the node, its regions in order
@@ -121,9 +121,9 @@ class Region:
         """How many iterations there are, roughly."""
         if self.node is None or self.node.op not in LOOPS:
             return 1.0
-        if self.iterations is None or self.iterations.greatest() >= 1 << 62:
+        if self.iterations is None or greatest(self.iterations) >= 1 << 62:
             return UNKNOWN_ITERATIONS
-        return max(0.0, (max(0, self.iterations.least()) + self.iterations.greatest()) / 2)
+        return max(0.0, (max(0, least(self.iterations)) + greatest(self.iterations)) / 2)
 
 
 class _Walk:
@@ -133,7 +133,7 @@ class _Walk:
         self.nodes = 0
 
     def function(
-        self, function: Function, arguments: list[Affine | None], tensors: list[int | None], around: Region
+        self, function: Function, arguments: list[Form | None], tensors: list[int | None], around: Region
     ) -> None:
         forms = dict(zip(function.parameters, arguments, strict=True))
         numbers = {node: n for node, n in zip(function.parameters, tensors, strict=True) if n is not None}
@@ -163,7 +163,7 @@ class _Walk:
                 self._access(node, forms, numbers, around)
             forms[node] = form_of(node, [forms[operand] for operand in node.operands])
 
-    def _access(self, node: Node, forms: dict[Node, Affine | None], numbers: dict[Node, int], around: Region) -> None:
+    def _access(self, node: Node, forms: dict[Node, Form | None], numbers: dict[Node, int], around: Region) -> None:
         indices = indices_of(node)
         for position, operand in enumerate(node.operands):
             if operand in numbers:
@@ -173,18 +173,14 @@ class _Walk:
         if node.op in UPDATES:
             numbers[node] = numbers[node.operands[0]]
 
-    def _region(self, node: Node, forms: dict[Node, Affine | None], numbers: dict[Node, int]) -> Region:
+    def _region(self, node: Node, forms: dict[Node, Form | None], numbers: dict[Node, int]) -> Region:
         region = region_of(node)
         assert region is not None
-        arguments = [forms[operand] for operand in region.arguments]
+        index, arguments = forms_inside(region, [forms[operand] for operand in node.operands])
         carried = node.attribute("carried") if node.op in LOOPS else 0
-        arguments[:carried] = [any_number(operand.type) for operand in region.arguments[:carried]]
         tensors = [numbers.get(operand) for operand in region.arguments]
         iterations = forms[node.operands[0]] if node.op is for_loop else None
-        index = any_number(region.functions[-1].parameters[0].type) if node.op in LOOPS else None
-        if iterations is not None:
-            index = index_below(iterations)
-        symbol = index.terms[0][0] if index is not None and index.terms else None
+        symbol = None if index is None else next(iter(index.coefficients), None)
         outside = _symbols([*arguments[carried:], iterations])
         inner = Region(node, symbol, iterations, outside, carried=tuple(tensors[:carried]))
         for function, offset in zip(region.functions, region.offsets, strict=True):
@@ -201,15 +197,15 @@ def _vector_gain(loop: Node) -> float:
     return VECTOR_GAIN * 8 / max(sizes, default=8)
 
 
-def _symbols(forms: Sequence[Affine | None]) -> frozenset[Symbol]:
-    """The symbols of forms, and the symbols in their bounds."""
+def _symbols(forms: Sequence[Form | None]) -> frozenset[Symbol]:
+    """The symbols of forms, and those that bound them."""
     symbols: set[Symbol] = set()
-    pending = [symbol for form in forms if form is not None for symbol, _ in form.terms]
+    pending = [symbol for form in forms if form is not None for symbol in form.coefficients]
     while pending:
         symbol = pending.pop()
         if symbol not in symbols:
             symbols.add(symbol)
-            pending += [inner for form in symbol.at_most for inner, _ in form.terms]
+            pending += [inner for form in symbol.at_most for inner in form.coefficients]
     return frozenset(symbols)
 
 
@@ -223,41 +219,41 @@ def meets_another_iteration(first: Access, second: Access, loop: Region) -> bool
     """
     assert loop.index is not None
     assert loop.iterations is not None
-    longest = max(1, loop.iterations.greatest() - 1)
-    last = loop.iterations.plus(Affine(-1))
-    behind = last.plus(Affine(0, ((loop.index, 1),)), -1)
-    distance = Affine(0, ((Symbol(1, longest, loop.index.depth + 1, (behind,)), 1),))
-    earlier = Affine(0, ((loop.index, 1),))
+    longest = max(1, greatest(loop.iterations) - 1)
+    last = loop.iterations.plus(Form(-1))
+    behind = last.plus(Form.of(loop.index), -1)
+    distance = Form.of(Symbol(1, longest, loop.index.depth + 1, (behind,)))
+    earlier = Form.of(loop.index)
     later = earlier.plus(distance)
     for one, other in zip(first.indices, second.indices, strict=False):
         if one is None or other is None:
             continue
         pairs = ((earlier, later), (later, earlier))
         gaps = [_inside(one, loop, a).plus(_inside(other, loop, b), -1) for a, b in pairs]
-        if all(gap.least() > 0 or gap.greatest() < 0 for gap in gaps):
+        if all(least(gap) > 0 or greatest(gap) < 0 for gap in gaps):
             return False
     return True
 
 
-def _inside(form: Affine, loop: Region, iteration: Affine) -> Affine:
-    """A form in one iteration, with fresh symbols for values that the iteration computes."""
-    fresh: dict[Symbol, Affine] = {}
+def _inside(form: Form, loop: Region, iteration: Form) -> Form:
+    """A form in one iteration: what the iteration computes has symbols of its own."""
+    fresh: dict[Symbol, Form] = {}
 
-    def convert(outer_form: Affine) -> Affine:
-        total = Affine(outer_form.constant)
-        for symbol, coefficient in outer_form.terms:
+    def convert(outer_form: Form) -> Form:
+        total = Form(outer_form.constant)
+        for symbol, coefficient in outer_form.coefficients.items():
             total = total.plus(renamed(symbol), coefficient)
         return total
 
-    def renamed(symbol: Symbol) -> Affine:
+    def renamed(symbol: Symbol) -> Form:
         if symbol is loop.index:
             return iteration
         if symbol in loop.outside:
-            return Affine(0, ((symbol, 1),))
+            return Form.of(symbol)
         if symbol not in fresh:
             at_most = tuple(map(convert, symbol.at_most))
-            depth = max([symbol.depth, *[1 + bound.depth for bound in at_most]])
-            fresh[symbol] = Affine(0, ((Symbol(symbol.low, symbol.high, depth, at_most), 1),))
+            depth = max([symbol.depth, *[1 + depth_of(bound) for bound in at_most]])
+            fresh[symbol] = Form.of(Symbol(symbol.low, symbol.high, depth, at_most))
         return fresh[symbol]
 
     return convert(form)
@@ -302,7 +298,7 @@ class _Choice:
         if not loop.carried:
             return "it writes nothing"
         fewest = FEWEST_ITERATIONS if self.least_work else 2
-        if loop.index is None or loop.iterations is None or loop.iterations.greatest() < fewest:
+        if loop.index is None or loop.iterations is None or greatest(loop.iterations) < fewest:
             return "it has few iterations"
         if loop.count * loop.work < self.least_work:
             return "there is little work"

@@ -12,15 +12,16 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from livegrad.ir.function import map_results
-from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
+from livegrad.ir.leaves import constant, is_constant, parameter_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Scalar, Tape, bool_, i64
 from livegrad.ir.walk import functions_in, nodes_of, reachable_functions, substitute, toposort
+from livegrad.ops.affine import affine_form
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import assign, indices_of
 from livegrad.ops.comparison import greater, greater_equal, less, less_equal
 from livegrad.ops.control import for_loop, parameters_of
-from livegrad.ops.elementwise import add, floor_div, maximum, minimum, mul, select, sub
+from livegrad.ops.elementwise import add, floor_div, maximum, minimum, select, sub
 from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.passes.flatten_signature import get_of_make
@@ -96,23 +97,12 @@ def _comparisons(body: Function, carried: int) -> Iterator[_Comparison]:
 
 
 def _growing(node: Node, index: Node) -> tuple[int, int] | None:
-    """A value as `offset + step * index` with a positive step; None for other values."""
-    offset, step = 0, 1
-    while node is not index:
-        if node.op not in (add, sub, mul) or node.type is not i64:
-            return None
-        first, second = node.operands
-        if node.op is not sub and first.op is constant_op:
-            first, second = second, first
-        number = constant_integer(second)
-        if number is None or (node.op is mul and number <= 0):
-            return None
-        if node.op is mul:
-            step *= number
-        else:
-            offset += step * (number if node.op is add else -number)
-        node = first
-    return (offset, step) if abs(offset) < _MOST_OFFSET and step < _MOST_STEP else None
+    """A value as `offset + step * index` with a positive step; None if it is none."""
+    form = affine_form(node)
+    step = form.coefficients.get(index, 0)
+    if len(form.coefficients) != 1 or not 0 < step < _MOST_STEP or abs(form.constant) >= _MOST_OFFSET:
+        return None
+    return form.constant, step
 
 
 class _Invariants:

@@ -16,11 +16,12 @@ from livegrad.ir.leaves import constant, constant_op, is_constant, parameter_op
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Tape, Tensor, i64
 from livegrad.ir.walk import functions_in, nodes_of, ops_below, reachable_functions, substitute, toposort
+from livegrad.ops.affine import AffineForm, linear_form
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import indices_of
 from livegrad.ops.comparison import bit_and, bit_or, bit_xor, greater, greater_equal, less
 from livegrad.ops.control import call, cond, for_loop, parameters_of
-from livegrad.ops.elementwise import add, select
+from livegrad.ops.elementwise import add, mul, select
 from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.passes.regions import LOOPS
@@ -71,14 +72,9 @@ def _function_of_loop(loop: Node, body: Function) -> Function:
 # --- which indices can be checked before the loop --------------------------------------------------------------------
 
 
-class _Slope(NamedTuple):
-    """By how much an index grows in one iteration: a number, times a value that the loop does not change (None: 1)."""
-
-    step: int
-    factor: Node | None = None
-
-
-_CONSTANT = _Slope(0)
+# By how much an index grows in one iteration: a number, or a multiple of a value that the loop does not change.
+_Slope = AffineForm[Node]
+_CONSTANT = _Slope()
 
 
 class _InRange(NamedTuple):
@@ -118,7 +114,7 @@ def _ends_of(value: Node, size: int, body: Function, carried: int) -> tuple[tupl
         ends = [_ends_of(operand, power, body, carried) for operand in value.operands]
         return None if None in ends else tuple([end for own in ends if own is not None for end in own])
     slope = _slope(value, body, carried)
-    return None if slope is None or abs(slope.step) >= _MOST_STEP else ((value, size, slope),)
+    return None if slope is None else ((value, size, slope),)
 
 
 def _unproven(node: Node) -> list[tuple[Node, int]]:
@@ -146,14 +142,18 @@ def _without_wrap(index: Node, size: int) -> Node:
 
 
 def _slope(index: Node, body: Function, carried: int) -> _Slope | None:
-    """The slope of an index; None if it changes, or if only the iteration itself knows the index."""
+    """The slope of an index, if it is one small term; None too if only the iteration itself knows the index."""
     changing = {body.parameters[0]: _Slope(1), **dict.fromkeys(body.parameters[1 : 1 + carried])}
     slopes: dict[Node, _Slope | None] = {}
     for node in toposort([index]):
         if node.may_fail or (node.operands and not node.op.elementwise):
             return None
         slopes[node] = changing.get(node, _CONSTANT) if node.op is parameter_op else _combined(node, slopes)
-    return slopes[index]
+    slope = slopes[index]
+    if slope is None:
+        return None
+    terms = [term for term in (slope.constant, *slope.coefficients.values()) if term]
+    return slope if len(terms) <= 1 and all(abs(term) < _MOST_STEP for term in terms) else None
 
 
 def _combined(node: Node, slopes: Mapping[Node, _Slope | None]) -> _Slope | None:
@@ -162,22 +162,21 @@ def _combined(node: Node, slopes: Mapping[Node, _Slope | None]) -> _Slope | None
         return _CONSTANT
     if node.type is not i64:
         return None
-    match node.op.name, operand_slopes:
-        case "add" | "sub", [_Slope() as a, _Slope() as b] if _CONSTANT in operand_slopes or a.factor is b.factor:
-            step = a.step + (b.step if node.op.name == "add" else -b.step)
-            return _Slope(step, (a if a != _CONSTANT else b).factor) if step else _CONSTANT
-        case "neg", [_Slope(step, factor)]:
-            return _Slope(-step, factor)
-        case "mul", [_Slope() as a, _Slope() as b] if _CONSTANT in operand_slopes:
-            return _scaled(*((a, node.operands[1]) if b == _CONSTANT else (b, node.operands[0])))
-    return None
+    if node.op is mul:
+        first, second = operand_slopes
+        if first == _CONSTANT:
+            return _scaled(second, node.operands[0])
+        return _scaled(first, node.operands[1]) if second == _CONSTANT else None
+    return linear_form(node, operand_slopes)
 
 
-def _scaled(slope: _Slope, value: Node) -> _Slope | None:
+def _scaled(slope: _Slope | None, value: Node) -> _Slope | None:
     """The slope of an index that is multiplied by a value."""
+    if slope is None:
+        return None
     if value.op is constant_op:
-        return _Slope(slope.step * value.attribute("value"), slope.factor)
-    return _Slope(slope.step, value) if slope.factor is None else None
+        return slope.times(value.attribute("value"))
+    return None if slope.coefficients else _Slope(0, {value: slope.constant})
 
 
 # --- the check, and the loop without checks --------------------------------------------------------------------------
@@ -188,19 +187,18 @@ def _all_in_range(loop: Node, proof: _Proof) -> Node:
     body: Function = loop.attribute("body")
     iterations = loop.operands[0]
     zero, last = constant(0, i64), iterations - constant(1, i64)
-    ends = dict.fromkeys(end for own in proof.values() for end in own.ends)
-    slopes = dict.fromkeys(slope for _, _, slope in ends)
-    is_steep = any(abs(slope.step) > 1 or slope.factor is not None for slope in slopes)
+    ends = {(value, size): slope for own in proof.values() for value, size, slope in own.ends}
+    is_steep = any(abs(slope.constant) > 1 or slope.coefficients for slope in ends.values())
     tests = [less(iterations, constant(_MOST_ITERATIONS, i64))] if is_steep else []
 
     def before_loop(value: Node, position: Node) -> Node:
         replacements = dict(zip(body.parameters, (position, *loop.operands[1:]), strict=True))
         return substitute([value], replacements)[0]
 
-    for factor in dict.fromkeys(slope.factor for slope in slopes if slope.factor is not None):
+    for factor in dict.fromkeys(factor for slope in ends.values() for factor in slope.coefficients):
         value = before_loop(factor, zero)
         tests += [greater(value, constant(-_MOST_STEP, i64)), less(value, constant(_MOST_STEP, i64))]
-    for value, size, slope in ends:
+    for (value, size), slope in ends.items():
         for position in (zero, last) if slope != _CONSTANT else (zero,):
             end = before_loop(value, position)
             tests += [greater_equal(end, zero), less(end, constant(size, i64))]

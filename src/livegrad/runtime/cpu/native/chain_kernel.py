@@ -12,7 +12,7 @@ from functools import lru_cache
 from livegrad.codegen.llvm.registers import pointer
 from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, call, counting, load_slot, slot_address, smallest
 from livegrad.ir.types import i64
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 # The argument block: HEADER words, MEMBER words for each member, PATCH words for each address that changes.
 HEADER = ("members", "patches", "scratch", "scratch_bytes")
@@ -24,9 +24,7 @@ LIBRARY = "chain"
 @lru_cache(maxsize=1)
 def chain_library() -> NativeFunction:
     """The kernel `run_chain`; it stays for the process's life."""
-    kernel = compile_kernel(_text(), "run_chain", speed=1)
-    kernel.make_immortal()
-    return kernel
+    return compile_library(_text(), "run_chain", speed=1)
 
 
 def _text() -> str:

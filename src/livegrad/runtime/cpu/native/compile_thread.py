@@ -30,7 +30,7 @@ from livegrad.runtime.cpu.native.compile_thread_ir import (
 from livegrad.runtime.cpu.native.llvm_jit import (
     NativeFunction,
     compile_image,
-    compile_kernel,
+    compile_library,
     host_machine,
     link_image,
 )
@@ -208,8 +208,7 @@ class _Native:
 @lru_cache(maxsize=1)
 def _native() -> _Native:
     imports = {name: address_of(unlocked(getattr(llvm.ffi.lib, name))) for name in LLVM_FUNCTIONS}
-    code = compile_kernel(side_thread_ir(), EXPORTS[0], speed=_QUICK, also_export=EXPORTS[1:], imports=imports)
-    code.make_immortal()
+    code = compile_library(side_thread_ir(), EXPORTS[0], speed=_QUICK, also_export=EXPORTS[1:], imports=imports)
     return _Native(code)
 
 

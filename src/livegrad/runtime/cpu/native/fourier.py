@@ -20,7 +20,7 @@ from livegrad.codegen.llvm.fourier.transform_module import TRANSFORM_SLOTS, modu
 from livegrad.codegen.llvm.matmul.product import OperandName
 from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.host_target import host_target
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 PREFIX = "fourier_"  # of the libraries of the two precisions
 _LONGEST = 2048  # elements in the workspace of a group: it stays in the second-level cache
@@ -41,9 +41,7 @@ def library(name: str, kernel: str) -> NativeFunction:
     """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
     modules = [_module(name, f"rows_{kind}") for kind in moves_of(kernel)]
     imports = {symbol: address for module in modules for symbol, address in module.addresses.items()}
-    native = compile_kernel(_text(name, kernel), kernel, speed=1, imports=imports)
-    native.make_immortal()
-    return native
+    return compile_library(_text(name, kernel), kernel, speed=1, imports=imports)
 
 
 @lru_cache(maxsize=32)
@@ -53,9 +51,7 @@ def _module(name: str, module: str) -> NativeFunction:
         exports = (f"load_{which}", f"store_{which}")
     else:
         exports = (pass_name(int(which), False), pass_name(int(which), True))
-    native = compile_kernel(_text(name, module), exports[0], speed=1, also_export=exports[1:])
-    native.make_immortal()
-    return native
+    return compile_library(_text(name, module), exports[0], speed=1, also_export=exports[1:])
 
 
 def _text(name: str, module: str) -> str:

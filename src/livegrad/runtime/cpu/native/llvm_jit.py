@@ -174,6 +174,20 @@ def compile_kernel(
     return function
 
 
+def compile_library(
+    ir_text: str,
+    symbol: str,
+    *,
+    speed: int,
+    imports: Mapping[str, int] | None = None,
+    also_export: tuple[str, ...] = (),
+) -> NativeFunction:
+    """Like `compile_kernel`, but the code stays in memory until the process ends: other code keeps its addresses."""
+    function = compile_kernel(ir_text, symbol, speed=speed, imports=imports, also_export=also_export)
+    function.make_immortal()
+    return function
+
+
 def object_key(ir_text: str, speed: int | None = None) -> bytes:
     """Return the digest that names the object code of `ir_text` on this machine."""
     digest = hashlib.sha256(_key_prefix(suitable_speed(ir_text) if speed is None else speed))

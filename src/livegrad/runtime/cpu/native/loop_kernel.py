@@ -13,7 +13,7 @@ from livegrad.codegen.llvm.counted_loops import OpenLoop
 from livegrad.codegen.llvm.registers import pointer
 from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Value, call, counting, load_slot, slot_address, when
 from livegrad.ir.types import i32, i64, u8
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 # The argument block. Iterations use `lead` tables once and then `period` tables in turn; the first iteration uses table
 # `position`. A table has the address of its records (kernel, total, grain, arguments), and the address and number of
@@ -35,9 +35,7 @@ _COPY = "llvm.memcpy.p0.p0.i64"
 @lru_cache(maxsize=1)
 def iterations_library() -> NativeFunction:
     """The kernel `run_iterations`; it stays for the process's life."""
-    kernel = compile_kernel(_text(), "run_iterations", speed=1)
-    kernel.make_immortal()
-    return kernel
+    return compile_library(_text(), "run_iterations", speed=1)
 
 
 def _text() -> str:

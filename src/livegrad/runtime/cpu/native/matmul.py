@@ -29,7 +29,7 @@ from livegrad.codegen.llvm.matmul.product import Launches, Operand, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
 from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.host_target import host_target
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 # `pack` and `sum` prepare and end
 PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convolve") for vectors in (4, 3, 2, 1)))
@@ -61,9 +61,7 @@ def compiled_module(shapes: TileShapes, kernel: str) -> NativeFunction:
     exports, imports = (("pack_panel",) if kernel == "pack" else ()), {}
     if kernel.startswith(("multiply", "convolve")):
         imports = {"pack_panel": compiled_module(shapes, "pack").addresses["pack_panel"]}
-    native = compile_kernel(module_text(shapes, kernel), kernel, speed=1, also_export=exports, imports=imports)
-    native.make_immortal()
-    return native
+    return compile_library(module_text(shapes, kernel), kernel, speed=1, also_export=exports, imports=imports)
 
 
 def arrange(product: Product, shapes: TileShapes | None = None) -> Launches:

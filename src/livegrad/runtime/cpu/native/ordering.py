@@ -12,7 +12,7 @@ from livegrad.codegen.llvm.matmul.product import Launch, OperandName
 from livegrad.codegen.llvm.ordering_module import GUARD, ORDERING_SLOTS, Keys, module_text
 from livegrad.ir.types import Scalar, f32, f64, i32, i64
 from livegrad.runtime.cpu.native.host_target import host_target
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 PREFIX = "ordering_"  # of the libraries, by element
 ELEMENTS: dict[Scalar, str] = {f32: "float32", f64: "float64", i32: "int32", i64: "int64"}
@@ -48,9 +48,7 @@ def keys_of(element: str) -> Keys:
 @lru_cache(maxsize=16)
 def library(name: str, kernel: str) -> NativeFunction:
     """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
-    native = compile_kernel(module_text(keys_of(name.removeprefix(PREFIX)), kernel), kernel, speed=1)
-    native.make_immortal()
-    return native
+    return compile_library(module_text(keys_of(name.removeprefix(PREFIX)), kernel), kernel, speed=1)
 
 
 def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bool) -> str | None:

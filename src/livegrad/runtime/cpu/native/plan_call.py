@@ -107,8 +107,8 @@ def make_plan_call(
     """The built-in that runs a plan; None if this interpreter has none.
 
     `lock` is the plan's: others who run it hold it. `keep` stays alive with the built-in, for the memory that addresses
-    point to. `handles` says how to find the arrays of handles (see `plan_call_ir.array_of_handle`). `frozen` results
-    cannot be written to.
+    point to. `handles` says how to find the arrays of handles (see `array_of_handle` in `plan_arguments_ir.py`).
+    `frozen` results cannot be written to.
     """
     address = runtime().code.addresses.get("py_run_plan")
     if address is None:

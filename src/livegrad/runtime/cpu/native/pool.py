@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from livegrad.runtime.cpu.native.builtins_ir import C_API, builtins_ir
-from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 from livegrad.runtime.cpu.native.object_layout import find_layout, numpy_function
 from livegrad.runtime.cpu.native.plan_call_ir import C_API as PLAN_CALL_API
 from livegrad.runtime.cpu.native.plan_call_ir import plan_call_ir
@@ -45,7 +45,6 @@ class Runtime:
 
     def __init__(self) -> None:
         self.code = _compile_runtime()
-        self.code.make_immortal()
         addresses = self.code.addresses
         self._resize = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)(addresses["pool_resize"])
         self._pause = ctypes.CFUNCTYPE(None, ctypes.c_int64)(addresses["pool_pause"])
@@ -154,7 +153,7 @@ def _compile_runtime() -> NativeFunction:
         text += plan_call_ir(layout)
         exports += ("py_run_plan",)
     # Speed 0 compiles in 10 ms where 2 takes 80, and no call of a built-in is measurably slower for it.
-    return compile_kernel(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())
+    return compile_library(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())
 
 
 def _reset_after_fork() -> None:

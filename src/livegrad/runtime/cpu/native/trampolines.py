@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from livegrad.runtime.cpu.native.llvm_jit import compile_kernel
+from livegrad.runtime.cpu.native.llvm_jit import compile_library
 
 _IN_A_BLOCK = 16  # compiled in half a millisecond each
 # Without a lock: `append` and `pop` are whole, and trampolines come back from finalizers, which may run at any moment.
@@ -44,8 +44,8 @@ def give_back(trampoline: Trampoline) -> None:
 
 def _new_block() -> list[Trampoline]:
     names = [f"trampoline{number}" for number in range(_IN_A_BLOCK)]
-    block = compile_kernel(_text(names), "targets", speed=0, also_export=tuple(names))
-    block.make_immortal()  # trampolines are reused for other kernels
+    # Trampolines are reused for other kernels.
+    block = compile_library(_text(names), "targets", speed=0, also_export=tuple(names))
     start = block.addresses["targets"]
     return [Trampoline(block.addresses[name], start + 8 * number) for number, name in enumerate(names)]
 
