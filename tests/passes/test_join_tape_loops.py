@@ -148,3 +148,9 @@ def test_gradients_of_random_loops_are_those_of_loops_over_tensors(seed: int) ->
 def test_a_tape_that_leaves_a_branch_or_loop_keeps_its_type_for_those_who_read_it(seed: int) -> None:
     """Nests of the fuzzer: their backward pass reads in one loop or branch what another one recorded."""
     assert loop_nests.run_one(seed)
+
+
+@pytest.mark.parametrize("seed", [90000108])
+def test_a_loop_whose_results_nobody_needs_any_more_runs(seed: int) -> None:
+    """A nest of the fuzzer: of a loop of its backward pass, only a tape is left that no iteration reads or writes."""
+    assert loop_nests.run_one(seed)

@@ -109,7 +109,8 @@ class LoopBody:
             ([next(reads) for _ in row.reads], [next(writes) for _ in leaf_types(row.element)] if row.writes else [])
             for row in loop.rows
         ]
-        self._index_key, self._goes_on_key = key_of(self.plan.arguments[0]), key_of(results[-1])
+        self._index_key = key_of(self.plan.arguments[0])
+        self._goes_on_key = key_of(results[-1]) if self.is_while else None  # a `for` may have no result at all
 
     def _handed_on(self, into: Slot, out: Slot) -> HandedOn | None:
         """How a leaf of the state is handed on from the caller and to it, if it is."""
