@@ -11,7 +11,7 @@ import pytest
 from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.function import trace
 from livegrad.ir.node import Function
-from livegrad.ir.types import Tensor, f32, scalar_of_dtype
+from livegrad.ir.types import Tensor, f32, i32, scalar_of_dtype
 from livegrad.ops.assignment import assign
 from livegrad.ops.indexing import scatter_add
 from livegrad.runtime.cuda.cuda_function import CudaFunction
@@ -53,6 +53,35 @@ def test_writes_are_those_of_numpy_and_stay_on_the_device(driver, op, dtype, ind
     assert driver.count("cuMemcpyDtoHAsync") == 2, "the result and the status, nothing on the way"
 
 
+def check_sums(count: int) -> None:
+    """Sums of floats that are rounded: the same bits in every run, and those of chunks of 128 in the order of updates."""
+    random = np.random.default_rng(count)
+    updates, index = random.normal(size=count).astype(np.float32), random.integers(0, 3, count)
+    base = np.zeros(4, np.float32)
+    compiled = CudaFunction(
+        trace(scatter_add, *[Tensor(scalar_of_dtype(a.dtype), a.shape) for a in (base, updates, index)])
+    )
+    first = compiled(base, updates, index)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(base, updates, index), first)
+    for target in range(3):
+        parts = updates[index == target]
+        chunks = [np.add.accumulate(parts[start : start + 128])[-1] for start in range(0, len(parts), 128)]
+        assert first[target] == np.add.accumulate(np.array([0.0, *chunks], np.float32))[-1]
+
+
+@needs_compiler
+@pytest.mark.parametrize("count", [1, 2, 127, 700, 3000])
+def test_floats_are_added_in_a_fixed_order(driver, count):
+    check_sums(count)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("count", [1000, 300_000])
+def test_a_device_adds_floats_in_a_fixed_order(count):
+    check_sums(count)
+
+
 @needs_compiler
 def test_the_last_assignment_to_an_element_of_two_bytes_wins(driver):
     check(*writing(assign, "float16", "int64", 300))
@@ -76,8 +105,9 @@ def check_range(op: Any) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_kernels_compile_and_take_one_struct_of_slots(architecture):
-    for adds, symbols in ((True, ("add",)), (False, ("find_last", "assign"))):
-        cubin = compile_source(source_of(f32, adds), architecture)
+    in_order = ("find_targets", "add_chunks", "add_partial_sums")
+    for element, adds, symbols in ((i32, True, ("add",)), (f32, True, in_order), (f32, False, ("find_last", "assign"))):
+        cubin = compile_source(source_of(element, adds), architecture)
         for symbol in symbols:
             assert parameters_of(cubin, symbol) == [(0, 8 * len(SLOTS))]
 

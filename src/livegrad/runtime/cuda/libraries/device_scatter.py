@@ -1,7 +1,8 @@
 """Writes by computed index on the device, captured like library calls: sums and assignments.
 
-Sums are atomic: additions to one element may be rounded in another order from run to run. If several values are
-assigned to one element, the last one wins: a first pass finds it.
+Sums of integers are atomic. Floats are added in the order of the updates, so that the bits are the same in every run:
+the updates are sorted by the element they go to, and each element adds its own, in chunks of a fixed size. If several
+values are assigned to one element, the last one wins: a first pass finds it.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from livegrad.ops.assignment import assign
 from livegrad.ops.movement import permute, sizes
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import check, driver
+from livegrad.runtime.cuda.libraries.device_sorting import MergeSort
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_kernel
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
 _MOST_AXES = 8
 SLOTS = (
-    *("to", "updates", "owners", "count", "axes", "wide", "status"),
+    *("to", "updates", "owners", "keys", "order", "partial", "count", "axes", "wide", "status"),
     *(f"index{axis}" for axis in range(_MOST_AXES)),
     *(f"extent{axis}" for axis in range(_MOST_AXES)),
 )
 _TEXT = """\
-struct Arguments { element* to; const element* updates; int* owners; long long count, axes, wide;
+struct Arguments { element* to; const element* updates; int* owners; long long* keys; const long long* order;
+                   element* partial; long long count, axes, wide;
                    unsigned long long* status; const void* indices[8]; long long extents[8]; };
 
 // The element that a point writes; -1 if an index is out of range, which is reported.
@@ -64,6 +67,51 @@ extern "C" __global__ void add(const __grid_constant__ Arguments a)
     }
 }
 """
+_ADD_IN_ORDER = """\
+extern "C" __global__ void find_targets(const __grid_constant__ Arguments a)
+{
+    EACH_POINT a.keys[e] = target_of(a, e);
+}
+
+// The first of the sorted updates that go to the same element as this one.
+__device__ inline long long first_of(const Arguments& a, long long e)
+{
+    long long low = 0, high = e;
+    while (low < high)
+    {
+        const long long middle = low + (high - low) / 2;
+        if (a.keys[middle] < a.keys[e]) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+// `keys` are sorted now. Each chunk of the updates of an element is added by the thread of its first update.
+extern "C" __global__ void add_chunks(const __grid_constant__ Arguments a)
+{
+    EACH_POINT
+    {
+        const long long target = a.keys[e];
+        if (target < 0 || (e - first_of(a, e)) % CHUNK) continue;
+        element sum = a.updates[a.order[e]];
+        for (long long k = e + 1; k < e + CHUNK && k < a.count && a.keys[k] == target; ++k)
+            sum += a.updates[a.order[k]];
+        a.partial[e] = sum;
+    }
+}
+
+extern "C" __global__ void add_partial_sums(const __grid_constant__ Arguments a)
+{
+    EACH_POINT
+    {
+        const long long target = a.keys[e];
+        if (target < 0 || (e && a.keys[e - 1] == target)) continue;
+        element sum = a.to[target];
+        for (long long k = e; k < a.count && a.keys[k] == target; k += CHUNK) sum += a.partial[k];
+        a.to[target] = sum;
+    }
+}
+"""
+_CHUNK = 128
 _ASSIGN = """\
 extern "C" __global__ void find_last(const __grid_constant__ Arguments a)
 {
@@ -84,14 +132,17 @@ extern "C" __global__ void assign(const __grid_constant__ Arguments a)
 }
 """
 # Whole numbers wrap: those with a sign are added as those without.
-_ATOMIC = {f32: "float", f64: "double", i32: "unsigned", u32: "unsigned", i64: "unsigned long long"}
-_ATOMIC |= {u64: "unsigned long long"}
+_ATOMIC = {i32: "unsigned", u32: "unsigned", i64: "unsigned long long", u64: "unsigned long long"}
 
 
 def source_of(element: Scalar, adds: bool) -> str:
     """CUDA C for elements of a type."""
     types = f"typedef {memory_type(element)} element;\n"
-    return f"{types}typedef {_ATOMIC[element]} atomic_type;\n{_TEXT}{_ADD}" if adds else types + _TEXT + _ASSIGN
+    if not adds:
+        return types + _TEXT + _ASSIGN
+    if element in _ATOMIC:
+        return f"{types}typedef {_ATOMIC[element]} atomic_type;\n{_TEXT}{_ADD}"
+    return f"{types}#define CHUNK {_CHUNK}\n{_TEXT}{_ADD_IN_ORDER}"
 
 
 class Scatter:
@@ -105,38 +156,54 @@ class Scatter:
         self.failures: tuple[str, ...] = tuple(f"index out of range for axis {axis}" for axis in range(len(shape)))
         self._bytes = prod(shape) * element.dtype.itemsize
         self._text = source_of(element, adds)
-        self._owners: DeviceMemory | None = None
+        self._sort = MergeSort(i64, (count,), 0, False, wants_order=True) if adds and element not in _ATOMIC else None
+        # Which value each element takes; or the targets, the order that sorts them, and sums of chunks.
+        self._needed = 0 if adds and self._sort is None else 24 * count if adds else 4 * prod(shape)
+        self._memory: DeviceMemory | None = None
 
     @property
     def name(self) -> str:
         return f"{'scatter_add' if self.adds else 'assign'} {self.count}"
 
     def prepare(self) -> None:
-        """Loads the kernels, and allocates memory for which value each element takes."""
-        load_function(self._text, "scatter", "add" if self.adds else "assign")
-        if not self.adds and self._owners is None:
-            self._owners = DeviceMemory(4 * prod(self.shape))
+        """Loads the kernels, and allocates what they need."""
+        load_function(
+            self._text, "scatter", "assign" if not self.adds else "add" if self._sort is None else "add_chunks"
+        )
+        if self._sort is not None:
+            self._sort.prepare()
+        if self._needed and self._memory is None:
+            self._memory = DeviceMemory(self._needed)
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues a copy of the tensor and the writes. The last operand is the address of the status word."""
         base, updates, *indices, status = operands
         check(driver.cuMemcpyDtoDAsync(result, base, self._bytes, stream))
-        owners = 0 if self._owners is None else self._owners.address
+        memory = 0 if self._memory is None else self._memory.address
         unused = [0] * (_MOST_AXES - len(self.shape))
-        axes = (len(self.shape), self._wide, status, *indices, *unused, *self.shape, *unused)
-        slots = (result, updates, owners, self.count, *axes)
-        if self.adds:
-            launch_kernel(load_function(self._text, "scatter", "add"), stream, self.count, slots)
-            return
-        assert self._owners is not None
-        check(driver.cuMemsetD8Async(owners, 0xFF, self._owners.size, stream))
-        for symbol in ("find_last", "assign"):
+        axes = (self.count, len(self.shape), self._wide, status, *indices, *unused, *self.shape, *unused)
+
+        def launch(symbol: str, keys: int = memory) -> None:
+            order, partial = (memory + 8 * self.count * part for part in (1, 2))
+            slots = (result, updates, memory, keys, order, partial, *axes)
             launch_kernel(load_function(self._text, "scatter", symbol), stream, self.count, slots)
+
+        if not self.adds:
+            check(driver.cuMemsetD8Async(memory, 0xFF, self._needed, stream))
+            launch("find_last")
+            launch("assign")
+        elif self._sort is None:
+            launch("add")
+        else:
+            launch("find_targets")
+            self._sort.enqueue(stream, (memory,), memory + 8 * self.count)
+            for symbol in ("add_chunks", "add_partial_sums"):
+                launch(symbol, self._sort.sorted_keys)
 
 
 def scatter_call(step: HostStep) -> LibraryCall | None:
-    """The writes of a step; None for types that are not added atomically, for other indices than i32 and i64, and where
-    nothing is written."""
+    """The writes of a step; None for types of less than four bytes that are added, for other indices than i32 and
+    i64, and where nothing is written."""
     node, result = step.function.results[0], step.result
     _, updates, *indices = node.operands
     types = [scalar for index in indices if (scalar := scalar_of(index.type)) in (i32, i64) and scalar is not None]
@@ -146,6 +213,6 @@ def scatter_call(step: HostStep) -> LibraryCall | None:
     count = prod(sizes(updates)) if isinstance(updates.type, Tensor) else 1
     if any(operand.op is permute for operand in node.operands) or 0 in (count, *result.shape) or count >= 1 << 31:
         return None
-    if adds and result.element not in _ATOMIC:
+    if adds and result.element not in (f32, f64, *_ATOMIC):
         return None
     return Scatter(result.element, types, result.shape, count, adds)

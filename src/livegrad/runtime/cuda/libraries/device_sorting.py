@@ -107,6 +107,12 @@ class MergeSort:
         """The number of merge passes; rows of one element need one pass, which copies them."""
         return max(1, (self.length - 1).bit_length())
 
+    @property
+    def sorted_keys(self) -> int:
+        """The address of the keys in order, after the launches of a sort that wants the order."""
+        assert self._memory is not None
+        return self._memory.address + -(-self.count * self.element.dtype.itemsize // 16) * 16
+
     def prepare(self) -> None:
         """Allocates the buffers between passes, and loads the kernel."""
         load_function(self._text, "sort", "merge")
