@@ -5,7 +5,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.codegen.llvm import kernel_module, tape_runtime
+from livegrad.codegen.llvm import tape_runtime
 from livegrad.ir.types import Tape, Tensor
 
 
@@ -44,12 +44,33 @@ def test_points_that_take_different_branches_each_find_what_they_remembered(func
 
 
 def test_a_derivative_that_must_remember_too_much_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert str(tape_runtime.MOST_BYTES) in tape_runtime.RUNTIME
-    small = tape_runtime.RUNTIME.replace(str(tape_runtime.MOST_BYTES), str(1 << 22))
-    monkeypatch.setattr(kernel_module, "RUNTIME", small)
+    monkeypatch.setattr(tape_runtime, "MOST_BYTES", 1 << 22)
     gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(lg.ir.trace(endless, lg.f64)), lifted=(True, False)))
     with pytest.raises(lg.KernelCheckError, match="what a loop must remember for its derivative takes more than"):
         gradient(np.full(37, 0.5), 1.0)
+
+
+SCARCE = """
+define internal ptr @scarce(i64 %bytes) noinline {
+  %much = icmp ugt i64 %bytes, LIMIT
+  br i1 %much, label %no, label %yes
+no:
+  ret ptr null
+yes:
+  %memory = call ptr @malloc(i64 %bytes)
+  ret ptr %memory
+}
+"""
+
+
+@pytest.mark.parametrize("function", [endless, lambda x: loops_in_loops(x, ops.cast(x * 0.0, type=lg.i64) + 400)])
+@pytest.mark.parametrize("most", [0, 200, 1 << 12, 1 << 18])
+def test_a_system_without_memory_for_a_tape_ends_the_run_with_an_error(monkeypatch, function, most) -> None:
+    text = tape_runtime._RUNTIME.replace("call ptr @malloc", "call ptr @scarce")
+    monkeypatch.setattr(tape_runtime, "_RUNTIME", text + SCARCE.replace("LIMIT", str(most)))
+    gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(lg.ir.trace(function, lg.f64)), lifted=(True, False)))
+    with pytest.raises(lg.KernelCheckError, match="or than there is memory"):
+        gradient(np.linspace(-0.9, 0.9, 37), 1.0)
 
 
 def test_each_group_of_lanes_starts_with_empty_memory() -> None:

@@ -54,7 +54,7 @@ def test_writes_are_those_of_numpy_and_stay_on_the_device(driver, op, dtype, ind
 
 
 def check_sums(count: int) -> None:
-    """Sums of floats that are rounded: the same bits in every run, and those of chunks of 128 in the order of updates."""
+    """Sums that are rounded have the same bits in every run: those of chunks of 128 in the order of the updates."""
     random = np.random.default_rng(count)
     updates, index = random.normal(size=count).astype(np.float32), random.integers(0, 3, count)
     base = np.zeros(4, np.float32)

@@ -36,6 +36,7 @@ class KernelBuilder(Builder):
     vector_bytes: int = 0  # of a register; 0: the baseline tier
     shares_lockstep: bool = False  # what lanes of a loop have in common while they are in it is one register
     uses_tapes: bool = False
+    largest_slot: int = 0  # of its tapes, in bytes
     polls: bool = False
     runs_once: bool = False  # whether the kernel has one item: its loops are not repeated for each of many
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands

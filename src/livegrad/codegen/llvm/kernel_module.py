@@ -21,7 +21,7 @@ from livegrad.codegen.llvm.kernel_frame import Tail
 from livegrad.codegen.llvm.metadata import COMMON
 from livegrad.codegen.llvm.registers import Register, llvm_type
 from livegrad.codegen.llvm.stages import Stages
-from livegrad.codegen.llvm.tape_runtime import RUNTIME, TOO_MUCH
+from livegrad.codegen.llvm.tape_runtime import TOO_MUCH, runtime_module
 from livegrad.codegen.llvm.vector_math import MATH_FUNCTIONS, math_function_name
 from livegrad.ir.recursion import deep_recursion
 from livegrad.ir.symbolic_size import SymbolicSize
@@ -39,6 +39,7 @@ class KernelText:
     longest: int  # lines of any of them
     attributes: str
     uses_tapes: bool
+    largest_slot: int  # of its tapes, in bytes
     slots: tuple[str, ...]  # of the argument block, by name
     sites: tuple[Site, ...]
     interruptible: bool
@@ -57,10 +58,11 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
     """Kernels of equal attributes as one module, where they have these names."""
     declarations = frozenset[str]().union(*[kernel.declarations for kernel in kernels])
     pairs = zip(kernels, symbols, strict=True)
+    largest_slot = max(kernel.largest_slot for kernel in kernels)
     return "\n".join(
         [
             *sorted(declarations),
-            RUNTIME if any(kernel.uses_tapes for kernel in kernels) else "",
+            runtime_module(largest_slot) if any(kernel.uses_tapes for kernel in kernels) else "",
             *[_under_name(kernel.definition, symbol) for kernel, symbol in pairs],
             kernels[0].attributes,
             *COMMON,
@@ -161,6 +163,7 @@ class _Emitter(Stages):
             max(text.count("\n") for text in definitions),
             f'attributes #0 = {{ {common} "stackrealign" }}',
             builder.uses_tapes,
+            builder.largest_slot,
             tuple(self.slots.names),
             tuple(builder.sites),
             builder.polls,

@@ -7,14 +7,28 @@
 # The arena itself is {chunk, bytes taken, status word's address, what to write there when too much is taken}: the run
 # then ends with an error, because loops of a kernel with tapes also leave when its status is no longer clean.
 MOST_BYTES = 1 << 32
-TOO_MUCH = "what a loop must remember for its derivative takes more than 4 GiB on one thread"
+# Where the system has no memory, the run ends in the same way. Until its loops leave, tapes keep the capacity that they
+# have, and slots behind it are one reserve that holds nothing of use.
+TOO_MUCH = "what a loop must remember for its derivative takes more than 4 GiB on one thread, or than there is memory"
 
-RUNTIME = """
+_RUNTIME = """
 declare ptr @malloc(i64)
 declare void @free(ptr)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
+@lg_reserve = internal global [RESERVE x i8] zeroinitializer, align 64
+
+define internal void @lg_arena_report(ptr %arena) noinline cold nounwind {
+  %status.at = getelementptr ptr, ptr %arena, i64 2
+  %status = load ptr, ptr %status.at
+  %site.at = getelementptr i64, ptr %arena, i64 3
+  %site = load i64, ptr %site.at
+  %known = atomicrmw umin ptr %status, i64 %site monotonic
+  ret void
+}
+
+; Null if there is no memory.
 define internal ptr @lg_arena_take(ptr %arena, i64 %bytes) noinline nounwind {
 entry:
   %chunk = load ptr, ptr %arena
@@ -42,25 +56,34 @@ grow:
   %over = icmp ugt i64 %more, LIMIT
   br i1 %over, label %report, label %allocate
 report:
-  %status.at = getelementptr ptr, ptr %arena, i64 2
-  %status = load ptr, ptr %status.at
-  %site.at = getelementptr i64, ptr %arena, i64 3
-  %site = load i64, ptr %site.at
-  %known = atomicrmw umin ptr %status, i64 %site monotonic
+  call void @lg_arena_report(ptr %arena)
   br label %allocate
 allocate:
   %whole = add i64 %wanted, 128
-  %fresh = call ptr @malloc(i64 %whole)
+  %long = call ptr @malloc(i64 %whole)
+  %none.long = icmp eq ptr %long, null
+  br i1 %none.long, label %retry, label %use
+retry:
+  %least = add i64 %bytes, 128
+  %short = call ptr @malloc(i64 %least)
+  %none.short = icmp eq ptr %short, null
+  br i1 %none.short, label %fail, label %use
+fail:
+  call void @lg_arena_report(ptr %arena)
+  ret ptr null
+use:
+  %fresh = phi ptr [ %long, %allocate ], [ %short, %retry ]
+  %room = phi i64 [ %wanted, %allocate ], [ %bytes, %retry ]
   store ptr %chunk, ptr %fresh
   %fresh.size = getelementptr i64, ptr %fresh, i64 1
-  store i64 %wanted, ptr %fresh.size
+  store i64 %room, ptr %fresh.size
   %fresh.used = getelementptr i64, ptr %fresh, i64 2
   store i64 0, ptr %fresh.used
   store ptr %fresh, ptr %arena
   br label %take
 take:
-  %from = phi ptr [ %chunk, %look ], [ %fresh, %allocate ]
-  %start = phi i64 [ %used, %look ], [ 0, %allocate ]
+  %from = phi ptr [ %chunk, %look ], [ %fresh, %use ]
+  %start = phi i64 [ %used, %look ], [ 0, %use ]
   %after = add i64 %start, %bytes
   %from.used = getelementptr i64, ptr %from, i64 2
   store i64 %after, ptr %from.used
@@ -128,12 +151,17 @@ keep:
 define internal i64 @lg_tape_copy(ptr %arena, i64 %word, i64 %bytes) noinline nounwind {
 entry:
   %copy = call i64 @lg_tape_new(ptr %arena)
+  %none = icmp eq i64 %copy, 0
   %capacity = call i64 @lg_tape_capacity(i64 %word)
-  %empty = icmp eq i64 %capacity, 0
-  br i1 %empty, label %done, label %fill
-fill:
+  %nothing = icmp eq i64 %capacity, 0
+  %empty = or i1 %none, %nothing
+  br i1 %empty, label %done, label %make
+make:
   %size = mul i64 %capacity, %bytes
   %fresh = call ptr @lg_arena_take(ptr %arena, i64 %size)
+  %failed = icmp eq ptr %fresh, null
+  br i1 %failed, label %done, label %fill
+fill:
   %source = inttoptr i64 %word to ptr
   %old = load ptr, ptr %source
   call void @llvm.memcpy.p0.p0.i64(ptr %fresh, ptr %old, i64 %size, i1 false)
@@ -165,7 +193,8 @@ entry:
   br i1 %none, label %nothing, label %look
 nothing:
   %zeros = call ptr @lg_arena_take(ptr %arena, i64 %bytes)
-  br label %found
+  %no.zeros = icmp eq ptr %zeros, null
+  br i1 %no.zeros, label %lost, label %found
 look:
   %header = inttoptr i64 %word to ptr
   %capacity.at = getelementptr i64, ptr %header, i64 1
@@ -173,19 +202,23 @@ look:
   %fits = icmp slt i64 %index, %capacity
   br i1 %fits, label %known, label %grow
 grow:
-  call void @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %bytes)
-  br label %known
+  %grown = call i1 @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %bytes)
+  br i1 %grown, label %known, label %lost
+lost:
+  br label %found
 known:
   %data = load ptr, ptr %header
   %offset = mul i64 %index, %bytes
   %slot = getelementptr i8, ptr %data, i64 %offset
   br label %found
 found:
-  %result = phi ptr [ %zeros, %nothing ], [ %slot, %known ]
+  %result = phi ptr [ %zeros, %nothing ], [ %slot, %known ], [ @lg_reserve, %lost ]
   ret ptr %result
 }
 
-define internal void @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %bytes) noinline cold nounwind {
+; Whether there is room for the index now.
+define internal i1 @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %bytes) noinline cold nounwind {
+entry:
   %capacity.at = getelementptr i64, ptr %header, i64 1
   %capacity = load i64, ptr %capacity.at
   %twice = shl i64 %capacity, 1
@@ -194,11 +227,21 @@ define internal void @lg_tape_grow(ptr %arena, ptr %header, i64 %index, i64 %byt
   %slots = select i1 %small, i64 %least, i64 %twice
   %size = mul i64 %slots, %bytes
   %fresh = call ptr @lg_arena_take(ptr %arena, i64 %size)
+  %failed = icmp eq ptr %fresh, null
+  br i1 %failed, label %fail, label %move
+move:
   %old = load ptr, ptr %header
   %held = mul i64 %capacity, %bytes
   call void @llvm.memcpy.p0.p0.i64(ptr %fresh, ptr %old, i64 %held, i1 false)
   store ptr %fresh, ptr %header
   store i64 %slots, ptr %capacity.at
-  ret void
+  ret i1 true
+fail:
+  ret i1 false
 }
-""".replace("LIMIT", str(MOST_BYTES))
+"""
+
+
+def runtime_module(largest_slot: int) -> str:
+    """The functions for tapes whose slots have at most so many bytes."""
+    return _RUNTIME.replace("LIMIT", str(MOST_BYTES)).replace("RESERVE", str(max(64, largest_slot)))

@@ -91,6 +91,7 @@ def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Regis
     if not index.uniform:
         raise CompileError("a tape can only be indexed by its loop's index")
     size = slot_bytes(tape.element, builder.lanes)
+    builder.largest_slot = max(size, builder.largest_slot)
     call = f"call ptr @lg_tape_slot(ptr %arena, {tape.header.typed}, {index.typed}, i64 {size})"
     return builder.make(call, pointer, 1)
 
