@@ -417,3 +417,11 @@ def test_dictionaries_are_told_of_structs():
 
     with pytest.raises(lg.FunctionError, match="use a struct for named fields, or a list"):
         f(1.0)
+
+
+@pytest.mark.parametrize("use", ["a.shape[0]", "len(a)", "a[0]", "a[1:2]"])
+def test_an_array_without_an_annotation_says_how_to_declare_one(use):
+    f = lg.function(lg.run_source(f"def f(a):\n    return {use}\n")["f"])
+    with pytest.raises(lg.LivegradError) as caught:
+        f(np.ones(3))
+    assert 'write `a: lg.array[float, "n"]`' in str(caught.value)

@@ -166,6 +166,13 @@ def name_of(value: Value) -> str:
     return f"`{named}`" if named else repr(value.static)
 
 
+def array_advice(value: Value) -> str | None:
+    """How to declare an argument as an array, for a number that is used like one."""
+    if not isinstance(value.type, ir.Scalar):
+        return None
+    return 'an argument without an annotation is a number; for an array, write `a: lg.array[float, "n"]`'
+
+
 # --- numbers of different types --------------------------------------------------------------------------------------
 
 _RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}

@@ -21,6 +21,7 @@ from livegrad.frontend.function.comparisons import compare
 from livegrad.frontend.function.compile_state import Context, remembered
 from livegrad.frontend.function.compile_values import (
     Value,
+    array_advice,
     from_python,
     name_of,
     node_of,
@@ -246,7 +247,8 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     if method is not None:
         return method
     field_names = ", ".join(field.name for field in value.type.fields) if isinstance(value.type, RecordType) else None
-    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=field_names)
+    help = array_advice(value) if name in _ARRAY_ATTRIBUTES else None
+    raise context.error("LG207", f"{name_of(value)} has no attribute `{name}`", node, expected=field_names, help=help)
 
 
 _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {

@@ -18,6 +18,7 @@ from livegrad.frontend.function.compile_values import (
     Value,
     aliased,
     aliases_of,
+    array_advice,
     convert,
     name_of,
     node_of,
@@ -95,7 +96,7 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
         if key is not MISSING:
             return _static_item(context, value, key, at)
     if not isinstance(value.type, ArrayType | ir.Vector):
-        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at)
+        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at, help=array_advice(value))
     node = node_of(value, context.span(at))
     if isinstance(index_value.static, int):
         position = _static_index(context, index_value.static, value.type.size, index)
@@ -165,7 +166,7 @@ def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Valu
     if value.items is not None:
         return tuple_value(value.items[bounds])
     if not isinstance(value.type, ArrayType | ir.Vector):
-        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at)
+        raise context.error("LG208", f"{name_of(value)} cannot be indexed", at, help=array_advice(value))
     node = node_of(value, context.span(at))
     indices = range(value.type.size)[bounds]
     element = value.type.element

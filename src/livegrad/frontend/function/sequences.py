@@ -13,6 +13,7 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
     aliased,
+    array_advice,
     array_value,
     as_scalar_type,
     name_of,
@@ -55,7 +56,7 @@ def _len(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         return static(value.type.rows)
     if isinstance(value.type, TensorType):
         return static(value.type.shape[0])
-    raise context.error("LG201", f"{name_of(value)} has no length", at)
+    raise context.error("LG201", f"{name_of(value)} has no length", at, help=array_advice(value))
 
 
 def _extremum(name: str, op: Op) -> None:
