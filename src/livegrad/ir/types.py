@@ -429,7 +429,7 @@ def map_members(type: Type, change: Callable[[Type], Type]) -> Type:
     """Returns a struct, tuple, array or tape with each member type changed; other types as they are.
 
     >>> map_members(Tuple((f32, i32)), lambda member: Tensor(member, (3,)))
-    (f32[3], i32[3])
+    (tensor<f32, [3]>, tensor<i32, [3]>)
     """
     match type:
         case Struct(name=name, fields=fields):
