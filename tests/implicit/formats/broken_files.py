@@ -223,6 +223,8 @@ def lattice(attributes: str = "", content: str = BEAMS, about: str = 'id="2"', b
 BEAM_RULES: dict[str, Package] = {
     "no radius": changed(MODEL, ' radius="1"', "", lattice()),
     "no shortest length": changed(MODEL, ' minlength="0.001"', "", lattice()),
+    "a radius of zero": changed(MODEL, 'radius="1"', 'radius="0"', lattice()),
+    "an infinite radius of balls": lattice('b2:ballmode="mixed" b2:ballradius="inf"'),
     "a negative radius": changed(MODEL, 'radius="1"', 'radius="-1"', lattice()),
     "no beams": lattice(content=""),
     "a beam to itself": changed(MODEL, 'v1="0" v2="1"/></b:beams>', 'v1="1" v2="1"/></b:beams>', lattice()),

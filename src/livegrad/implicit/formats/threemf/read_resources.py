@@ -194,7 +194,7 @@ def _balls(element: Element, beams: NDArray[np.int64]) -> dict[int, float]:
     mode = settings["ballmode"] or "none"
     if mode == "none":
         return {}
-    radius = float(settings["ballradius"]) if _NUMBER.fullmatch(settings["ballradius"] or "") else 0.0  # type: ignore[arg-type]
+    radius = float(settings["ballradius"] or 0.0)
     radii = {int(node): radius for node in np.unique(beams)} if mode == "all" else {}
     for section in element.named("balls"):
         for ball in section.named("ball"):

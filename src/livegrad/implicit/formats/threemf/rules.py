@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,6 +15,7 @@ from livegrad.implicit.formats.package import Package
 from livegrad.implicit.formats.threemf.namespaces import PASSED_OVER, READ, WELL_KNOWN_METADATA, family
 from livegrad.implicit.formats.threemf.opc import Conventions
 from livegrad.implicit.formats.threemf.rules_passed_over import check_materials, check_slices
+from livegrad.implicit.formats.threemf.schema import NUMBER
 from livegrad.implicit.formats.xml_tree import Element
 from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
@@ -293,11 +295,18 @@ def _check_beams(lattice: Element) -> None:
     radius = lattice.attributes.get("ballradius", lattice.attribute("beamlattice", "ballradius"))
     if mode != "none" and radius is None:
         raise lattice.error("balls without a radius", expected="`ballradius`")
+    for name, value in (("radius", lattice.attributes.get("radius")), ("ballradius", radius)):
+        if value is not None and not _is_positive(value):
+            raise lattice.error(f"attribute `{name}` is not a positive number", found=repr(value)[:40])
     balls = [ball for section in lattice.named("balls") for ball in section.named("ball")]
     for ball in balls:
         if ball.attributes.get("vindex", "") not in ends:
             raise ball.error("a ball at a vertex without a beam")
     _check_sets(lattice, {"ref": len(beams), "ballref": len(balls)})
+
+
+def _is_positive(text: str) -> bool:
+    return re.fullmatch(NUMBER, text.strip()) is not None and 0.0 < float(text) < math.inf
 
 
 def _check_sets(lattice: Element, sizes: dict[str, int]) -> None:

@@ -75,15 +75,15 @@ material:multiproperties id!:id pids!:indices blendmethods > multi!*
 material:multi pindices!:indices >
 """
 
-_NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _INDEX = r"\+?[0-9]{1,10}"
 _KINDS = {
     "text": r"(?s:.*)",
     "word": r"(?s:.+)",
     "qname": r"[^\s:]+(?::[^\s:]+)?",
-    "number": _NUMBER,
+    "number": NUMBER,
     "positive": r"\+?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?",
-    "matrix": rf"{_NUMBER}(?:\s+{_NUMBER}){{11}}",
+    "matrix": rf"{NUMBER}(?:\s+{NUMBER}){{11}}",
     "id": rf"(?!\+?0+$){_INDEX}",
     "index": _INDEX,
     "indices": r"[0-9]+(?:\s+[0-9]+)*",
