@@ -49,7 +49,9 @@ that is best in this figure; a contender whose result differs from the others' h
 def latest_rows(folder: Path = RESULTS) -> dict[Path, dict[str, Record]]:
     """The rows of each file that no newer file has measured again."""
     newest: dict[str, Path] = {}
-    records = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    # A run that was stopped before its first row leaves an empty file.
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.json"))}
+    records = {path: json.loads(text) for path, text in texts.items() if text}
     for path, record in records.items():
         measured = [name for name, row in record["benchmarks"].items() if _is_measured(row) or name not in newest]
         newest |= dict.fromkeys(measured, path)

@@ -94,3 +94,8 @@ def test_what_ran_on_a_gpu_is_told_with_the_version_of_its_driver(tmp_path):
     assert "| `tests/a.py` | 3 | 1 | 0 |" in text
     assert "8,000 frames of 2 engine(s) with 18 random edits of every kind; 140 buffers were equal" in text
     assert "| seed 0 | 4,000 | 2.00 to 3.00 MiB | 9.00 to 9.00 MiB |" in text
+
+
+def test_a_run_that_was_stopped_before_its_first_row_is_left_out(tmp_path):
+    (tmp_path / "2026-01-01T000000-loops.json").touch()
+    assert page.latest_rows(tmp_path) == {}
