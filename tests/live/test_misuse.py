@@ -557,3 +557,19 @@ def _error_of(engine: lg.Engine, block: lg.Block) -> str:
     with pytest.raises(lg.LivegradError) as found:
         engine.read(block)
     return str(found.value)
+
+
+def test_the_explanation_of_a_frame_gives_the_error_of_a_failed_step_once():
+    engine = lg.Engine()
+    chosen = engine.add(lg.block(lambda t, at=1.0: t[lg.astype(lg.asarray(at), lg.int64)], name="chosen"))
+    after = engine.add(lg.block(lambda x: x + 1.0, name="after"))
+    engine.connect(chosen, after["x"])
+    engine.set(chosen["t"], np.arange(4.0))
+    engine.step()
+    assert "error" not in engine.explain()
+    engine.set(chosen["at"], 9.0)
+    engine.step()
+    assert engine.explain().count("error: index out of range") == 1
+    engine.set(chosen["at"], 3.0)
+    engine.step()
+    assert "error" not in engine.explain()

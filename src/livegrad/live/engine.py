@@ -380,7 +380,7 @@ class Engine(GradientSource):
     def explain(self) -> str:
         """Explains what happened to every step in the last frame, at which level, and why."""
         with self._runtime.lock:
-            return describe_frame(self.frame, self.plan)
+            return describe_frame(self.frame, self.plan, self._runtime.failed)
 
     def phases(self) -> str:
         """Returns the output of each compiler phase for the current graph, as text.

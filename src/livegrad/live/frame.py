@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.live_plan import LivePlan, RegionStep
 from livegrad.live.executor import RunReport
 from livegrad.live.graph.journal import describe_detail
@@ -158,8 +159,9 @@ def _describe_inner_steps(frame: Frame, prefix: str) -> list[str]:
     return [f"    {key}: ran {frame.calls.get(key, 1)} times, {1e6 * seconds:.1f} µs" for key, seconds in steps]
 
 
-def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
-    """Describes each step of a plan on one line: its level, what it did, and why."""
+def describe_frame(frame: Frame, plan: LivePlan | None, errors: Mapping[str, LivegradError]) -> str:
+    """Describes each step of a plan on one line: its level, what it did, and why. The errors follow their steps."""
+    named: set[int] = set()  # those that read a failed step have its error
     ran = "1 step" if len(frame.ran) == 1 else f"{len(frame.ran)} steps"
     lines = [f"frame {frame.number}: {frame.level.name.lower()}, {ran} ran"]
     for key in plan.in_order() if plan is not None else ():
@@ -170,6 +172,10 @@ def describe_frame(frame: Frame, plan: LivePlan | None) -> str:
             seconds = "" if frame.seconds is None else f", {1e6 * frame.seconds.get(key, 0.0):.1f} µs"
             did = "failed" if key in frame.failed else "ran" if times == 1 else f"ran {times} times"
             lines.append(f"  {key}: {level}, {did}{seconds}: {frame.reasons[key]}")
+            error = errors.get(key) if key in frame.failed else None
+            if error is not None and id(error) not in named:
+                named.add(id(error))
+                lines.append(f"    error: {str(error).partition(chr(10))[0]}")
             if plan is not None and isinstance(plan.steps[key], RegionStep):
                 lines += _describe_inner_steps(frame, f"{key}/")
         else:
