@@ -42,7 +42,7 @@ def test_the_backward_pass_carries_a_cotangent_of_what_is_repeated(through: str)
 def test_both_modes_agree_on_repeated_captures(through: str) -> None:
     function = weighted(through)
     generator = np.random.default_rng(0)
-    values = [generator.standard_normal(shape_of(type)) for type in function.parameter_types]
+    values = random_differentials(function.parameter_types, generator)
     tangents = random_differentials(function.parameter_types, generator)
     (cotangent,) = random_differentials(function.result_types, generator)
     _, moved = CpuFunction(jvp(function))(*values, *tangents)

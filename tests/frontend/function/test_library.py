@@ -90,4 +90,4 @@ def test_vectors_may_be_passed_by_name() -> None:
     np.testing.assert_allclose(lg.normalize(v=np.array([0.0, 2.0])), [0.0, 1.0])
     np.testing.assert_allclose(lg.normalize(v=lg.asarray([0.0, 2.0])), [0.0, 1.0])
     with pytest.raises(lg.CallError, match=r"does not accept these arguments .*test_library.py"):
-        lg.normalize(vector=a)
+        lg.normalize(vector=a)  # pyright: ignore[reportCallIssue] - the mistake that is tested

@@ -224,6 +224,8 @@ BEAM_RULES: dict[str, Package] = {
     "no radius": changed(MODEL, ' radius="1"', "", lattice()),
     "no shortest length": changed(MODEL, ' minlength="0.001"', "", lattice()),
     "a radius of zero": changed(MODEL, 'radius="1"', 'radius="0"', lattice()),
+    "a shortest length of zero": changed(MODEL, 'minlength="0.001"', 'minlength="0"', lattice()),
+    "an empty ball mode": lattice('b2:ballmode="" b2:ballradius="1"'),
     "an infinite radius of balls": lattice('b2:ballmode="mixed" b2:ballradius="inf"'),
     "a negative radius": changed(MODEL, 'radius="1"', 'radius="-1"', lattice()),
     "no beams": lattice(content=""),

@@ -289,13 +289,15 @@ def _check_beams(lattice: Element) -> None:
         if "r2" in beam.attributes and "r1" not in beam.attributes:
             raise beam.error("a second radius without a first")
         ends.update((first, second))
-    mode = lattice.attributes.get("ballmode", lattice.attribute("beamlattice", "ballmode") or "none")
+    mode = lattice.attributes.get("ballmode", lattice.attribute("beamlattice", "ballmode"))
+    mode = "none" if mode is None else mode
     if mode not in ("none", "mixed", "all"):
         raise lattice.error("unknown ball mode", expected="none, mixed, all", found=mode[:40])
     radius = lattice.attributes.get("ballradius", lattice.attribute("beamlattice", "ballradius"))
     if mode != "none" and radius is None:
         raise lattice.error("balls without a radius", expected="`ballradius`")
-    for name, value in (("radius", lattice.attributes.get("radius")), ("ballradius", radius)):
+    numbers = {name: lattice.attributes.get(name) for name in ("radius", "minlength")}
+    for name, value in {**numbers, "ballradius": radius}.items():
         if value is not None and not _is_positive(value):
             raise lattice.error(f"attribute `{name}` is not a positive number", found=repr(value)[:40])
     balls = [ball for section in lattice.named("balls") for ball in section.named("ball")]
