@@ -23,7 +23,7 @@ class Dialect:
     """One language of the C family.
 
     `scalars` names the types of numbers. `vector_stems` gives by element the stem of vector types, such as `float` for
-    `float3`, of the sizes in `widths`. `own_spelling` has, by op and scalar, what is written otherwise than an op's
+    `float3`, of the sizes in `widths`. `own_spelling` has, by op and scalar, what is not written as an op's
     record says.
     """
 

@@ -8,15 +8,13 @@ skewing): a step computes one cell of each row. What later steps read of these i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from livegrad.ir.function import map_results
 from livegrad.ir.leaves import constant, constant_op
-from livegrad.ir.node import Function, Module, Node, make_node
+from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.types import Scalar, i64
-from livegrad.ir.walk import nodes_of, reachable_functions, substitute
+from livegrad.ir.walk import nodes_of, substitute
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import assign, indices_of
 from livegrad.ops.control import for_loop, parameters_of
@@ -24,7 +22,6 @@ from livegrad.ops.elementwise import add, mul, sub
 from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.passes.flatten_signature import get_of_make
-from livegrad.passes.functions import rewrite_functions, uses_any
 from livegrad.schedule.loops.cost_model import MOST_SKEW, SKEWED_COLUMNS, SKEWED_NODES, SKEWED_ROWS
 from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.loops.unroll_and_jam import (
@@ -35,23 +32,13 @@ from livegrad.schedule.loops.unroll_and_jam import (
     loop_of,
     only_loop,
     plus,
+    rewrite_scalar_loops,
 )
 
 
 def skew_and_jam(nest: LoopNest) -> LoopNest:
     """Fills several rows of a table at once in the loops of a kernel without lanes."""
-    bases = [buffer.base for buffer in nest.step.wholes]
-    if nest.lanes > 1 or len(set(bases)) < len(bases):  # a tensor could be read under another name
-        return nest
-    stages = nest.kernel.stages
-    return nest.with_stages(tuple([replace(stage, body=_with_skewed_loops(stage.body)) for stage in stages]))
-
-
-@lru_cache(maxsize=1024)
-def _with_skewed_loops(function: Function) -> Function:
-    if not uses_any(reachable_functions([function]), (for_loop,)):
-        return function
-    return rewrite_functions(Module((function,)), lambda inner: map_results(inner, _rewrite_loop)).functions[0]
+    return rewrite_scalar_loops(nest, _rewrite_loop)
 
 
 def _rewrite_loop(node: Node) -> Node | None:

@@ -6,7 +6,7 @@ iterations of the outer loop in their order, and written: the same bits with a f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -30,18 +30,23 @@ from livegrad.schedule.loops.nest import LoopNest
 
 def unroll_and_jam(nest: LoopNest) -> LoopNest:
     """Unrolls loops of a kernel without lanes around the loops that they repeat over the same elements."""
+    return rewrite_scalar_loops(nest, _rewrite_loop)
+
+
+def rewrite_scalar_loops(nest: LoopNest, rewrite: Callable[[Node], Node | None]) -> LoopNest:
+    """Rewrites the nodes of a kernel without lanes whose bodies have loops."""
     bases = [buffer.base for buffer in nest.step.wholes]
     if nest.lanes > 1 or len(set(bases)) < len(bases):  # a tensor could be read under another name
         return nest
     stages = nest.kernel.stages
-    return nest.with_stages(tuple([replace(stage, body=_with_jammed_loops(stage.body)) for stage in stages]))
+    return nest.with_stages(tuple([replace(stage, body=_with_loops(stage.body, rewrite)) for stage in stages]))
 
 
-@lru_cache(maxsize=1024)
-def _with_jammed_loops(function: Function) -> Function:
+@lru_cache(maxsize=2048)
+def _with_loops(function: Function, rewrite: Callable[[Node], Node | None]) -> Function:
     if not uses_any(reachable_functions([function]), (for_loop,)):
         return function
-    return rewrite_functions(Module((function,)), lambda inner: map_results(inner, _rewrite_loop)).functions[0]
+    return rewrite_functions(Module((function,)), lambda inner: map_results(inner, rewrite)).functions[0]
 
 
 def _rewrite_loop(node: Node) -> Node | None:
