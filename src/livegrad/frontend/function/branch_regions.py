@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from livegrad.diagnostics import VerifyError
 from livegrad.frontend.function.aliases import alias_either
-from livegrad.frontend.function.compile_state import Context, Environment
+from livegrad.frontend.function.compile_state import FIELD_FACT, Context, Environment
 from livegrad.frontend.function.compile_values import (
     Value,
     aliased,
@@ -159,6 +159,8 @@ def merge_ways(
             continue
         if name.startswith("~") and name not in outer:
             continue
+        if name.startswith(FIELD_FACT):
+            continue  # facts end with the branch
         if name == "$return" and a and b and not _same_variables(a, b):
             a, b = resolve_returned(a, first), resolve_returned(b, second)
         if not name.startswith("$") and name not in context.returned_names:

@@ -48,6 +48,8 @@ from livegrad.passes.affine_bounds import Range, range_of
 
 Environment = dict[str, Value]
 
+FIELD_FACT = "$narrowed "  # prefix of the entries that hold what a test established about a field, see `narrowing`
+
 
 @dataclass(eq=False)
 class Dependencies:

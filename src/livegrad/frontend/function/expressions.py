@@ -35,7 +35,7 @@ from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
 from livegrad.frontend.function.iteration import evaluate_all, listed
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
-from livegrad.frontend.function.narrowing import Known, narrow, narrowings
+from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrow_field, narrowings
 from livegrad.frontend.function.operators import binary, both, joined_values, truth, unary
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
@@ -113,7 +113,7 @@ def _is_ready(expression: ast.expr) -> bool:
 def _boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
-    facts: Known = {}  # what is known where the operands before leave the answer open
+    facts: Facts = {}  # what is known where the operands before leave the answer open
     for index, right in enumerate(node.values[1:]):
         then, otherwise = narrowings(node.values[index])
         facts |= then if is_and else otherwise
@@ -121,7 +121,7 @@ def _boolean(context: Context, node: ast.BoolOp) -> Value:
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Known) -> Value:
+def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
     """`left and right` or `left or right`; the right operand is only computed if the left one does not decide."""
     test = truth(context, left, at)
     if test.is_static:
@@ -148,12 +148,17 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
     return _outcome(context, context.environment.pop(result), right)
 
 
-def _narrowed(context: Context, expression: ast.expr, facts: Known) -> Value:
+def _narrowed(context: Context, expression: ast.expr, facts: Facts) -> Value:
     """The value of an expression under the given type facts."""
-    before = {name: context.environment[name] for name in facts if name in context.environment}
+    names = [environment_name(path) for path in facts]
+    before = {name: context.environment.get(name) for name in names}
     narrow(context, facts)
     value = context.evaluate(expression)
-    context.environment.update(before)
+    for name, held in before.items():
+        if held is None:
+            context.environment.pop(name, None)
+        else:
+            context.environment[name] = held
     return value
 
 
@@ -179,7 +184,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     result = context.outcome()
     then_known, otherwise_known = narrowings(node.test)
 
-    def way(expression: ast.expr, facts: Known) -> Callable[[], None]:
+    def way(expression: ast.expr, facts: Facts) -> Callable[[], None]:
         def run() -> None:
             context.environment[result] = _narrowed(context, expression, facts)
 
@@ -233,7 +238,7 @@ def _attribute(context: Context, node: ast.Attribute) -> Value:
     if isinstance(value.type, RecordType):
         index = value.type.index_of(name)
         if index is not None:
-            return read_field(context, value, index, node)
+            return narrow_field(context, node, read_field(context, value, index, node))
         if name in value.type.properties:
             return call_value(context, value.type.properties[name], [value], {}, node)
     if isinstance(value.type, TensorType) and name in _ARRAY_ATTRIBUTES:

@@ -1,7 +1,7 @@
 """Type narrowing: after `x is not None`, `x` has a value; after `isinstance(x, C)`, it is a C.
 
-Branches ask which variables a test narrows in either branch; the modules of optionals and interfaces define the new
-types.
+A test narrows variables and fields of variables (`s.b`). Branches ask what a test narrows on either path; the modules
+of optionals and interfaces define the new types.
 """
 
 from __future__ import annotations
@@ -9,52 +9,92 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import aliased, aliases_of
+from livegrad.frontend.function.compile_state import FIELD_FACT, Context
+from livegrad.frontend.function.compile_values import Value, aliased, aliases_of
 from livegrad.frontend.function.type_rules import rules
 
-# Names of which a test says something: the class that they are of, or None where they just have a value.
-Known = dict[str, ast.expr | None]
+# What a test establishes: path (`x` or `s.b`) -> the class of its value, or None if it only has a value.
+Facts = dict[str, ast.expr | None]
 
 
-def narrowings(test: ast.expr) -> tuple[Known, Known]:
-    """What is known where the test holds, and where it does not."""
+def narrowings(test: ast.expr) -> tuple[Facts, Facts]:
+    """The facts that hold if a test is true, and those that hold if it is false."""
     match test:
-        case ast.Compare(left=ast.Name(id=name), ops=[op], comparators=[ast.Constant(value=None)]):
+        case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=None)]):
             if isinstance(op, ast.IsNot):
-                return {name: None}, {}
+                return _fact(left), {}
             if isinstance(op, ast.Is):
-                return {}, {name: None}
-        case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), cls], keywords=[]):
-            return {name: cls}, {}
-        case ast.Name(id=name):
-            return {name: None}, {}
+                return {}, _fact(left)
+        case ast.Call(func=ast.Name(id="isinstance"), args=[value, cls], keywords=[]):
+            return _fact(value, cls), {}
+        case ast.Name() | ast.Attribute():
+            return _fact(test), {}
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             then, otherwise = narrowings(operand)
             return otherwise, then
         case ast.BoolOp(op=op, values=values):
             each = [narrowings(value) for value in values]
             if isinstance(op, ast.And):
-                return _all(then for then, _ in each), {}
-            return {}, _all(otherwise for _, otherwise in each)
+                return _merge(then for then, _ in each), {}
+            return {}, _merge(otherwise for _, otherwise in each)
     return {}, {}
 
 
-def _all(parts: Iterable[Known]) -> Known:
-    return {name: cls for part in parts for name, cls in part.items()}
+def _fact(expression: ast.expr, cls: ast.expr | None = None) -> Facts:
+    path = _path_of(expression)
+    return {} if path is None else {path: cls}
 
 
-def narrow(context: Context, facts: Known) -> None:
-    """Gives variables of which something is known the types that they have then."""
-    for name, cls in facts.items():
-        value = context.environment.get(name)
-        if value is None:
+def _path_of(expression: ast.expr) -> str | None:
+    """A variable or a chain of its fields as text; None for anything else."""
+    match expression:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=owner, attr=name):
+            path = _path_of(owner)
+            return None if path is None else f"{path}.{name}"
+    return None
+
+
+def _merge(parts: Iterable[Facts]) -> Facts:
+    return {path: cls for part in parts for path, cls in part.items()}
+
+
+def environment_name(path: str) -> str:
+    """The entry of the environment that a fact about a path changes."""
+    return FIELD_FACT + path if "." in path else path
+
+
+def narrow(context: Context, facts: Facts) -> None:
+    """Gives variables their narrowed types, and records facts about fields for `narrow_field`."""
+    for path, cls in facts.items():
+        root = context.environment.get(path.partition(".")[0])
+        if root is None:
             continue
-        of_class = None if cls is None else context.evaluate(cls).static
-        if cls is None:
-            results = [rule(value) for rule in rules.narrowing]
+        static_class = None if cls is None else context.evaluate(cls).static
+        if "." in path:
+            # The fact holds for this value of the variable: assigning to it, or to a part of it, makes another node.
+            context.environment[environment_name(path)] = Value(None, root.node, static=static_class)
         else:
-            results = [rule(value, of_class) for rule in rules.class_narrowing]
-        for narrowed in results:
-            if narrowed is not None:
-                context.environment[name] = aliased(narrowed, aliases_of(value))
+            context.environment[path] = _narrowed(root, static_class)
+
+
+def narrow_field(context: Context, node: ast.Attribute, value: Value) -> Value:
+    """A field as it was read, or with the type that a test has established for it."""
+    path = _path_of(node)
+    fact = None if path is None else context.environment.get(environment_name(path))
+    if path is None or fact is None:
+        return value
+    root = context.environment[path.partition(".")[0]]
+    return _narrowed(value, fact.static) if fact.node is root.node and root.node is not None else value
+
+
+def _narrowed(value: Value, cls: object) -> Value:
+    """The value as one of a class (None: as one that is present); unchanged if no rule applies."""
+    candidates = (
+        [rule(value) for rule in rules.narrowing]
+        if cls is None
+        else [rule(value, cls) for rule in rules.class_narrowing]
+    )
+    narrowed = next((candidate for candidate in candidates if candidate is not None), value)
+    return aliased(narrowed, aliases_of(value)) if narrowed is not value else value

@@ -31,7 +31,7 @@ from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
 from livegrad.frontend.function.lvalues import forbid_second_name, read_lvalue
-from livegrad.frontend.function.narrowing import Known, narrow, narrowings
+from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrowings
 from livegrad.frontend.function.operators import binary, truth
 from livegrad.frontend.function.signature import fitting_array
 from livegrad.ir import types as ir
@@ -280,17 +280,18 @@ def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
         branch(context, predicate, _way(context, body, then), _way(context, orelse, otherwise), statement)
 
 
-def _way(context: Context, statements: list[ast.stmt], facts: Known) -> Callable[[], None]:
+def _way(context: Context, statements: list[ast.stmt], facts: Facts) -> Callable[[], None]:
     """One path of a branch, under the given type facts."""
 
     def run() -> None:
-        before = {name: context.environment.get(name) for name in facts}
+        names = [environment_name(path) for path in facts]
+        before = {name: context.environment.get(name) for name in names}
         narrow(context, facts)
-        narrowed = {name: context.environment.get(name) for name in facts}
+        narrowed = {name: context.environment.get(name) for name in names}
         context.execute(statements)
         for name, value in before.items():
             if value is not None and context.environment.get(name) is narrowed[name]:
-                context.environment[name] = value  # what follows the branch knows no more than before
+                context.environment[name] = value  # facts end with the branch
 
     return run
 
