@@ -275,13 +275,13 @@ def _check_normals(part: lg.Part, points: NDArray[np.float32], masks: NDArray[np
 @contextmanager
 def _masks_for_all() -> Iterator[None]:
     """Masks for functions of any cost: they must be right where they do not pay, too."""
-    before = masking.LEAST_COST
-    masking.LEAST_COST = 10.0
+    before = masking.MIN_COST
+    masking.MIN_COST = 10.0
     try:
         with fresh_session():
             yield
     finally:
-        masking.LEAST_COST = before
+        masking.MIN_COST = before
 
 
 def _check_volume(part: lg.Part, tree: Tree, generator: np.random.Generator, shown: str) -> str:

@@ -38,7 +38,7 @@ WIDE = ((-1.2, -1.2, -1.2), (1.2, 1.2, 1.2))
 @pytest.fixture(autouse=True)
 def masks_for_fewer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Masks from a tenth of the cost on at which they pay: less code to compile."""
-    monkeypatch.setattr(masking, "LEAST_COST", masking.LEAST_COST / 10)
+    monkeypatch.setattr(masking, "MIN_COST", masking.MIN_COST / 10)
     with fresh_session():
         yield
 

@@ -14,7 +14,7 @@ from livegrad.state import renew_lock_after_fork
 
 _Object = TypeVar("_Object")
 _Key = tuple[Any, ...]
-_MOST_DEAD = 64  # entries of dead objects, dropped together: one lock instead of one for each
+_MAX_DEAD = 64  # entries of dead objects, dropped together: one lock instead of one for each
 
 
 class Entry(weakref.ref[_Object], Generic[_Object]):
@@ -47,7 +47,7 @@ class InternTable(dict[_Key, Entry[_Object]]):
         """The interned object of the key: this one, or one that another thread has just entered."""
         entry = Entry(fresh, self._note_dead)
         entry.key = key
-        if len(self._dead) > _MOST_DEAD:
+        if len(self._dead) > _MAX_DEAD:
             self.clear_up()
         # One step of the interpreter, so it needs no lock. Entries are replaced and dropped under the lock.
         if self.setdefault(key, entry) is entry:

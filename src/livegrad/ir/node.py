@@ -194,7 +194,7 @@ class Node:
 
 _table: InternTable[Node] = InternTable()
 _types: dict[tuple[Any, ...], tuple[Type, Type]] = {}  # of results with those of operands
-_MOST_TYPES = 4096
+_MAX_TYPES = 4096
 
 
 def make_node(
@@ -253,7 +253,7 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
     node.functions = _functions_among(attributes)
     node.type = op.derive_type(operands, attributes, node.local_origins)
     if key is not None and not node.functions:
-        if len(_types) >= _MOST_TYPES:
+        if len(_types) >= _MAX_TYPES:
             _types.clear()
         _types[key] = node.type, operands[0].type  # whose id is in the key: kept alive
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Calls on Python's stack. A thread's stack of machine words, 8 MB as a rule, holds three times as many.
-MOST_CALLS = 20_000
+MAX_CALLS = 20_000
 
 
 class _Raised:
@@ -33,7 +33,7 @@ def deep_recursion() -> Iterator[None]:
     with _raised.lock:
         if _raised.count == 0:
             _raised.before = sys.getrecursionlimit()
-            _raised.since = max(_raised.before, MOST_CALLS)
+            _raised.since = max(_raised.before, MAX_CALLS)
             sys.setrecursionlimit(_raised.since)
         _raised.count += 1
     try:

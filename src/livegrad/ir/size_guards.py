@@ -18,7 +18,7 @@ from typing import Any
 from livegrad.ir.polynomial import Terms, add_terms, constant_terms, evaluate_terms, split_constant
 from livegrad.ir.symbolic_size import SymbolicSize, replace_sizes
 
-_LEAST_SIZE = 2  # of a symbol: axes of no element and of one element are treated otherwise almost everywhere
+_MIN_SIZE = 2  # of a symbol: axes of no element and of one element are treated otherwise almost everywhere
 
 
 @dataclass
@@ -75,7 +75,7 @@ class SizeGuards:
         self.has_converted = False  # whether some line did the former
         self.symbols = [SymbolicSize(self, (((number,), 1),), hint) for number, hint in enumerate(hints)]
         for number in range(self._count):
-            self._bounds[(((number,), 1),)] = _Bounds(low=_LEAST_SIZE)
+            self._bounds[(((number,), 1),)] = _Bounds(low=_MIN_SIZE)
 
     @contextmanager
     def recording(self) -> Iterator[list[SymbolicSize]]:

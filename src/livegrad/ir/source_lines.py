@@ -15,7 +15,7 @@ from livegrad.diagnostics import SourceLocation
 if TYPE_CHECKING:
     from livegrad.ir.node import Function, Node
 
-_MOST_ORIGINS = 8
+_MAX_ORIGINS = 8
 
 
 class LocationTable(dict["Node", tuple[SourceLocation, ...]]):
@@ -99,9 +99,9 @@ class telling_lines_apart:
 
 def merge_locations(first: tuple[SourceLocation, ...], more: tuple[SourceLocation, ...]) -> tuple[SourceLocation, ...]:
     """The source locations of both without repetition, at most eight, those of `first` first."""
-    if len(first) >= _MOST_ORIGINS:
+    if len(first) >= _MAX_ORIGINS:
         return first
-    return (first + tuple(location for location in more if location not in first))[:_MOST_ORIGINS]
+    return (first + tuple(location for location in more if location not in first))[:_MAX_ORIGINS]
 
 
 def add_origins(node: Node, origins: tuple[SourceLocation, ...], *, first: bool = False) -> None:

@@ -199,15 +199,15 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     return scalar
 
 
-_MOST_MEMBERS = 1 << 16
+_MAX_MEMBERS = 1 << 16
 
 
 def _require_size(type: Type, *sizes: int) -> None:
     """Requires sizes that are non-negative integers and not too large: vectors, matrices and arrays are held in
     registers.
     """
-    if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MOST_MEMBERS:
-        expected = f"whole numbers, of {_MOST_MEMBERS} members at most"
+    if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MAX_MEMBERS:
+        expected = f"whole numbers, of {_MAX_MEMBERS} members at most"
         raise UsageError("invalid size", expected=expected, found=str(type), help="use a tensor for many elements")
 
 

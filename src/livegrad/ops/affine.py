@@ -18,7 +18,7 @@ from livegrad.ops.failing import constant_integer
 T = TypeVar("T", bound=Hashable)
 
 _INTEGERS = ("signed", "unsigned")
-_MOST_UNKNOWNS = 32  # of a form; a longer sum is an unknown itself
+_MAX_UNKNOWNS = 32  # of a form; a longer sum is an unknown itself
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def expand_form(
     forms: dict[Node, AffineForm[T]] = {}
     for node in toposort([value], stop=lambda node: not follows(node)):
         form = form_of(node, [forms[operand] for operand in node.operands]) if follows(node) else None
-        is_short = form is not None and len(form.coefficients) <= _MOST_UNKNOWNS
+        is_short = form is not None and len(form.coefficients) <= _MAX_UNKNOWNS
         forms[node] = form if is_short else AffineForm.of(unknown(node))  # type: ignore[assignment]
     return forms[value]
 

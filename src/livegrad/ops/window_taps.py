@@ -30,7 +30,7 @@ _FOLDS: dict[str, Callable[[Node, Node], Node]] = {
     "max": lambda a, b: maximum(a, b),
     "min": lambda a, b: minimum(a, b),
 }
-MOST_TAPS = 49  # windows with more taps are not unrolled
+MAX_TAPS = 49  # windows with more taps are not unrolled
 _SHORT_LINE = 4  # with fewer windows along an axis, reduce inside each window
 
 
@@ -95,7 +95,7 @@ def has_few_taps(node: Node) -> bool:
     """Whether windows are unrolled: large ones only if they tile the tensor and no tap is selected."""
     windows = windows_of_node(node)
     whole = node.op.name in ("reduce_window", "put_window") and windows.side_by_side
-    return whole or prod(windows.window) <= MOST_TAPS
+    return whole or prod(windows.window) <= MAX_TAPS
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def fold_windows(y: Node) -> Node:
     padded = _pad_for_windows(x, neutral(kind, _element(x).dtype), windows)
     lasts = [count for count, extent in zip(counts, windows.window, strict=True) if extent > 1][-1:]
     few = any(isinstance(count, int) and count < _SHORT_LINE for count in lasts)
-    if windows.side_by_side and (few or prod(windows.window) > MOST_TAPS):
+    if windows.side_by_side and (few or prod(windows.window) > MAX_TAPS):
         return _fold_blocks(padded, kind, windows.window, counts)
 
     def fold(axis: int, tap: tuple[int, ...]) -> Node:

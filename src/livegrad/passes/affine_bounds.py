@@ -16,7 +16,7 @@ from livegrad.ops.control import for_loop
 from livegrad.passes.regions import Region
 
 _SYMBOLS_TRIED = 8  # the search for a bound tries two bounds of each symbol
-_MOST_DEPTH = 32  # of expressions that are looked through
+_MAX_DEPTH = 32  # of expressions that are looked through
 _LARGE = 1 << 31  # a range that reaches so far is as good as none
 
 Range = tuple[int, int]  # both ends belong to it
@@ -178,7 +178,7 @@ def range_of(value: Node, known: Ranges) -> Range | None:
     >>> range_of(f.results[0], {f.parameters[0]: (0, 9)})
     (1, 19)
     """
-    form = _form_from_ranges(value, known, {}, _MOST_DEPTH)
+    form = _form_from_ranges(value, known, {}, _MAX_DEPTH)
     if form is None or least(form) <= -_LARGE or greatest(form) >= _LARGE:
         return None
     return least(form), greatest(form)

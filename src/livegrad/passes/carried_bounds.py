@@ -20,7 +20,7 @@ from livegrad.ops.elementwise import add, sub
 from livegrad.passes.affine_bounds import Form, any_number, between, form_of, greatest, index_below, least
 
 # A number that starts within the second and changes by at most the first overflows after 2 ** 52 iterations: never.
-_MOST_STEP, _MOST_START = 1 << 10, 1 << 62
+_MAX_STEP, _MAX_START = 1 << 10, 1 << 62
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _OPPOSITE = {less: greater, less_equal: greater_equal, greater: less, greater_equal: less_equal}
 
@@ -74,7 +74,7 @@ def _offset_from(node: Node, origin: Node) -> int | None:
     if left is not origin or right.op is not constant_op:
         return None
     value = right.attribute("value")
-    if not isinstance(value, int) or abs(value) > _MOST_STEP:
+    if not isinstance(value, int) or abs(value) > _MAX_STEP:
         return None
     return value if node.op is add else -value
 
@@ -102,7 +102,7 @@ def _tested(start: Form, step: int, limits: tuple[int, int]) -> tuple[Form | Non
         return start, start, start
     low, high = least(start), greatest(start)
     unknown = any_number(i64)
-    if low < -_MOST_START or high > _MOST_START:
+    if low < -_MAX_START or high > _MAX_START:
         return unknown, unknown, unknown
     lowest, highest = limits
     if step > 0:

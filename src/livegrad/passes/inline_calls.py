@@ -21,8 +21,8 @@ from livegrad.passes.differentiate.tangents import pack_results
 from livegrad.passes.functions import exchange_attributes, is_pure, renamed, uses_any
 
 SMALL = 4000  # nodes: up to here code without calls is quick to compile, and quicker to run
-_MOST_NODES = 1 << 16  # of code without calls: a minute of compiling
-_MOST_WORK = 1 << 20  # operations of one call
+_MAX_NODES = 1 << 16  # of code without calls: a minute of compiling
+_MAX_WORK = 1 << 20  # operations of one call
 _WORTH_A_CALL = 16  # nodes
 
 
@@ -36,13 +36,13 @@ def inline_calls(module: Module) -> Module:
     if not uses_any(order, (call,)):
         return module
     try:
-        return _flattened(module, order, frozenset(), max(_MOST_NODES, 8 * _size(order)))
+        return _flattened(module, order, frozenset(), max(_MAX_NODES, 8 * _size(order)))
     except _TooLarge as error:
         largest = max(order, key=_work)
         raise CompileError(
             f"`{largest.name}` is too large: its functions call each other too many times",
             where=error.where,
-            expected=f"at most {_MOST_NODES:,} nodes with all calls inlined, or {_MOST_WORK:,} operations",
+            expected=f"at most {_MAX_NODES:,} nodes with all calls inlined, or {_MAX_WORK:,} operations",
             found=f"{float(_work(largest)):.3g} operations",
             help="call each function once and use its result twice, or have fewer levels of calls",
         ) from None
@@ -62,9 +62,9 @@ def inline_small_calls(module: Module) -> Module:
     except _TooLarge:
         kept = _called_often(order)
     # Calls with equal arguments are one node: inlined, they are still computed once.
-    if not kept or max(map(_work, order)) > _MOST_WORK:
+    if not kept or max(map(_work, order)) > _MAX_WORK:
         return inline_calls(module)
-    return _flattened(module, order, kept, max(_MOST_NODES, 8 * _size(order)))
+    return _flattened(module, order, kept, max(_MAX_NODES, 8 * _size(order)))
 
 
 class _TooLarge(Exception):

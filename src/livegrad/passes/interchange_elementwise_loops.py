@@ -25,7 +25,7 @@ from livegrad.ops.movement import broadcast, iota
 from livegrad.ops.rules import filled
 from livegrad.ops.tape import tape_add, tape_get, tape_new, tape_set, tape_unstack
 
-_MOST_NODES = 300  # of a body: beyond, its values are too many for registers
+_MAX_NODES = 300  # of a body: beyond, its values are too many for registers
 _Shape = tuple[int, ...]
 
 
@@ -130,7 +130,7 @@ class _PointwiseLoop:
 def _pointwise_loop(node: Node) -> _PointwiseLoop | None:
     body: Function = node.attribute("body")
     shapes = {shape for type in body.result_types for shape in _leaf_shapes(type)} - {()}
-    if len(shapes) != 1 or len(nodes_of(body)) > _MOST_NODES:
+    if len(shapes) != 1 or len(nodes_of(body)) > _MAX_NODES:
         return None
     (shape,) = shapes
     if shape is None or 0 in shape:

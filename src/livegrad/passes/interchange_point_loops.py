@@ -30,7 +30,7 @@ from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, flatt
 from livegrad.passes.scalar_replacement.values import array_of, static_shape
 from livegrad.passes.unbatch import AtPoint, NotPointwise, Unbatching
 
-_MOST_COMPONENTS = 16  # of a dimension that is no dimension of the domain
+_MAX_COMPONENTS = 16  # of a dimension that is no dimension of the domain
 _FEWEST_POINTS = 64
 
 
@@ -74,7 +74,7 @@ def _domain_of(node: Node) -> tuple[int, ...] | None:
 
 
 def _without_components(shape: Sequence[object]) -> tuple[object, ...]:
-    large = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size > _MOST_COMPONENTS]
+    large = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size > _MAX_COMPONENTS]
     return tuple(shape[large[0] : large[-1] + 1]) if large else ()
 
 

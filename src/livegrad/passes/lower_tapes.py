@@ -32,8 +32,8 @@ from livegrad.passes.loop_over_elements import expand_loops
 from livegrad.passes.loop_over_elements.cost import gains_by_elements, is_cheaper_by_elements
 from livegrad.passes.scalarise_loops import scalarise_loops
 
-_MOST_BYTES = 1 << 30  # of the tensors that replace one tape
-_MOST_TAPES = 32  # that are tried one by one
+_MAX_BYTES = 1 << 30  # of the tensors that replace one tape
+_MAX_TAPES = 32  # that are tried one by one
 
 
 class _NotLowered(Exception):
@@ -47,7 +47,7 @@ def lower_tapes(function: Function) -> Function:
     starts = [node for node in nodes_of(function) if _starts_tape(node) and _is_worth_it(node, function)]
     lowered = _lowered(function, set(starts)) if starts else None
     if lowered is None and len(starts) > 1:
-        chosen = [start for start in starts[:_MOST_TAPES] if _lowered(function, {start}) is not None]
+        chosen = [start for start in starts[:_MAX_TAPES] if _lowered(function, {start}) is not None]
         lowered = _lowered(function, set(chosen)) if chosen else None
     return join_tape_loops(function if lowered is None else lowered)
 
@@ -180,7 +180,7 @@ def _tape_types(loop: Node, number: int, ranges: Ranges) -> list[Tensor]:
         raise _NotLowered
     inside = ranges_inside(loop, rows, ranges)
     types = [Tensor(type.element, (max(0, rows[1]), *type.shape)) for type in _row_types(written.operands[2], inside)]
-    if sum(type.element.bits // 8 * _size(type) for type in types) > _MOST_BYTES:
+    if sum(type.element.bits // 8 * _size(type) for type in types) > _MAX_BYTES:
         raise _NotLowered
     return types
 

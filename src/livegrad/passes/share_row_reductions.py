@@ -16,7 +16,7 @@ from livegrad.ops.movement import sizes
 from livegrad.ops.reduction import reduce
 
 # Rows worth a separate reduction: enough of them for many threads, each longer than the number of partial results.
-_LEAST_ROWS, _LEAST_LENGTH = 64, 64
+_MIN_ROWS, _MIN_LENGTH = 64, 64
 
 
 @propagates_lines
@@ -46,7 +46,7 @@ def _is_whole(node: Node) -> bool:
 def _is_by_row(node: Node) -> bool:
     shape, axes = sizes(node.operands[0]), node.attribute("axes")
     rows, length = shape[: len(shape) - len(axes)], shape[len(shape) - len(axes) :]
-    return axes == tuple(range(len(rows), len(shape))) and prod(rows) >= _LEAST_ROWS and prod(length) >= _LEAST_LENGTH
+    return axes == tuple(range(len(rows), len(shape))) and prod(rows) >= _MIN_ROWS and prod(length) >= _MIN_LENGTH
 
 
 def _share_data(whole: Node, by_row: Node) -> bool:

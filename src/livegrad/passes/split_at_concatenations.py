@@ -19,9 +19,9 @@ from livegrad.ir.walk import nodes_of, ops_in, substitute
 from livegrad.ops.movement import broadcast, concatenate, slice_
 from livegrad.ops.reduction import reduce
 
-_MOST_REGIONS = 27  # a grid of three dimensions with a border all round
-_MOST_NODES = 600  # of all regions together: each has separate code
-_MOST_DEEP = 150  # nodes of one expression
+_MAX_REGIONS = 27  # a grid of three dimensions with a border all round
+_MAX_NODES = 600  # of all regions together: each has separate code
+_MAX_DEEP = 150  # nodes of one expression
 _INSIDE = 0.8  # of each dimension lies between two seams: elsewhere regions are small, and lanes would be empty
 
 Offsets = tuple[int, ...]
@@ -98,7 +98,7 @@ class _Regions:
         inside = all(max(size for _, size in line) >= _INSIDE * n for line, n in zip(lines, shape, strict=True))
         count = prod(map(len, lines))
         work = count * sum(map(_is_arithmetic, inner_nodes))
-        if count == 1 or count > _MOST_REGIONS or not inside or work > _MOST_NODES:
+        if count == 1 or count > _MAX_REGIONS or not inside or work > _MAX_NODES:
             return None
         self.parts.clear()
         return self._concatenate_parts(node, lines, ())
@@ -110,7 +110,7 @@ class _Regions:
             fresh = {operand for operand in pending.pop().operands if operand not in visited and self._goes_on(operand)}
             visited |= fresh
             pending += fresh
-            if len(visited) > _MOST_DEEP:
+            if len(visited) > _MAX_DEEP:
                 return set()
         return visited
 

@@ -21,7 +21,7 @@ _OPPOSITE = {"min": "max", "max": "min"}
 _CHOICES = {"min": "min", "max": "max", "minimum": "min", "maximum": "max"}
 _WIDEST = 8  # parts side by side: so many are skipped at once
 _FEWEST = 4  # with fewer leaves there is little to skip
-LEAST_COST = 1000.0  # additions: up to here, looking at bits costs what it saves
+MIN_COST = 1000.0  # additions: up to here, looking at bits costs what it saves
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Choices:
         return sum(1 for _ in self.root.leaves())
 
 
-def split_choices(function: Function, *, most: int = 64, least_cost: float = LEAST_COST) -> Choices | None:
+def split_choices(function: Function, *, most: int = 64, least_cost: float = MIN_COST) -> Choices | None:
     """Splits the min and max of a function's only result into at most `most` leaves; None if skipping saves little.
 
     The sign is kept, and nothing else: the least of some numbers has the least of their signs, so that they may be

@@ -21,9 +21,9 @@ from livegrad.ops.movement import broadcast, concatenate, reshape, slice_
 from livegrad.ops.reduction import COMBINE, reduce
 from livegrad.ops.rules import zero
 
-_MOST_COMPONENTS = 8
+_MAX_COMPONENTS = 8
 _FEWEST_ELEMENTS = 64  # of a component: fewer are not worth separate kernels
-_MOST_NODES = 600  # that a function may gain: each component has separate code
+_MAX_NODES = 600  # that a function may gain: each component has separate code
 
 
 def split_stacks(function: Function) -> Function:
@@ -58,7 +58,7 @@ def _is_arithmetic(node: Node) -> bool:
 
 def _stacked_axis(node: Node) -> int | None:
     """The axis along which a node stacks tensors, each of one row or slab that is contiguous."""
-    if node.op is not concatenate or len(node.operands) > _MOST_COMPONENTS:
+    if node.op is not concatenate or len(node.operands) > _MAX_COMPONENTS:
         return None
     axis, shape = node.attribute("axis"), shape_of(node.type)
     if axis == len(shape) - 1 or not all(isinstance(size, int) for size in shape):
@@ -98,7 +98,7 @@ class _Splitting:
                     continue
                 part = self._part(node)
                 self._done[node] = rebuild(node, tuple(map(self._whole, node.operands))) if part is None else part
-        if self._created > _MOST_NODES:
+        if self._created > _MAX_NODES:
             return function
         return Function(function.name, function.parameters, tuple(map(self._whole, function.results)))
 

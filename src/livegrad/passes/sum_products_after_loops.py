@@ -27,9 +27,9 @@ from livegrad.ops.tape import tape_new, tape_set, tape_stack
 from livegrad.passes.flatten_signature import get_of_make
 from livegrad.passes.functions import count_uses, rewrite_functions
 
-_LEAST_ELEMENTS = 1 << 11  # of a sum: below, adding to it costs less than the tapes of the factors
+_MIN_ELEMENTS = 1 << 11  # of a sum: below, adding to it costs less than the tapes of the factors
 _THIN = 8  # so many times the elements of its factors has a product at least
-_MOST_BYTES = 1 << 26  # of the factors of all iterations
+_MAX_BYTES = 1 << 26  # of the factors of all iterations
 
 
 def sum_products_after_loops(function: Function) -> Function:
@@ -127,7 +127,7 @@ def _is_thin(product: Node, count: int) -> bool:
     (rows, inner), (_, columns), _ = shapes
     factors = inner * (rows + columns)  # type: ignore[operator]  # sizes are bound by now
     stored = count * factors * product.type.element.dtype.itemsize
-    return _THIN * factors <= rows * columns and rows * columns >= _LEAST_ELEMENTS and stored <= _MOST_BYTES  # type: ignore[operator]
+    return _THIN * factors <= rows * columns and rows * columns >= _MIN_ELEMENTS and stored <= _MAX_BYTES  # type: ignore[operator]
 
 
 def _varies(factor: Node, body: Function) -> bool:

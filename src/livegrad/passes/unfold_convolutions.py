@@ -19,7 +19,7 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import concatenate, pad, reshape, sizes, slice_
 from livegrad.ops.rules import zero
 
-_MOST_TAPS = 49  # of a window: the columns take so many times the memory of the image
+_MAX_TAPS = 49  # of a window: the columns take so many times the memory of the image
 
 
 def unfold_convolutions(function: Function) -> Function:
@@ -37,7 +37,7 @@ def _unfolded(node: Node) -> Node | None:
         return None
     image, kernels = node.operands
     outputs, channels, *window = sizes(kernels)
-    if node.type.element.kind not in ("signed", "unsigned") or prod(window) > _MOST_TAPS:
+    if node.type.element.kind not in ("signed", "unsigned") or prod(window) > _MAX_TAPS:
         return None
     if 0 in (*sizes(node), *sizes(image), *sizes(kernels)):
         return None

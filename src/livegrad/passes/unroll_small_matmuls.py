@@ -23,8 +23,8 @@ from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.vector import matrix_multiply
 
-_MOST_ROWS = 4
-_MOST_PRODUCTS = 36  # of numbers, in one product of matrices: beyond, registers do not hold them
+_MAX_ROWS = 4
+_MAX_PRODUCTS = 36  # of numbers, in one product of matrices: beyond, registers do not hold them
 _FEWEST_MATRICES, _FEWEST_ROWS = 128, 2048
 
 
@@ -52,10 +52,10 @@ def is_unrolled(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Whether a product of matrices of these shapes becomes a map: many matrices, each with its own or all rows with
     the same one."""
     (*batch, rows, inner), (*others, _, columns) = first, second
-    if not 0 < max(inner, columns) <= _MOST_ROWS:
+    if not 0 < max(inner, columns) <= _MAX_ROWS:
         return False
     if batch and batch == others:
-        few = 0 < rows <= _MOST_ROWS and rows * inner * columns <= _MOST_PRODUCTS
+        few = 0 < rows <= _MAX_ROWS and rows * inner * columns <= _MAX_PRODUCTS
         return few and prod(batch) >= _FEWEST_MATRICES
     return not others and prod((*batch, rows)) >= _FEWEST_ROWS
 

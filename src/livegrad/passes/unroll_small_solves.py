@@ -26,8 +26,8 @@ from livegrad.ops.movement import sizes
 from livegrad.ops.solving import det, inv, solve, triangular_solve
 from livegrad.ops.transcendental import sqrt
 
-_MOST_ROWS = 8
-_MOST_PRODUCTS = 1024  # of numbers, for one matrix: LLVM's time grows with them
+_MAX_ROWS = 8
+_MAX_PRODUCTS = 1024  # of numbers, for one matrix: LLVM's time grows with them
 _FEWEST_MATRICES = 64
 
 Rows = list[list[Node]]
@@ -71,7 +71,7 @@ def _is_small_and_many(node: Node) -> bool:
     if element not in (f32, f64) or any(list(shape[:-2]) != batch for shape in shapes):
         return False
     columns = shapes[-1][-1] + rows
-    return 0 < rows <= _MOST_ROWS and 0 < rows * rows * columns <= _MOST_PRODUCTS and prod(batch) >= _FEWEST_MATRICES
+    return 0 < rows <= _MAX_ROWS and 0 < rows * rows * columns <= _MAX_PRODUCTS and prod(batch) >= _FEWEST_MATRICES
 
 
 def _matrix_type(operand: Node) -> Matrix:

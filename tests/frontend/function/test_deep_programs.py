@@ -8,7 +8,7 @@ import pytest
 
 import livegrad as lg
 from livegrad.frontend.function.function_errors import FunctionError
-from livegrad.ir.recursion import MOST_CALLS, deep_recursion
+from livegrad.ir.recursion import MAX_CALLS, deep_recursion
 
 DEPTH = 220
 
@@ -56,7 +56,7 @@ def test_hundreds_of_calls_and_operators_compile() -> None:
 
 def test_what_is_too_deep_is_said_of_the_function_that_was_called() -> None:
     with pytest.raises(FunctionError) as caught:
-        compiled(calls(MOST_CALLS // 4))(3)
+        compiled(calls(MAX_CALLS // 4))(3)
     assert caught.value.code == "LG112"
     assert "`f` nests too deeply" in str(caught.value)
     assert compiled(calls(3))(1) == 3.5
@@ -75,7 +75,7 @@ def test_the_limit_of_recursion_is_as_before_when_the_last_thread_is_done() -> N
     with deep_recursion():
         thread.start()
         inside.wait()
-    assert sys.getrecursionlimit() == max(before, MOST_CALLS)
+    assert sys.getrecursionlimit() == max(before, MAX_CALLS)
     leave.set()
     thread.join()
     assert sys.getrecursionlimit() == before
@@ -86,7 +86,7 @@ def test_a_limit_of_recursion_that_the_program_sets_meanwhile_stays() -> None:
     before = sys.getrecursionlimit()
     try:
         with deep_recursion():
-            sys.setrecursionlimit(MOST_CALLS + 1)
-        assert sys.getrecursionlimit() == MOST_CALLS + 1
+            sys.setrecursionlimit(MAX_CALLS + 1)
+        assert sys.getrecursionlimit() == MAX_CALLS + 1
     finally:
         sys.setrecursionlimit(before)

@@ -22,7 +22,7 @@ from livegrad.ops.control import map_over
 from livegrad.passes.functions import rearranged
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.mask_gradients import mask_gradients, with_tangents
-from livegrad.passes.split_choices import LEAST_COST, Choices, function_cost, split_choices
+from livegrad.passes.split_choices import MIN_COST, Choices, function_cost, split_choices
 from livegrad.runtime.cpu import DerivedFunction, derived_number
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.loops.expand import with_code
@@ -38,7 +38,7 @@ def choices_of(function: Function) -> Choices | None:
     if _is_in_one_piece(function):
         return None
     plain = by_coordinates(function)
-    return split_choices(lower(plain, CPU), least_cost=LEAST_COST)
+    return split_choices(lower(plain, CPU), least_cost=MIN_COST)
 
 
 def _is_in_one_piece(function: Function) -> bool:
@@ -49,13 +49,13 @@ def _is_in_one_piece(function: Function) -> bool:
     """
     if len(function.results) != 1 or distance_rules(function):
         return True
-    return function_cost(by_coordinates(function)) < LEAST_COST / 4
+    return function_cost(by_coordinates(function)) < MIN_COST / 4
 
 
 @memo(64)
 def mask_word_count(function: Function) -> int:
     """The number of words in the bit mask of choices; 0 if all choices are always computed."""
-    return 0 if _is_in_one_piece(function) else derived_number(function, f"words {LEAST_COST}", _words)
+    return 0 if _is_in_one_piece(function) else derived_number(function, f"words {MIN_COST}", _words)
 
 
 def _words(function: Function) -> int:
@@ -76,13 +76,13 @@ def spread(masks: Masks, count: int) -> Masks:
 @memo(64)
 def masked_bounds(function: Function) -> Any:
     """Native code: (x low, x high, y …, z …, words, arguments) → low, high, mask words for the box."""
-    return DerivedFunction(function, f"masked bounds {LEAST_COST}", _bounds_by_words)
+    return DerivedFunction(function, f"masked bounds {MIN_COST}", _bounds_by_words)
 
 
 @memo(64)
 def _masked_points(function: Function) -> Any:
     """Native code: (x, y, z, words, arguments) → a number with the function's sign."""
-    return DerivedFunction(function, f"masked points {LEAST_COST}", _points_by_words)
+    return DerivedFunction(function, f"masked points {MIN_COST}", _points_by_words)
 
 
 def _bounds_by_words(function: Function) -> Function:
@@ -105,7 +105,7 @@ def _points_by_words(function: Function) -> Function:
 @memo(64)
 def _masked_gradients(function: Function) -> Any:
     """Native code: (x, y, z, words, arguments) → a number with the function's sign, and its derivatives by x, y, z."""
-    return DerivedFunction(function, f"masked gradients {LEAST_COST}", _gradients_by_words)
+    return DerivedFunction(function, f"masked gradients {MIN_COST}", _gradients_by_words)
 
 
 def _gradients_by_words(function: Function) -> Function:

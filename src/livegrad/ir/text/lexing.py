@@ -21,7 +21,7 @@ _ESCAPE = re.compile(r"\\(u\{([0-9a-fA-F]{1,6})\}|.)")
 _NEXT = re.compile(r'[%@$]?[\w.]+|"[^"\n]*"?|\S')
 _UNESCAPED = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 _LAST_CHARACTER = 0x10FFFF
-_MOST_GUESSES = 2000
+_MAX_GUESSES = 2000
 
 
 class Cursor:
@@ -125,5 +125,5 @@ class Cursor:
 def guess(name: str, candidates: Iterable[str], mark: str = "") -> str | None:
     """What may have been meant, for errors; not looked for among very many names."""
     names = [mark + item for item in candidates]
-    close = get_close_matches(name, names, n=1) if len(names) <= _MOST_GUESSES else []
+    close = get_close_matches(name, names, n=1) if len(names) <= _MAX_GUESSES else []
     return f"did you mean `{close[0]}`?" if close else None

@@ -18,7 +18,7 @@ from livegrad.ir.walk import reachable_functions, toposort
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _PLAIN_NAN = struct.pack("<d", float("nan"))
-_MOST_DECIMAL_BITS = 256  # Python refuses to read very long decimals; hexadecimal has no limit
+_MAX_DECIMAL_BITS = 256  # Python refuses to read very long decimals; hexadecimal has no limit
 
 
 def print_function(function: Function, *, origins: bool = False) -> str:
@@ -95,7 +95,7 @@ def _print_character(character: str) -> str:
 
 
 def _print_integer(value: int) -> str:
-    return str(value) if value.bit_length() <= _MOST_DECIMAL_BITS else hex(value)
+    return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)
 
 
 def _print_float(value: float) -> str:

@@ -10,7 +10,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.text.printing import used_functions
 from livegrad.ir.walk import reachable_functions, toposort
 
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 
 
 def summarize(function: Function) -> str:
@@ -37,7 +37,7 @@ def summarize(function: Function) -> str:
         lines.append(f"  inputs: {_listed(keyed)}")
     lines.append(f"  results: {_listed([str(type) for type in function.result_types])}")
     if nested := reachable_functions(used_functions(order)):
-        shown = [f"{inner.name} ({len(toposort(inner.results)):,} nodes)" for inner in nested[:_MOST_LISTED]]
+        shown = [f"{inner.name} ({len(toposort(inner.results)):,} nodes)" for inner in nested[:_MAX_LISTED]]
         lines.append(f"  nested functions: {_listed(shown, len(nested))}")
     return "\n".join(lines)
 
@@ -57,7 +57,7 @@ def _input_text(node: Node) -> str:
 def _listed(texts: Sequence[str], count: int | None = None) -> str:
     """The first few of `count` items, and how many more there are."""
     count = len(texts) if count is None else count
-    shown = list(texts[:_MOST_LISTED])
+    shown = list(texts[:_MAX_LISTED])
     if count > len(shown):
         shown.append(f"and {count - len(shown):,} more")
     return ", ".join(shown) if shown else "none"

@@ -25,7 +25,7 @@ from livegrad.passes.regions import BRANCHES, LOOPS
 from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, replace_tensors
 from livegrad.passes.scalar_replacement.values import array_of, flatten
 
-_MOST_LIFTED = 8  # elements of a member's tensor that it takes in registers; more are read from memory
+_MAX_LIFTED = 8  # elements of a member's tensor that it takes in registers; more are read from memory
 
 
 def run_by_point(
@@ -146,7 +146,7 @@ class _PointMap:
         value, total = self._parts.batched[node], number_of_elements(type)
         if not type.rank:
             return self._add(value, type.element, True)
-        if 0 < total <= _MOST_LIFTED and _in_vectors(type):
+        if 0 < total <= _MAX_LIFTED and _in_vectors(type):
             return self._add(reshape(value, shape=(self._size, total)), Vector(type.element, total), True)
         self._member_index()
         return self._add(value, value.type, False)

@@ -38,8 +38,8 @@ from livegrad.passes.simplify import Simplify
 
 # Elements of an array that lanes select from in registers: in a loop that ends at different times, lanes wait for the
 # slowest as well; beyond the second number, there are no registers for them.
-_MOST_SELECTED = 8
-_MOST_IN_LANES = 32
+_MAX_SELECTED = 8
+_MAX_IN_LANES = 32
 
 
 def run_in_turn(
@@ -77,7 +77,7 @@ def _ends_apart(function: Function) -> bool:
     apart = [loop for loop in loops if loop.op is while_loop or constant_integer(loop.operands[0]) is None]
     if not apart or not uses_any(functions, {assign}):
         return False
-    return _carried_elements(apart) > _MOST_SELECTED or _carried_elements(loops) > _MOST_IN_LANES
+    return _carried_elements(apart) > _MAX_SELECTED or _carried_elements(loops) > _MAX_IN_LANES
 
 
 def _carried_elements(loops: Sequence[Node]) -> int:

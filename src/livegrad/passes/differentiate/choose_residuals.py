@@ -20,15 +20,15 @@ from livegrad.ops.movement import reshape
 from livegrad.ops.reduction import reduce
 
 # Of an iteration: below that, everything stays in the cache, and only what costs next to nothing is computed again.
-_LEAST_BYTES = 1 << 16
-_MOST_NODES = 2000
+_MIN_BYTES = 1 << 16
+_MAX_NODES = 2000
 # An operation on one element, as the bytes that take as long to remember and to read back. Measured with 10,000 float64
 # (Runge and Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte that is written to memory and read again.
 _BYTES_PER_OPERATION = 0.6
-_MOST_COST = 6.0  # an op more expensive than a division or a square root is not recomputed
-_MOST_COST_IN_CACHE = 1.0  # sums, products and comparisons
+_MAX_COST = 6.0  # an op more expensive than a division or a square root is not recomputed
+_MAX_COST_IN_CACHE = 1.0  # sums, products and comparisons
 _MOVES = {"slice": 0.5, "broadcast": 0.5, "permute": 2.0, "flip": 2.0, "concatenate": 3.0, "pad": 3.0}
-_MOST_SUMMED = 8  # elements of a reduction that is computed again, along with what it reduces
+_MAX_SUMMED = 8  # elements of a reduction that is computed again, along with what it reduces
 _NEVER = float("inf")
 
 
@@ -38,9 +38,9 @@ def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Nod
     sizes = {node: _bytes(node) for node in from_state}
     # What has no known size is remembered in any case, and so costs nothing more.
     sizes |= {node: 0.0 for node in wanted if sizes[node] == _NEVER}
-    if len(from_state) > _MOST_NODES:
+    if len(from_state) > _MAX_NODES:
         return tuple(wanted)
-    most = _MOST_COST if sum(sizes[node] for node in wanted) >= _LEAST_BYTES else _MOST_COST_IN_CACHE
+    most = _MAX_COST if sum(sizes[node] for node in wanted) >= _MIN_BYTES else _MAX_COST_IN_CACHE
     graph = _Flow()
     for node in from_state:
         graph.connect((node, "in"), (node, "out"), sizes[node])
@@ -89,7 +89,7 @@ def _cost(node: Node, most: float) -> float:
     if node.op is reduce:
         (reduced,) = node.operands
         summed = _elements(reduced) / max(1.0, _elements(node))
-        return _elements(reduced) * _BYTES_PER_OPERATION if summed <= _MOST_SUMMED else _NEVER
+        return _elements(reduced) * _BYTES_PER_OPERATION if summed <= _MAX_SUMMED else _NEVER
     each = _MOVES.get(node.op.name)
     if each is None:
         if not node.op.elementwise or node.op.checked or node.op.cost > most:

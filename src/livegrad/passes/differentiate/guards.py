@@ -15,7 +15,7 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.rules import is_zero_node, zero
 from livegrad.passes.differentiate.tangents import Tangent, add
 
-_MOST_NESTED = 4
+_MAX_NESTED = 4
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Guard:
             return tuple(map(self.around, tangent))
         nothing = zero(tangent.type)
         inner = guard_of(tangent)
-        if inner is not None and inner.condition.type is self.condition.type and _nesting(inner.value) >= _MOST_NESTED:
+        if inner is not None and inner.condition.type is self.condition.type and _nesting(inner.value) >= _MAX_NESTED:
             # One guard for both: n choices in each other would put n of them around every value inside. A few are left
             # unchanged: selecting twice is cheaper than combining two masks.
             return select(self._holds & inner._holds, inner.value, nothing)
@@ -47,12 +47,12 @@ class Guard:
 
 def _nesting(tangent: Tangent) -> int:
     """How many guards are around a value, one in the other, as far as that matters."""
-    for depth in range(_MOST_NESTED):
+    for depth in range(_MAX_NESTED):
         guard = guard_of(tangent)
         if guard is None:
             return depth
         tangent = guard.value
-    return _MOST_NESTED
+    return _MAX_NESTED
 
 
 def guard_of(tangent: Tangent) -> Guard | None:

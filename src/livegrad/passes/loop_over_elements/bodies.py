@@ -31,7 +31,7 @@ from livegrad.passes.loop_over_elements.sink import sink_into_regions
 from livegrad.passes.loop_over_elements.versions import Versions, branch_destinations, is_array, number_of_elements
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
-_MOST_ATTEMPTS = 40
+_MAX_ATTEMPTS = 40
 
 
 class Expanded(NamedTuple):
@@ -56,7 +56,7 @@ def expand_function(
     """
     function = sink_into_regions(function, constant_from)
     versions = Versions(function, destinations)
-    for _ in range(_MOST_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         versions.resolve()
         try:
             return _Body(versions, at, fresh).expand()

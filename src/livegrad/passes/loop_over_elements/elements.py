@@ -43,7 +43,7 @@ from livegrad.passes.index_maps import (
     whole,
 )
 
-_MOST_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
+_MAX_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
 _LANES = (
     (64, 32),
     (32, 16),
@@ -117,7 +117,7 @@ class Elements:
             needs = self._needs(current, at)
             pending.append((current, at, needs))
             pending += [(operand, below, None) for operand, below in needs]
-            if len(self._computed) > _MOST_ELEMENTS:
+            if len(self._computed) > _MAX_ELEMENTS:
                 raise NotExpanded
         return self._computed[node, index]
 

@@ -22,7 +22,7 @@ from livegrad.passes.loop_over_elements.dependence import index_form
 from livegrad.passes.regions import LOOPS, first_argument, region_of
 
 Axes = tuple[int, ...]
-_LEAST_GAIN = 4.0  # accesses for each element: fewer do not pay for the transposition
+_MIN_GAIN = 4.0  # accesses for each element: fewer do not pay for the transposition
 
 
 class _NotTransposed(Exception):
@@ -44,7 +44,7 @@ def transposed_operands(loop: Node) -> dict[int, Axes]:
         rank = operand.type.rank
         best = max(range(rank), key=lambda axis: votes[position, axis])
         count = votes[position, best]
-        if count > 2.0 * votes[position, rank - 1] and count >= _LEAST_GAIN * prod(operand.type.shape):  # type: ignore[arg-type]
+        if count > 2.0 * votes[position, rank - 1] and count >= _MIN_GAIN * prod(operand.type.shape):  # type: ignore[arg-type]
             axes_of[position] = (*[axis for axis in range(rank) if axis != best], best)
     return axes_of
 

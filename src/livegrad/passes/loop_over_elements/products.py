@@ -16,13 +16,13 @@ from livegrad.ops.movement import broadcast, permute, reshape, sizes
 from livegrad.ops.reduction import reduce
 from livegrad.passes.functions import rewrite_functions
 
-_MOST_PRODUCTS = 4096  # of numbers, in a product of two matrices: beyond that, tiles in registers are faster
+_MAX_PRODUCTS = 4096  # of numbers, in a product of two matrices: beyond that, tiles in registers are faster
 
 
 def is_product_by_element(node: Node) -> bool:
     """Whether a loop over elements computes a matrix product as fast as a separate kernel."""
     (*_, rows, inner), columns = sizes(node.operands[0]), sizes(node)[-1]
-    return 1 in (rows, columns, inner) or count_products(node) <= _MOST_PRODUCTS
+    return 1 in (rows, columns, inner) or count_products(node) <= _MAX_PRODUCTS
 
 
 def count_products(node: Node) -> int:

@@ -18,7 +18,7 @@ from livegrad.passes.loop_over_elements.versions import is_array
 from livegrad.passes.regions import BRANCHES, LOOPS, region_of
 
 _MOVED = frozenset({broadcast, flip, iota, permute, reshape, slice_})
-_MOST_COST = 12.0  # of one element
+_MAX_COST = 12.0  # of one element
 
 
 def sink_into_regions(function: Function, constant_from: int) -> Function:
@@ -77,4 +77,4 @@ def _cheap_leaves(tensor: Node, constant: Container[Node]) -> list[Node] | None:
             return None
         else:
             cost += node.op.cost
-    return leaves if cost <= _MOST_COST else None
+    return leaves if cost <= _MAX_COST else None

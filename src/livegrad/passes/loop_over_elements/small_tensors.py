@@ -29,9 +29,9 @@ from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.products import count_products
 from livegrad.passes.loop_over_elements.versions import is_array
 from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, fold_row, replace_elementwise
-from livegrad.passes.scalar_replacement.values import MOST_ELEMENTS, Elements, Memory, NotReplaced, Value, load, scalar
+from livegrad.passes.scalar_replacement.values import MAX_ELEMENTS, Elements, Memory, NotReplaced, Value, load, scalar
 
-_MOST_OPERATIONS = 2500  # of a body: LLVM takes about a second for so many, in the background
+_MAX_OPERATIONS = 2500  # of a body: LLVM takes about a second for so many, in the background
 
 
 def is_small_body(body: Function) -> bool:
@@ -48,7 +48,7 @@ def is_small_body(body: Function) -> bool:
         written = node.operands[1] if node.op in UPDATES else node
         size = prod(sizes(written)) if isinstance(written.type, Tensor) else 1
         operations += count_products(node) if node.op is matmul else size
-        if size > MOST_ELEMENTS or operations > _MOST_OPERATIONS:
+        if size > MAX_ELEMENTS or operations > _MAX_OPERATIONS:
             return False
     return True
 

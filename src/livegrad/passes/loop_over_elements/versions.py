@@ -22,7 +22,7 @@ from livegrad.ops.reduction import arg_reduce, reduce
 from livegrad.passes.loop_over_elements.elements import NotExpanded, reduces_rows
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
-_MOST_NODES = 1500
+_MAX_NODES = 1500
 _COSTLY = 8.0  # an op that is worth so many additions is not computed twice
 _FEW_USES = 1.25  # of each element, on average: it may be computed again for some of them
 
@@ -79,7 +79,7 @@ class Versions:
     copied: set[tuple[Node, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        if len(self.nodes) > _MOST_NODES:
+        if len(self.nodes) > _MAX_NODES:
             raise NotExpanded
         self.stored |= set(self._always_stored())
         self._settled = set(self.stored)  # what stays in memory

@@ -44,7 +44,7 @@ from livegrad.passes.split_complex import has_parts_rule
 
 __all__ = ["Memory", "NotReplaced", "Value", "flatten", "rebuild", "replace_tensors"]
 
-_MOST_NODES = 4000  # of a function over scalars: beyond, its values are too many for registers, and it compiles slowly
+_MAX_NODES = 4000  # of a function over scalars: beyond, its values are too many for registers, and it compiles slowly
 
 
 def replace_tensors(function: Function, arguments: Sequence[Value]) -> list[Value]:
@@ -61,7 +61,7 @@ class _Replacement(Interpreter[Value]):
     def rewrite_node(self, node: Node, operands: list[Value]) -> Value:
         value = self._replace(node, operands)
         self._elements_created += value.size if isinstance(value, np.ndarray) else 1
-        if self._elements_created > _MOST_NODES:
+        if self._elements_created > _MAX_NODES:
             raise NotReplaced
         return value
 

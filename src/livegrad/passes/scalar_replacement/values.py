@@ -16,8 +16,8 @@ from livegrad.ir.types import Tape, Tensor, Tuple, Type, components, i64, inner_
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.indexing import lookup
 
-MOST_ELEMENTS = 32  # of a tensor at one point: beyond, registers do not hold it
-_MOST_POSITIONS = 1 << 16  # of a view of memory: beyond, finding its elements takes too long
+MAX_ELEMENTS = 32  # of a tensor at one point: beyond, registers do not hold it
+_MAX_POSITIONS = 1 << 16  # of a view of memory: beyond, finding its elements takes too long
 Shape = tuple[int, ...]
 Elements = NDArray[Any]  # of scalar nodes, one for each element of a small tensor
 
@@ -67,7 +67,7 @@ def static_shape(type: Type) -> Shape:
 
 
 def require_small(shape: Sequence[int]) -> None:
-    if prod(shape) > MOST_ELEMENTS:
+    if prod(shape) > MAX_ELEMENTS:
         raise NotReplaced
 
 
@@ -88,7 +88,7 @@ def array_of(nodes: Sequence[Node], shape: Shape) -> Elements:
 def view_of(memory: Memory) -> View:
     """The whole of a tensor in memory."""
     shape = memory.shape
-    if not all(isinstance(size, int) for size in shape) or prod(shape) > _MOST_POSITIONS:
+    if not all(isinstance(size, int) for size in shape) or prod(shape) > _MAX_POSITIONS:
         raise NotReplaced
     return View(memory, np.arange(prod(shape)).reshape(shape))
 

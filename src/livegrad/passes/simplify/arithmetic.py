@@ -17,8 +17,8 @@ from livegrad.passes.simplify.folding import is_uniform, kind_of, uniform_value
 _ROUNDINGS = (ops.floor, ops.ceil, ops.trunc, ops.round)
 _SIGNED = ("signed", "float")
 _OR_EQUAL = {ops.less: ops.less_equal, ops.greater: ops.greater_equal}
-_LEAST_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as frexp counts
-_MOST_EXPONENT = {"f16": 16, "f32": 128, "f64": 1024}
+_MIN_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as frexp counts
+_MAX_EXPONENT = {"f16": 16, "f32": 128, "f64": 1024}
 
 
 def _neutral_for_add(node: Node) -> bool:
@@ -105,7 +105,7 @@ def divide_by_power_of_two(node: Node) -> Node | None:
     if scalar is None or scalar.kind != "float" or value is None or not math.isfinite(value):
         return None
     fraction, exponent = math.frexp(value)
-    least, most = _LEAST_EXPONENT[scalar.name], _MOST_EXPONENT[scalar.name]
+    least, most = _MIN_EXPONENT[scalar.name], _MAX_EXPONENT[scalar.name]
     if abs(fraction) != 0.5 or not (least <= 2 - exponent <= most):
         return None
     return ops.mul(a, filled(1.0 / value, node.type))
