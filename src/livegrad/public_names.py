@@ -34,7 +34,7 @@ _LIVE = {
     "livegrad.live.engine": "Engine",
     "livegrad.live.frame": "EngineError Frame",
     "livegrad.live.graph.append_buffer": "AppendBuffer",
-    "livegrad.live.graph.block": "Block State",
+    "livegrad.live.graph.block": "Block Range State",
     "livegrad.live.graph.composite": "Composite",
     "livegrad.live.graph.regions": "For If IfElse Switch While",
     "livegrad.live.graph.sources": "ExternalBuffer",

@@ -37,6 +37,7 @@ from livegrad.live.graph.append_buffer import (
 )
 from livegrad.live.graph.block import (
     Block,
+    Range,
     State,
 )
 from livegrad.live.graph.composite import (
@@ -89,6 +90,7 @@ __all__ = [
     "Frame",
     "AppendBuffer",
     "Block",
+    "Range",
     "State",
     "Composite",
     "For",

@@ -22,11 +22,12 @@ from livegrad.live.compile.phases import describe_phases
 from livegrad.live.cpu.cpu_executor import CpuExecutor
 from livegrad.live.executor import Executable, Executor, Reading
 from livegrad.live.frame import Frame, describe_frame
-from livegrad.live.graph.block import AnyBlock, Block, Pin, State, Watch, only_output
+from livegrad.live.graph.block import AnyBlock, Block, Pin, State, Watch, only_output, require_block
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.journal import MANY, Journal, Observer, StateValue, StructureChange, merge_entries
+from livegrad.live.graph.journal import MANY, Journal, Listener, Observer, StateValue, StructureChange, merge_entries
+from livegrad.live.graph.nesting import with_inner_blocks
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.live.output_reader import OutputReader, graph_containing
 from livegrad.live.poll_watches import poll_watches, report_watch_errors
@@ -126,6 +127,27 @@ class Engine(GradientSource):
     def remove(self, block: Block) -> None:
         """Removes a block and its connections."""
         self.graph.remove(block)
+
+    def rename(self, block: Block, name: str) -> None:
+        """Gives a block another name. Connections stay, and states keep their values.
+
+        >>> from livegrad.live.blocks import block
+        >>> engine = Engine()
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        >>> engine.rename(double, "twice")
+        >>> engine.step().ran, engine.graph.blocks["twice"] is double
+        (('twice',), True)
+        """
+        require_block(block)
+        with self._runtime.lock, self.graph.editing():
+            graph = self.graph_of(block)
+            states = [state for state in with_inner_blocks(block) if isinstance(state, State)]
+            values = {state: value for state in states if (value := self._reader.peek(state["value"])) is not None}
+            pending = [entry.subject for entry in self._journal.entries if entry.kind == "state"]
+            values |= {change.state: change.value for change in pending if change.state in values}
+            graph._rename(block, name)
+            for state, value in values.items():
+                self._journal.write("state", StateValue(state, value), "renamed")
 
     def connect(self, source: Pin | Block, target: Pin) -> None:
         """Connects an output to an input."""
@@ -233,6 +255,8 @@ class Engine(GradientSource):
                 transaction.is_open = False  # last: this commits the frame
                 if journal.observer is not None:
                     journal.observer.frame_ends(frame)
+                for listener in journal.listeners:
+                    listener.frame_ended(frame)
             except BaseException:
                 ambient.reset()  # an interrupt may have skipped the exit of a context
                 raise
@@ -315,6 +339,49 @@ class Engine(GradientSource):
         """
         attempt = self._runtime.attempt(lambda: self._reader.read_later(pin, running))
         return self._reader.request(pin, running) if attempt is None else attempt[0]
+
+    def peek(self, pin: Pin | Block) -> Numbers | None:
+        """Returns a copy of an output of the running plan, or None if it has no value. Unlike `read`, it computes
+        nothing and does not make the block run in later frames: looking at a graph does not change what runs.
+
+        >>> from livegrad.live.blocks import block
+        >>> engine = Engine()
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        >>> engine.peek(double) is None, engine.step().ran, float(engine.peek(double))
+        (True, ('double',), 8.0)
+        """
+        output = only_output(pin)
+        with self._runtime.lock:
+            return self._reader.peek(output) if output.direction == "output" else None
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tells a listener of all further edits and frames, whoever makes them. Returns a function that ends it.
+
+        >>> from livegrad.live.blocks import block
+        >>> class Printer:
+        ...     def edited(self, edit, arguments):
+        ...         print(edit, *arguments)
+        ...     def frame_ended(self, frame):
+        ...         print(frame)
+        >>> engine = Engine()
+        >>> stop = engine.listen(Printer())
+        >>> double = engine.add(block(lambda x=4.0: x * 2.0, name="double"))
+        add <block double(x) -> result>
+        >>> _ = engine.step()
+        <frame 1: cold, ran double>
+        >>> stop()
+        """
+        if not callable(getattr(listener, "edited", None)) or not callable(getattr(listener, "frame_ended", None)):
+            expected = "an object with the methods edited and frame_ended"
+            raise UsageError("not a listener", where=caller_origin(), expected=expected, found=type(listener).__name__)
+
+        def stop() -> None:
+            with self.graph.editing():
+                self._journal.listeners = tuple(one for one in self._journal.listeners if one is not listener)
+
+        with self.graph.editing():
+            self._journal.listeners = (*self._journal.listeners, listener)
+        return stop
 
     def observe(self, begin: Callable[[], Observer] | None) -> None:
         """Notifies an observer of all further edits and frames, one at a time. None removes the observer.

@@ -39,6 +39,25 @@ class OutputReader:
         executable, key = self._readable_buffer(pin, running)
         return executable.read_later(key)
 
+    def peek(self, output: Pin) -> Numbers | None:
+        """A copy of an output of the running plan, or None. It computes nothing, and marks nothing as read."""
+        runtime = self._runtime
+        runtime.conclude_last_frame()
+        executable = runtime.executable
+        if executable is None or runtime.transaction.is_open:
+            return None
+        plan = executable.plan
+        try:
+            key = self._buffer_key(output, plan)
+        except UsageError:  # it was removed, or exists in several places
+            return None
+        producer = plan.producer.get(key)
+        if key not in plan.buffers or (
+            producer is not None and (producer in runtime.failed or producer in executable.waiting)
+        ):
+            return None
+        return None if runtime.is_overwritten(key) else executable.read(key)
+
     def request(self, pin: Pin | Block, running: bool) -> RequestedReading:
         """A reading that is performed when no other thread holds the lock."""
         output = only_output(pin)

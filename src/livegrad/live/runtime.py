@@ -308,6 +308,12 @@ class Runtime(Attempts):
                 self.touch(state.value, f"reads the state {state.key}")
         self.still = {state.key for state in plan.states if state.next in plan.producer}  # not those that read a state
 
+    def is_overwritten(self, key: str) -> bool:
+        """Whether another result was written to the memory of this one, or neither was yet."""
+        assert self.executable is not None
+        slot = self.executable.plan.slot_of.get(key)
+        return slot is not None and self._overwritten.get(slot) != key
+
     def restore(self, key: str) -> None:
         """Recomputes a result whose memory was overwritten."""
         assert self.executable is not None

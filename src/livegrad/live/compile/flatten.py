@@ -283,13 +283,14 @@ class _Flattening:
         sources = self.graph.sources
         pin_sources = [sources.get(pin) for pin in block.inputs.values()]
         body = getattr(block, "body", None)  # states and append buffers have none
+        names = [source.source.block.name for source in pin_sources if isinstance(source, Edge)]  # edges have keys
         is_unchanged = previous is not None and previous.block is block and previous.flattened_body is body
-        if previous is not None and is_unchanged and previous.pin_sources == pin_sources:
+        if previous is not None and is_unchanged and previous.pin_sources == [*pin_sources, *names]:
             return previous
         node = self._with_feeds(NetworkNode(key, block, {}), block.inputs)
         # Otherwise the node also depends on the sources of the composite around it, or on the inside of another one.
         if (self.around is None or None not in pin_sources) and not any(map(_leaves_composite, pin_sources)):
-            node.pin_sources, node.flattened_body = pin_sources, body
+            node.pin_sources, node.flattened_body = [*pin_sources, *names], body
         return node
 
     def _with_feeds(self, node: NetworkNode, pins: Mapping[str, Pin]) -> NetworkNode:

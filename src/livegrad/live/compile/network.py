@@ -70,7 +70,7 @@ class NetworkNode:
     bodies: tuple[Network, ...] = ()
     derived_body: Body | PullbackBody | None = None
     follows: str | None = None
-    pin_sources: list[Source | None] | None = None  # of its pins, if the node depends on nothing else
+    pin_sources: list[Source | str | None] | None = None  # of its pins, with names, if it depends on nothing else
     flattened_body: Body | None = None  # the block's body at that time, which has the defaults
     missing: dict[str, str] = field(default_factory=dict)  # messages for inputs whose source no longer exists
 

@@ -13,6 +13,7 @@ from livegrad.live.documents.readable_values import from_readable
 from livegrad.live.documents.save import FORMAT
 from livegrad.live.documents.tables import Table, function_line, graph_lines
 from livegrad.live.engine import EXECUTORS, Engine
+from livegrad.live.graph.block import Range
 from livegrad.live.recording.rebuild import BlockReader, Line
 
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
@@ -92,7 +93,7 @@ class Document:
                 reader.functions.note(function_line(name, table))
             described = graph_lines(self._tables["blocks"])
             reader.fill(engine.graph, described)
-            _set_positions(reader, described)
+            _set_looks(reader, described)
             for feature, value in self._tables.get("features", {}).items():
                 engine.set_feature(feature, from_readable(value))
         except LivegradError:
@@ -156,16 +157,18 @@ def _bound_pins(tables: Table, around: str) -> list[str]:
     return pins
 
 
-def _set_positions(reader: BlockReader, described: Line) -> None:
-    """Gives blocks their positions in drawings."""
+def _set_looks(reader: BlockReader, described: Line) -> None:
+    """Gives blocks their positions in drawings, and pins their ranges."""
     for line in described["blocks"]:
         if "at" in line:
             x, y = line["at"]
             reader.blocks[line["id"]].position = float(x), float(y)
+        for pin, range in line.get("ranges", {}).items():
+            reader.blocks[line["id"]][pin].range = Range(**range)
         if line.get("kind") == "composite":
-            _set_positions(reader, line)
+            _set_looks(reader, line)
         for body in line.get("bodies", {}).values():
-            _set_positions(reader, {"blocks": [body]})
+            _set_looks(reader, {"blocks": [body]})
 
 
 def _named_backend(tables: Table) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Hashable
+from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.documents.readable_values import to_readable
 from livegrad.live.documents.tables import Table, escape, function_table, graph_tables
 from livegrad.live.documents.toml_text import toml_text
-from livegrad.live.graph.block import Block, Pin
+from livegrad.live.graph.block import Block, Pin, Range
 from livegrad.live.graph.block_graph import Graph, Source
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.sources import Binding
@@ -53,6 +54,11 @@ def engine_tables(engine: Engine) -> Table:
     }
 
 
+def _range_table(range: Range) -> Table:
+    """A range without what it leaves open."""
+    return {key: value for key, value in asdict(range).items() if value not in (None, "")}
+
+
 class _NamedFunctions(FunctionWriter):
     """Identifies functions by their names, and lambdas by the block that computes them."""
 
@@ -85,7 +91,10 @@ class _PathDescriber(Describer):
             line = {**super().block(block), "name": block.name}
         finally:
             self._path.pop()
-        return line if block.position is None else {**line, "at": list(block.position)}
+        if block.position is not None:
+            line["at"] = list(block.position)
+        ranges = {name: _range_table(pin.range) for name, pin in block.inputs.items() if pin.range is not None}
+        return {**line, "ranges": ranges} if ranges else line
 
     def inside(self, graph: Graph) -> Line:
         """Sources are in the order of pins, whatever the order in which they were connected."""

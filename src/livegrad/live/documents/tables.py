@@ -61,6 +61,8 @@ def graph_tables(described: Table, path: str = "") -> Table:
 def _block_table(line: Table, feeds: Table, around: str) -> Table:
     usual = f"{around}/{escape(line['name'])}".removeprefix("/")
     table: Table = {"at": line["at"]} if "at" in line else {}
+    if "ranges" in line:
+        table["ranges"] = Inline({pin: Inline(range) for pin, range in line["ranges"].items()})
     inputs: Table = {name: _input(None, source) for name, source in feeds.items()}
     if "kind" not in line:
         return {"same": line["id"], **table, **({"inputs": inputs} if inputs else {})}
@@ -160,12 +162,12 @@ def _source_lines(block_id: str, table: Table) -> Iterator[list[Any]]:
 
 
 def _block_line(name: str, table: Table, around: str) -> Table:
-    position: Table = {"at": table["at"]} if "at" in table else {}
+    look = {key: table[key] for key in ("at", "ranges") if key in table}
     if "same" in table:
-        return {"id": table["same"], "name": name, **position}
+        return {"id": table["same"], "name": name, **look}
     path = table.get("path", f"{around}/{escape(name)}".removeprefix("/"))
     kind = table.get("kind", "block")
-    line: Table = {"id": path, "name": name, "kind": kind, **position}
+    line: Table = {"id": path, "name": name, "kind": kind, **look}
     line |= {key: table[key] for key in _KEPT if key in table}
     match kind:
         case "block":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -62,6 +63,32 @@ class Body(Protocol):
     def specialize(self, input_types: tuple[InputType, ...]) -> Specialized: ...
 
 
+@dataclass(frozen=True)
+class Range:
+    """How a control for an input looks: the smallest and the largest value, the step, the unit and a label.
+
+    A control such as a slider of the Studio follows it. It does not limit the values that a program sets.
+
+    >>> import livegrad as lg
+    >>> amplify = lg.block(lambda x, gain=1.0: x * gain, name="amplify")
+    >>> amplify["gain"].range = Range(0.0, 10.0, step=0.5, unit="dB", label="loudness")
+    """
+
+    low: float
+    high: float
+    step: float | None = None  # None: continuous
+    unit: str = ""
+    label: str = ""  # "": the name of the pin
+
+    def __post_init__(self) -> None:
+        numbers = (self.low, self.high, *(() if self.step is None else (self.step,)))
+        if not all(isinstance(number, int | float) and isfinite(number) for number in numbers):
+            raise UsageError("a range has finite numbers", where=caller_origin(), found=shown(numbers))
+        if not self.low < self.high or (self.step is not None and self.step <= 0):
+            expected = "low < high, and a positive step"
+            raise UsageError("an empty range", where=caller_origin(), expected=expected, found=f"{self}")
+
+
 @dataclass(eq=False)
 class Pin(GradientSource):
     """One input or output of a block: `block["name"]`."""
@@ -70,6 +97,7 @@ class Pin(GradientSource):
     name: str
     direction: Literal["input", "output"]
     default: tuple[Any, Setting] | None = field(default=None, repr=False)  # the default and its setting, cached
+    range: Range | None = field(default=None, repr=False)  # for controls; nothing depends on it
 
     def __repr__(self) -> str:
         return f"{self.block.name}.{self.name}"
@@ -151,9 +179,7 @@ class Block(GradientSource):
         """Sets the pins of the block. Existing pins keep their identity, because users hold them."""
         names = [*inputs, *outputs]
         for name in (self.name, *names):
-            if not isinstance(name, str) or not name:
-                what = "blocks and pins need names" if isinstance(name, str) else "a name must be a string"
-                raise UsageError(what, where=caller_origin(), expected="a str", found=repr(name))
+            require_name(name)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UsageError(
@@ -198,6 +224,13 @@ def require_block(block: Any) -> None:
         found = shown(block) if isinstance(block, str) else type(block).__name__
         help = "pass the block that `add` returned"
         raise UsageError("not a block", where=caller_origin(), expected="a Block", found=found, help=help)
+
+
+def require_name(name: Any) -> None:
+    """Raises unless this can be the name of a block or a pin."""
+    if not isinstance(name, str) or not name:
+        what = "blocks and pins need names" if isinstance(name, str) else "a name must be a string"
+        raise UsageError(what, where=caller_origin(), expected="a str", found=repr(name))
 
 
 def require_body(body: Any) -> None:

@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.live.graph.block import AnyBlock, Block, Body, Pin, only_output, require_block, require_body
+from livegrad.live.graph.block import AnyBlock, Block, Body, Pin, only_output, require_block, require_body, require_name
 from livegrad.live.graph.journal import Journal, Postbox, StructureChange, hold_locks
 from livegrad.live.graph.nesting import graphs_above, journals_inside, require_room_for, with_inner_blocks
 from livegrad.live.graph.sources import Binding, ExternalBuffer, Setting, describe_setting, same_value, setting_of
@@ -45,12 +45,15 @@ def _edit(
     @wraps(method)
     def edit(graph: Graph, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         with graph.editing():
-            if graph.journal.observer is None:
+            journal = graph.journal
+            if journal.observer is None and not journal.listeners:
                 return method(graph, *arguments, **named)
-            with graph.journal.notify_observer(name, graph, *arguments, *named.values()):
+            with journal.notify_observer(name, graph, *arguments, *named.values()):
                 return method(graph, *arguments, **named)
 
-    name = {"_add": "add", "_set_value": "set", "restore": "set"}.get(method.__name__, method.__name__)
+    name = {"_add": "add", "_set_value": "set", "_rename": "rename", "restore": "set"}.get(
+        method.__name__, method.__name__
+    )
     return edit
 
 
@@ -162,6 +165,20 @@ class Graph:
             inner.uses = [use for use in inner.uses if use[0] is not block]
         self._release_journals(block)
 
+    @_edit
+    def _rename(self, block: Block, name: str) -> None:
+        """Gives a block another name. `Engine.rename` calls it, and keeps the values of states."""
+        require_block(block)
+        if self.blocks.get(block.name) is not block and block not in self.blocks.values():
+            self._require(block)  # raises
+        require_name(name)
+        if self.blocks.get(name) not in (None, block):
+            raise UsageError(f"block `{name}` already exists", where=caller_origin(), help="give it another name")
+        self.journal.write("structure", StructureChange(self, tuple(with_inner_blocks(block))), "renamed")
+        # After an interrupt in between, renaming it again does the rest.
+        block.name = name
+        self.blocks = {other.name if other is block else key: other for key, other in self.blocks.items()}
+
     def _release_journals(self, block: Block) -> None:
         """Gives graphs that are no longer in this engine a journal, and thereby a lock, of their own.
 
@@ -225,6 +242,8 @@ class Graph:
                 journal = self._journal
                 with journal.posting:  # replaces a number that was not delivered yet
                     journal.mailbox[target] = self._postbox, value
+            for listener in self._journal.listeners:
+                listener.edited("set", (target, value))
             return
         self._set_value(target, value)
 

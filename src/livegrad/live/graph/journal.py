@@ -101,6 +101,19 @@ class Observer(Protocol):
         ...
 
 
+class Listener(Protocol):
+    """Told of every edit and every frame after it was made, such as a page that shows the graph. It must not raise."""
+
+    def edited(self, edit: str, arguments: tuple[Any, ...]) -> None:
+        """Called after an edit, by the thread that made it, with the lock of the description held; or, for a number
+        that replaces a number, when it was posted, without the lock."""
+        ...
+
+    def frame_ended(self, frame: Any) -> None:
+        """Called when a frame is complete, by the thread that ran it."""
+        ...
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Postbox:
     """The sources of one graph, and how to set a number whose pin no longer holds a float."""
@@ -126,6 +139,7 @@ class Journal:
     posting: Any = field(default_factory=RLock, repr=False)  # held briefly, and acquired after `lock`
     lock: Any = field(default_factory=RLock, repr=False)
     observer: Observer | None = field(default=None, repr=False)
+    listeners: tuple[Listener, ...] = field(default=(), repr=False)
     watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow files
     structural: int = field(default=0, repr=False)  # the number of structural edits so far
     is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
@@ -178,6 +192,8 @@ class Journal:
         yield
         if observer is not None:
             observer.after_edit(edit, graph, arguments, before)
+        for listener in self.listeners:
+            listener.edited(edit, arguments)
 
 
 @contextmanager

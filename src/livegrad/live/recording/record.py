@@ -153,6 +153,8 @@ class Recording:
                 return {"block": describer.id_of(first)}
             case "state":
                 return {"block": describer.id_of(first), "value": encode_value(arguments[1])}
+            case "rename":
+                return {"block": describer.id_of(first), "name": arguments[1]}
             case "edit":
                 return {"block": describer.id_of(first), "body": before}
             case "connect":

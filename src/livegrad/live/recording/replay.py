@@ -167,6 +167,8 @@ class _Replaying:
             state = self._reader.blocks[line["block"]]
             assert isinstance(state, State)
             self.engine.set(state, decode_value(line["value"]))
+        elif edit == "rename":
+            self.engine.rename(self._reader.blocks[line["block"]], line["name"])
         elif edit == "keep":
             self.engine.keep(self._reader.pin(line["pin"]))
         elif edit == "expose":
