@@ -90,7 +90,7 @@ class Edits(ValueEdits):
     def _edit(self, net: Net, node: Leaf, body: Body, name: str) -> None:
         lg.live.edit(self.engine, self.real[node], body.wrapped)
         node.body = body
-        net.forget_lost_pins(node)
+        net.follow_inputs(node)
         self._note(name, net, body.family, f"{name} {node.name} to {body.name}")
 
     # --- what must be refused ---

@@ -173,19 +173,22 @@ class Net:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     sources: dict[Place, Source] = field(default_factory=dict)
+    dormant: dict[Place, Source] = field(default_factory=dict)  # of inputs that a body lacks, until one has them again
 
     def remove(self, node: Node) -> None:
         del self.nodes[node.name]
-        for place, source in list(self.sources.items()):
-            if place[0] is node or (isinstance(source, Edge) and source.node is node):
-                del self.sources[place]
+        for sources in (self.sources, self.dormant):
+            for place, source in list(sources.items()):
+                if place[0] is node or (isinstance(source, Edge) and source.node is node):
+                    del sources[place]
 
-    def forget_lost_pins(self, node: Node) -> None:
-        """After another body: what fed pins that are gone, or was fed by them."""
-        for place, source in list(self.sources.items()):
-            lost = isinstance(source, Edge) and source.node is node and source.pin not in node.outputs
-            if lost or (place[0] is node and place[1] not in node.inputs):
-                del self.sources[place]
+    def follow_inputs(self, node: Node) -> None:
+        """After another body with the same outputs: some inputs are gone, others are back."""
+        for place in list(self.sources):
+            if place[0] is node and place[1] not in node.inputs:
+                self.dormant[place] = self.sources.pop(place)
+        for place in [place for place in self.dormant if place[0] is node and place[1] in node.inputs]:
+            self.sources[place] = self.dormant.pop(place)
 
 
 def nets_inside(net: Net) -> list[Net]:

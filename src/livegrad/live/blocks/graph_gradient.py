@@ -22,7 +22,7 @@ from livegrad.live.compile.flatten import DerivedBlock, PinResolver
 from livegrad.live.compile.network import Network, NetworkNode, OutputRef, Ref, inputs_of, results_of
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.engine import Engine
-from livegrad.live.graph.block import Block, Debug, InputSpec, Pin, Specialized, State, only_output
+from livegrad.live.graph.block import Block, InputSpec, Pin, Specialized, State, only_output
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.problems import GraphError, PinError
 from livegrad.live.graph.regions import Region
@@ -84,10 +84,8 @@ class GradientBlock(DerivedBlock):
         if count is not None and count != len(by):
             help = 'give each a name: by={"name": pin}'
             raise UsageError("the pins in `by` need distinct names", where=caller_origin(), help=help)
-        self.name, self.of, self.by = name, of, dict(by)
-        self.debug = Debug()
-        self.shapes = {}
-        self._make_pins(("seed",), tuple(by))
+        self.of, self.by = of, dict(by)
+        self._set_up(name, ("seed",), tuple(by))
 
     def default_of(self, name: str) -> Any:
         return 1.0

@@ -296,8 +296,13 @@ class _Flattening:
     def _with_feeds(self, node: NetworkNode, pins: Mapping[str, Pin]) -> NetworkNode:
         for name, pin in pins.items():
             node.feeds[name] = ref = self.feed(pin)
-            if ref is None and isinstance(edge := self._source(pin)[2], Edge):
-                node.missing[name] = f"it is connected to `{edge.source}`, which no longer exists"
+            if ref is None:
+                level, outer_pin, source = self._source(pin)
+                dormant = level.graph.dormant.get(outer_pin)
+                if isinstance(source, Edge):
+                    node.missing[name] = f"it is connected to `{source.source}`, which no longer exists"
+                elif isinstance(dormant, Edge):
+                    node.missing[name] = f"it was connected to `{dormant.source}`, which no longer exists"
         return node
 
     def _source(self, pin: Pin) -> tuple[_Flattening, Pin, Source | CarryRef | None]:

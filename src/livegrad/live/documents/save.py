@@ -105,6 +105,10 @@ class _PathDescriber(Describer):
         known = sorted((pin for pin in graph.sources if pin in order), key=order.__getitem__)
         return {**line, "sources": [[*self.pin(pin), self.source(graph.sources[pin])] for pin in known]}
 
+    def dormant(self, graph: Graph) -> list[list[Any]]:
+        """A document has only the pins that exist."""
+        return []
+
     def new_id(self, block: Block) -> Hashable:
         path = "/".join(self._path)
         while path in self._used_paths:  # the bodies of a region may have equal names
@@ -113,10 +117,11 @@ class _PathDescriber(Describer):
         return path
 
     def pin(self, pin: Pin) -> list[Any]:
-        if pin.name not in pin.block.inputs and pin.name not in pin.block.outputs:
+        if not pin.block.has(pin):
             raise NotRecordable(
-                f"`{pin}` no longer exists, but it is still exposed or connected",
-                help=f"give `{pin.block.name}` a pin `{pin.name}` again, or rebuild what refers to it",
+                f"`{pin}` no longer exists, but a composite exposes it or a gradient uses it",
+                help=f"give `{pin.block.name}` a pin `{pin.name}` again, hide the exposed pin with `hide`, or remove "
+                "the gradient",
             )
         return super().pin(pin)
 

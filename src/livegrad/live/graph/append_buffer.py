@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.live.graph.block import Block, Debug, pin_names
+from livegrad.live.graph.block import Block, pin_names
 
 
 class AppendBuffer(Block):
@@ -41,12 +41,9 @@ class AppendBuffer(Block):
         writers = pin_names(writers, "writers")
         if not writers:
             raise UsageError(f"`{name}` has no writers", where=caller_origin(), help="name a pin for each")
-        self.name = name
-        self.debug = Debug()
-        self.shapes = {}
         self.capacity = capacity
         self.limits = {"total": capacity}
-        self._make_pins(tuple(writers), ("values", "count", "total"))
+        self._set_up(name, tuple(writers), ("values", "count", "total"))
 
     def default_of(self, name: str) -> Any:
         return None

@@ -6,7 +6,7 @@ specialises the bodies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType
@@ -89,13 +89,16 @@ class Range:
             raise UsageError("an empty range", where=caller_origin(), expected=expected, found=f"{self}")
 
 
+PinDirection = Literal["input", "output"]
+
+
 @dataclass(eq=False)
 class Pin(GradientSource):
     """One input or output of a block: `block["name"]`."""
 
     block: Block
     name: str
-    direction: Literal["input", "output"]
+    direction: PinDirection
     default: tuple[Any, Setting] | None = field(default=None, repr=False)  # the default and its setting, cached
     range: Range | None = field(default=None, repr=False)  # for controls; nothing depends on it
 
@@ -169,14 +172,21 @@ class Block(GradientSource):
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         require_body(body)
-        self.name = body.name if name is None else name
         self.body = body
-        self.debug = Debug()
-        self._make_pins([spec.name for spec in body.inputs], body.outputs)
+        inputs = [spec.name for spec in body.inputs]
+        self._set_up(body.name if name is None else name, inputs, body.outputs)
         self.shapes = _shape_rules(self, shapes)
 
+    def _set_up(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Sets what every kind of block has. Kinds without a body call it instead of `Block.__init__`."""
+        self.name = name
+        self.debug = Debug()
+        self.shapes: dict[str, str] = {}
+        self._pins: dict[tuple[str, PinDirection], Pin] = {}  # all that it has or had
+        self._make_pins(inputs, outputs)
+
     def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Sets the pins of the block. Existing pins keep their identity, because users hold them."""
+        """Sets the pins of the block. Pins keep their identity, because users hold them."""
         names = [*inputs, *outputs]
         for name in (self.name, *names):
             require_name(name)
@@ -185,9 +195,23 @@ class Block(GradientSource):
             raise UsageError(
                 f"the pins of `{self.name}` need distinct names", where=caller_origin(), found=", ".join(twice)
             )
-        known_inputs, known_outputs = getattr(self, "inputs", {}), getattr(self, "outputs", {})
-        self.inputs = {name: known_inputs.get(name) or Pin(self, name, "input") for name in inputs}
-        self.outputs = {name: known_outputs.get(name) or Pin(self, name, "output") for name in outputs}
+        self.inputs = {name: self.pin_named(name, "input") for name in inputs}
+        self.outputs = {name: self.pin_named(name, "output") for name in outputs}
+
+    def pin_named(self, name: str, direction: PinDirection) -> Pin:
+        """The pin of that name, also if an edit removed it: it is the same object when another edit adds it again."""
+        pin = self._pins.get((name, direction))
+        if pin is None:
+            pin = self._pins[name, direction] = Pin(self, name, direction)
+        return pin
+
+    def all_pins(self) -> Iterable[Pin]:
+        """All pins that the block has or had."""
+        return self._pins.values()
+
+    def has(self, pin: Pin) -> bool:
+        """Whether the block has this pin now."""
+        return (self.inputs if pin.direction == "input" else self.outputs).get(pin.name) is pin
 
     def __getitem__(self, name: str) -> Pin:
         pin = self.inputs.get(name) or self.outputs.get(name)
@@ -271,11 +295,8 @@ class State(Block):
     """
 
     def __init__(self, name: str, initial: Any) -> None:
-        self.name = name
-        self.debug = Debug()
-        self.shapes = {}
         self.initial: Numbers = array_of(with_default_type(initial))
-        self._make_pins(("next",), ("value",))
+        self._set_up(name, ("next",), ("value",))
 
     def default_of(self, name: str) -> Any:
         return None

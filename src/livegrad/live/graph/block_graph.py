@@ -63,6 +63,7 @@ class Graph:
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
+        self.dormant: dict[Pin, Source] = {}  # sources that wait until a pin that an edit removed is back
         self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; may include pins that it no longer feeds
         self.is_engine = False  # whether it is the top graph of an engine
         self.uses: list[tuple[Block, str]] = []  # the blocks that contain this graph, and as which body
@@ -158,6 +159,8 @@ class Graph:
         for pin in (*self._pins_fed_by(block), *block.inputs.values()):
             self._feed(pin, None)
         self._readers.pop(block, None)
+        for pin in [pin for pin, source in self.dormant.items() if pin.block is block or _comes_from(source, block)]:
+            del self.dormant[pin]
         del self.blocks[block.name]  # after an interrupt before this, removing it again does the rest
         block.home = None
         block.debug.state = "removed"
@@ -192,8 +195,9 @@ class Graph:
                 graph._journal = journal
 
     def _feed(self, target: Pin, source: Source | None) -> None:
-        """Sets or removes the source of an input."""
+        """Sets or removes the source of an input, also a dormant one."""
         before = self.sources.get(target)
+        self.dormant.pop(target, None)
         if isinstance(source, Edge):  # first: an interrupt may leave a reader too many, never one too few
             self._readers.setdefault(source.source.block, set()).add(target)
         if source is None:
@@ -205,8 +209,25 @@ class Graph:
 
     def _pins_fed_by(self, block: Block) -> list[Pin]:
         """The inputs that the outputs of a block feed."""
-        sources = ((pin, self.sources.get(pin)) for pin in self._readers.get(block, ()))
-        return [pin for pin, source in sources if isinstance(source, Edge) and source.source.block is block]
+        return [pin for pin in self._readers.get(block, ()) if _comes_from(self.sources.get(pin), block)]
+
+    def follow_pins(self, block: Block) -> None:
+        """Makes connections and values dormant whose pins a block no longer has, and restores those that fit again.
+
+        Called after the pins of a block have changed. A dormant source is lost when its pin gets another source, or
+        when one of its blocks is removed.
+        """
+        fed = [pin for pin in block.all_pins() if pin in self.sources and not block.has(pin)]
+        for pin in (*fed, *(pin for pin in self._pins_fed_by(block) if not _exists(self.sources[pin]))):
+            source = self.sources[pin]
+            self.journal.write("structure", pin, f"`{pin.name}` is dormant")
+            self._feed(pin, None)
+            self.dormant[pin] = source
+        for pin, source in list(self.dormant.items()):
+            is_affected = pin.block is block or _comes_from(source, block)
+            if is_affected and pin.block.has(pin) and _exists(source):
+                self.journal.write("structure", pin, f"`{pin.name}` is fed again")
+                self._feed(pin, source)
 
     @_edit
     def connect(self, source: Pin | Block, target: Pin) -> None:
@@ -216,7 +237,7 @@ class Graph:
         self._require_input(target)
         if output.direction != "output":
             raise UsageError(f"`{output}` is not an output", where=caller_origin())
-        if output.block.outputs.get(output.name) is not output:
+        if not output.block.has(output):
             raise UsageError(f"`{output.block.name}` no longer has output `{output.name}`", where=caller_origin())
         self.journal.write("structure", target, f"`{target.name}` connected to `{output}`")
         self._feed(target, Edge(output))
@@ -225,7 +246,7 @@ class Graph:
     def disconnect(self, target: Pin) -> None:
         """Disconnects an input."""
         self._require_input(target)
-        if target not in self.sources:
+        if target not in self.sources and target not in self.dormant:
             raise UsageError(f"`{target}` is not connected", where=caller_origin())
         self.journal.write("structure", target, f"`{target.name}` disconnected")
         self._feed(target, None)
@@ -250,7 +271,7 @@ class Graph:
     def _set_posted(self, target: Pin, value: float) -> None:
         """Sets a posted number whose pin has got another source in the meantime."""
         block = target.block
-        if self.blocks.get(block.name) is block and block.inputs.get(target.name) is target:
+        if self.blocks.get(block.name) is block and block.has(target):
             self._set_value(target, value)  # otherwise the pin was removed in the meantime
 
     @_edit
@@ -295,7 +316,10 @@ class Graph:
 
     @_edit
     def edit(self, block: Block, body: Body) -> None:
-        """Replaces the body of a block. This is a change of code if the pins stay the same, otherwise of structure."""
+        """Replaces the body of a block. This is a change of code if the pins stay the same, otherwise of structure.
+
+        Connections and values of pins that the new body lacks are dormant: they return with the pin.
+        """
         self._require(block)
         require_body(body)
         names = tuple(spec.name for spec in body.inputs), tuple(body.outputs)
@@ -303,15 +327,11 @@ class Graph:
             self.journal.write("code", block, "new body")
             block.body = body
             return
-        inputs = tuple(block.inputs.values())
         self.journal.write("structure", StructureChange(self, (block,)), "new body with other pins")
         block._make_pins(*names)
         block.body = body
         block.shapes = {name: rule for name, rule in block.shapes.items() if name in block.outputs}
-        outputs = set(block.outputs.values())
-        lost = [pin for pin in self._pins_fed_by(block) if self.sources[pin].source not in outputs]  # type: ignore[union-attr]
-        for pin in (*lost, *(pin for pin in inputs if block.inputs.get(pin.name) is not pin)):
-            self._feed(pin, None)
+        self.follow_pins(block)
 
     def source_of(self, pin: Pin) -> Source | None:
         """The source of an input: an edge, a value, external memory, or its default."""
@@ -351,8 +371,16 @@ class Graph:
                 found=f"the block `{pin.name}`" if isinstance(pin, Block) else type(pin).__name__,
             )
         self._require(pin.block)
-        if pin.direction != "input" or pin.block.inputs.get(pin.name) is not pin:
+        if pin.direction != "input" or not pin.block.has(pin):
             raise UsageError(f"`{pin}` is not an input", where=caller_origin())
+
+
+def _comes_from(source: Source | None, block: Block) -> bool:
+    return isinstance(source, Edge) and source.source.block is block
+
+
+def _exists(source: Source) -> bool:
+    return not isinstance(source, Edge) or source.source.block.has(source.source)
 
 
 def _held_number(target: Pin) -> Setting | None:

@@ -6,16 +6,20 @@ The graph compiler dissolves them; `regions.py` derives control flow from them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.live.graph.block import Block, Debug, Pin
+from livegrad.live.graph.block import Block, Pin
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.journal import StructureChange
 
+if TYPE_CHECKING:
+    from livegrad.live.graph.regions import Region
+
 
 class Composite(Block):
-    """A graph of blocks that is used as one block. `expose` makes inner pins accessible.
+    """A graph of blocks that is used as one block. `expose` makes inner pins accessible, `hide` undoes it.
 
     >>> from livegrad.live.blocks import block
     >>> both = Composite("both")
@@ -25,14 +29,11 @@ class Composite(Block):
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.debug = Debug()
-        self.shapes = {}
         self.graph = Graph()
         self.inner_inputs: dict[str, list[Pin]] = {}
         self.inner_outputs: dict[str, Pin] = {}
-        self.used_by: list[Composite] = []  # regions with this composite as a body
-        self._make_pins((), ())
+        self.used_by: list[Region] = []  # regions with this composite as a body
+        self._set_up(name, (), ())
 
     if not TYPE_CHECKING:  # a type checker reports unknown attributes itself
 
@@ -57,21 +58,56 @@ class Composite(Block):
 
     def _expose(self, pin: Pin, name: str) -> Pin:
         self._require_exposable(pin)
-        before = {exposed: list(pins) for exposed, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
-        self.graph.journal.write("structure", StructureChange(self.graph, (pin.block,)), f"`{name}` exposed")
-        if pin.direction == "input":
-            self.inner_inputs.setdefault(name, []).append(pin)
-        elif name in self.inner_outputs:
+        if pin.direction == "output" and name in self.inner_outputs:
             raise UsageError(f"`{self.name}` has an output `{name}`", where=caller_origin())
-        else:
-            self.inner_outputs[name] = pin
+        self.graph.journal.write("structure", StructureChange(self.graph, (pin.block,)), f"`{name}` exposed")
+        with self._changing_pins():
+            if pin.direction == "input":
+                self.inner_inputs.setdefault(name, []).append(pin)
+            else:
+                self.inner_outputs[name] = pin
+        return self[name]
+
+    def hide(self, pin: Pin) -> None:
+        """Removes an exposed pin from this block: the opposite of `expose`.
+
+        Its connections and value are dormant until a pin is exposed under that name again.
+
+        >>> from livegrad.live.blocks import block
+        >>> both = Composite("both")
+        >>> double = both.graph.add(block(lambda x: x * 2.0, name="double"))
+        >>> both.hide(both.expose(double["x"]))
+        >>> both
+        <block both() -> nothing>
+        """
+        if not isinstance(pin, Pin) or pin.block is not self or not self.has(pin):
+            found = str(pin) if isinstance(pin, Pin) else type(pin).__name__
+            expected = "one of " + (", ".join([*self.inputs, *self.outputs]) or "none")
+            what = f"not a pin that `{self.name}` exposes"
+            raise UsageError(what, where=caller_origin(), expected=expected, found=found)
+        with self.graph.editing(), self.graph.journal.notify_observer("hide", None, pin):
+            inner = self.inner_inputs[pin.name] if pin.direction == "input" else [self.inner_outputs[pin.name]]
+            blocks = tuple(inner_pin.block for inner_pin in inner)
+            self.graph.journal.write("structure", StructureChange(self.graph, blocks), f"`{pin.name}` hidden")
+            with self._changing_pins():
+                del (self.inner_inputs if pin.direction == "input" else self.inner_outputs)[pin.name]
+
+    @contextmanager
+    def _changing_pins(self) -> Iterator[None]:
+        """Updates the pins of this block and of regions around it. If one refuses them, nothing changes."""
+        before = {exposed: list(pins) for exposed, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
+        yield
         try:
             self._update_pins()
-        except UsageError:  # the name is taken, here or in a region around it
+            for region in self.used_by:
+                region._require_carried()
+        except UsageError:  # a name is taken, or a loop needs the pin
             self.inner_inputs, self.inner_outputs = before
             self._update_pins()
             raise
-        return self[name]
+        for block in (self, *self.used_by):
+            if block.home is not None:
+                block.home.follow_pins(block)
 
     def _require_exposable(self, pin: Pin) -> None:
         where = caller_origin()
@@ -86,9 +122,11 @@ class Composite(Block):
 
     def _update_pins(self) -> None:
         """Sets the pins of this block, and of regions around it, to the exposed ones."""
-        self._make_pins(tuple(self.inner_inputs), tuple(self.inner_outputs))
-        for region in self.used_by:
-            region._update_pins()
+        for block in (self, *self.used_by):
+            block._make_pins(*block._pin_names())
+
+    def _pin_names(self) -> tuple[Sequence[str], Sequence[str]]:
+        return tuple(self.inner_inputs), tuple(self.inner_outputs)
 
     def inner_output(self, name: str) -> Pin | None:
         """Returns the inner pin of an output, or None if it no longer exists."""

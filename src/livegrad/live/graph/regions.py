@@ -11,7 +11,7 @@ from typing import Any
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.compile.live_plan import RegionKind
-from livegrad.live.graph.block import Debug, Pin
+from livegrad.live.graph.block import Pin
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
 
@@ -24,9 +24,6 @@ class Region(Composite):
     index_name: str | None = None
 
     def __init__(self, name: str, bodies: Mapping[str, Composite], carried: Mapping[str, str] | None = None) -> None:
-        self.name = name
-        self.debug = Debug()
-        self.shapes = {}
         self.bodies = dict(bodies)
         self.used_by = []
         _require_bodies(name, self.bodies.values())
@@ -46,25 +43,34 @@ class Region(Composite):
                     expected=", ".join(sorted(first.outputs)),
                     found=", ".join(sorted(other.outputs)),
                 )
-        self._require_carried(first)
-        self._update_pins()
+        self._set_up(name, *self._pin_names())
+        self._require_carried()
         for body in self.bodies.values():
             if self not in body.used_by:
                 body.used_by.append(self)
 
-    def _update_pins(self) -> None:
-        """Sets the pins to those that the bodies expose."""
+    def _pin_names(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The control pin, and the pins that the bodies expose."""
         inputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.inputs)
         inputs.pop(self.index_name or "", None)
         outputs = dict.fromkeys(pin for body in self.bodies.values() for pin in body.outputs)
-        self._make_pins([self.control_name, *inputs], tuple(outputs))
+        return [self.control_name, *inputs], tuple(outputs)
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
         """Raises: pins are exposed in the bodies of a region."""
-        help = f"expose it in a body: {' or '.join(f'`{body.name}`' for body in self.bodies.values())}"
-        raise UsageError(f"`{self.name}` is a region", where=caller_origin(), help=help)
+        raise self._not_exposing("expose it in a body")
 
-    def _require_carried(self, body: Composite) -> None:
+    def hide(self, pin: Pin) -> None:
+        """Raises: pins are hidden in the bodies of a region."""
+        raise self._not_exposing("hide it in the bodies")
+
+    def _not_exposing(self, instead: str) -> UsageError:
+        bodies = " or ".join(f"`{body.name}`" for body in self.bodies.values())
+        return UsageError(f"`{self.name}` is a region", where=caller_origin(), help=f"{instead}: {bodies}")
+
+    def _require_carried(self) -> None:
+        """Raises if the body of a loop does not expose the pins that the loop needs."""
+        body = next(iter(self.bodies.values()))
         for entering, leaving in self.carried.items():
             if entering not in body.inputs or leaving not in body.outputs or entering == self.index_name:
                 raise UsageError(
@@ -172,10 +178,12 @@ class While(Region):
     kind = "while"
 
     def __init__(self, name: str, body: Composite, carried: Mapping[str, str]) -> None:
-        _require_bodies(name, [body])
-        if "condition" not in body.outputs:
-            raise UsageError(f"the body of `{name}` must expose an output `condition`", where=caller_origin())
         super().__init__(name, {"body": body}, carried)
+
+    def _require_carried(self) -> None:
+        if "condition" not in self.bodies["body"].outputs:
+            raise UsageError(f"the body of `{self.name}` must expose an output `condition`", where=caller_origin())
+        super()._require_carried()
 
 
 class For(Region):

@@ -115,10 +115,13 @@ class Describer:
     def inside(self, graph: Graph) -> Line:
         """Describes the blocks of a graph and the sources of their inputs."""
         blocks = [self.block(block) for block in graph.blocks.values()]
-        return {
-            "blocks": blocks,
-            "sources": [[*self.pin(pin), self.source(source)] for pin, source in graph.sources.items()],
-        }
+        sources = [[*self.pin(pin), self.source(source)] for pin, source in graph.sources.items()]
+        dormant = self.dormant(graph)
+        return {"blocks": blocks, "sources": sources, **({"dormant": dormant} if dormant else {})}
+
+    def dormant(self, graph: Graph) -> list[list[Any]]:
+        """Describes the sources that wait until a pin is back."""
+        return [[*self.pin(pin), self.source(source)] for pin, source in graph.dormant.items()]
 
     def _composite(self, block: Composite) -> Line:
         return {

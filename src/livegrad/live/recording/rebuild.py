@@ -12,10 +12,10 @@ from livegrad.live.blocks.graph_gradient import GradientBlock
 from livegrad.live.blocks.neighbours import neighbour_block
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import Block, Body, Pin, State
-from livegrad.live.graph.block_graph import Graph
+from livegrad.live.graph.block_graph import Edge, Graph, Source
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.regions import For, If, IfElse, Switch, While
-from livegrad.live.graph.sources import ExternalBuffer
+from livegrad.live.graph.sources import Binding, ExternalBuffer, setting_of
 from livegrad.live.recording.exact_values import decode_value
 from livegrad.live.recording.function_text import FunctionReader
 from livegrad.ops.context import context
@@ -44,6 +44,17 @@ class BlockReader:
             graph.bind(pin, self.memory[source["bind"]])
         else:
             graph.restore(pin, decode_value(source["set"]))
+
+    def suspend(self, graph: Graph, block_id: Hashable, name: str, source: Line) -> None:
+        """Adds a dormant source as described. Its pins may be missing."""
+        if "connect" in source:
+            source_id, output = source["connect"]
+            described: Source = Edge(self.blocks[source_id].pin_named(output, "output"))
+        elif "bind" in source:
+            described = Binding(self.memory[source["bind"]])
+        else:
+            described = setting_of(decode_value(source["set"]))
+        graph.dormant[self.blocks[block_id].pin_named(name, "input")] = described
 
     def block(self, line: Line) -> Any:
         """The block of a description."""
@@ -88,6 +99,8 @@ class BlockReader:
             graph.add(self.block(block))
         for block_id, pin, source in line["sources"]:
             self.feed(graph, self.blocks[block_id][pin], source)
+        for block_id, pin, source in line.get("dormant", ()):
+            self.suspend(graph, block_id, pin, source)
 
     def body(self, line: Line) -> Body:
         """The body of a description."""

@@ -115,6 +115,8 @@ class Recording:
         for pin, source in engine.graph.sources.items():
             target = self._describer.pin(pin)
             self._write({"edit": "feed", "in": None, "pin": target, "source": self._describer.source(source)})
+        for *target, source in self._describer.dormant(engine.graph):
+            self._write({"edit": "suspend", "in": None, "pin": target, "source": source})
         for feature, value in engine.features.items():
             self._write({"edit": "feature", "feature": str(feature), "value": encode_value(value)})
         for block in _blocks_of(engine.graph):
@@ -168,6 +170,8 @@ class Recording:
                 return {"pin": describer.pin(first), "memory": describer.memory(bound.external)}
             case "expose":
                 return {"block": describer.id_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
+            case "hide":
+                return {"block": describer.id_of(first.block), "name": first.name}
             case "feature":
                 return {"feature": str(first), "value": _encode_setting(arguments[1])}
         return {"pin": describer.pin(only_output(first))}  # disconnect, keep

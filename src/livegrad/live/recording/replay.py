@@ -175,6 +175,10 @@ class _Replaying:
             composite = self._reader.blocks[line["block"]]
             assert isinstance(composite, Composite)
             composite.expose(self._reader.pin(line["pin"]), line["name"])
+        elif edit == "hide":
+            composite = self._reader.blocks[line["block"]]
+            assert isinstance(composite, Composite)
+            composite.hide(composite[line["name"]])
         else:
             self._edit_graph(edit, self._graph(line["in"]), line)
 
@@ -203,6 +207,9 @@ class _Replaying:
                 graph.bind(self._reader.pin(line["pin"]), self._reader.memory[line["memory"]])
             case "feed":
                 self._reader.feed(graph, self._reader.pin(line["pin"]), line["source"])
+            case "suspend":
+                block_id, name = line["pin"]
+                self._reader.suspend(graph, block_id, name, line["source"])
 
     def _write_memory(self, line: Line) -> None:
         array = decode_value({key: line[key] for key in ("dtype", "shape", "data")})
