@@ -58,7 +58,8 @@ def test_complex_numbers_stay_on_the_device(program):
 
 
 def around_the_host(x: Any, y: Any) -> Any:
-    return lg.abs(lg.linalg.svd(x * y)[1]), lg.linalg.qr(lg.conj(x))[1] * 2.0
+    squares = (x * y)[:4]
+    return lg.abs(lg.linalg.eigvals(squares)), lg.linalg.eig(lg.conj(squares))[1] * 2.0
 
 
 @needs_compiler

@@ -136,11 +136,11 @@ def test_a_loop_that_remembers_more_than_the_device_may_hold_is_an_error(monkeyp
 
 def test_steps_of_the_host_lie_between_graphs() -> None:
     def function(a):  # type: ignore[no-untyped-def]
-        return ops.sin(ops.svdvals(ops.cos(a)))
+        return ops.sin(ops.real(ops.eigvals(ops.cos(a))))
 
     a = RNG.normal(size=(40, 5, 5))
     compiled = compile_function(trace(function, Tensor(f64, (40, 5, 5))))
-    near(compiled(a), np.sin(np.linalg.svd(np.cos(a), compute_uv=False)), 1e-12)
+    near(compiled(a), np.sin(np.real(np.linalg.eigvals(np.cos(a)))), 1e-12)
     assert compiled.plan().step_counts == (2, 1)
     assert len(compiled.plan().graphs) == 2
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
+from livegrad.codegen.check_sites import Site
+from livegrad.ir.types import components, scalar_of, shape_of
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import for_loop
 from livegrad.ops.convolution import convolve
@@ -20,6 +22,8 @@ from livegrad.ops.movement import sizes
 from livegrad.ops.tape import tape_new, tape_stack, tape_unstack
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cuda.device_loop import DeviceCopy, DeviceLoop, Moving, Output, State, launches_of
+from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
+from livegrad.runtime.cuda.libraries.library_call import operand_buffers
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedGraph, SerialisedLibraryCall
 from livegrad.runtime.cuda.states_in_rows import keep_states_in_rows
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowTape, Slot, reserved_bytes
@@ -100,6 +104,8 @@ class ObjectLowering:
             return self._get(number, step, node.attribute("index"))
         if step.op is for_loop and isinstance(result, ObjectSlot) and step.loop is not None:
             return self._loop(number, step, result)
+        if step.op in LIBRARY_CALLS and isinstance(result, ObjectSlot):
+            return self._call_library(number, step, result)
         raise _NeedsHost
 
     def new_memory(self, size: int) -> ArgumentSlot:
@@ -146,6 +152,19 @@ class ObjectLowering:
             return self._copy(number, member.place, self.place_of(step.result), member.size)
         raise _NeedsHost
 
+    def _call_library(self, number: int, step: HostStep, result: ObjectSlot) -> tuple[SerialisedLibraryCall, ...]:
+        """A call with several results, in memory of their own: all but the first are operands of the call."""
+        call = LIBRARY_CALLS[step.op](step)
+        if call is None:
+            raise _NeedsHost
+        members = [_Array(self.new_memory(size), size) for size in result_bytes(step)]
+        self.values[result] = tuple(members)
+        first, *others = [member.place for member in members]
+        operands = (*[self.place_of(buffer) for buffer in operand_buffers(step)], *others)
+        sites = tuple(Site(failure, step.origin) for failure in getattr(call, "failures", ()))
+        status = (ArgumentSlot("status"),) if sites else ()
+        return (SerialisedLibraryCall(number, call, (*operands, *status), first, sites),)
+
     # --- loops ---
 
     def _loop(self, number: int, step: HostStep, result: ObjectSlot) -> tuple[SerialisedLibraryCall, ...]:
@@ -181,6 +200,12 @@ class ObjectLowering:
             return _Array(self.place_of(slot), slot.bytes)
         value = self.values.get(slot)
         return value if isinstance(value, _Rows) else None
+
+
+def result_bytes(step: HostStep) -> list[int]:
+    """The bytes of each result of a step whose results are a tuple of tensors."""
+    types = components(step.function.results[0].type)
+    return [prod(shape_of(type)) * scalar.dtype.itemsize for type in types if (scalar := scalar_of(type)) is not None]  # type: ignore[arg-type]
 
 
 def _operations(step: HostStep) -> float:

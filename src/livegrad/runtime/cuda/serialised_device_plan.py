@@ -16,9 +16,9 @@ from livegrad.codegen.check_sites import Site, decode_sites, encode_sites
 from livegrad.codegen.cuda.cuda_target import CUDA
 from livegrad.codegen.cuda.kernel import KernelText, emit_kernel
 from livegrad.codegen.cuda.launch import Bound, bind
-from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.dependencies import plan_dependencies
 from livegrad.runtime.cuda.libraries import LIBRARY_CALLS
+from livegrad.runtime.cuda.libraries.library_call import operand_buffers
 from livegrad.runtime.cuda.nvrtc import compile_with_key, load_compiled
 from livegrad.runtime.cuda.plan_objects import ObjectLowering
 from livegrad.runtime.cuda.serialised_launches import (
@@ -139,7 +139,7 @@ def _serialise_library_call(index: int, step: HostStep, plan: Plan, may_fail: bo
     call = make(step) if make is not None else None
     if call is None or not isinstance(step.result, Buffer):
         return None
-    operands = tuple(buffer_slot(buffer, plan) for buffer in _operand_buffers(step))
+    operands = tuple(buffer_slot(buffer, plan) for buffer in operand_buffers(step))
     sites = tuple(Site(failure, step.origin) for failure in getattr(call, "failures", ()))
     if not sites:
         return SerialisedLibraryCall(index, call, operands, buffer_slot(step.result, plan))
@@ -148,13 +148,6 @@ def _serialise_library_call(index: int, step: HostStep, plan: Plan, may_fail: bo
     return SerialisedLibraryCall(
         index, call, (*operands, ArgumentSlot("status")), buffer_slot(step.result, plan), sites
     )
-
-
-def _operand_buffers(step: HostStep) -> list[Buffer]:
-    """The buffer of each operand of the step's op; several operands may have the same one, or a transposed view."""
-    nodes = [node.operands[0] if node.op is permute else node for node in step.function.results[0].operands]
-    slots = [step.operands[node.attribute("index")] for node in nodes]
-    return [slot for slot in slots if isinstance(slot, Buffer)]
 
 
 # --- on disk ---------------------------------------------------------------------------------------------------------

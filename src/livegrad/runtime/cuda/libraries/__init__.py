@@ -11,15 +11,16 @@ from collections.abc import Callable
 from livegrad.ir.op import Op
 from livegrad.ops.assignment import assign
 from livegrad.ops.convolution import convolve
-from livegrad.ops.decompositions import cholesky
+from livegrad.ops.decompositions import cholesky, eigh, eigvalsh, qr, svd, svdvals
 from livegrad.ops.fourier import fft, irfft, rfft
 from livegrad.ops.indexing import scatter_add
 from livegrad.ops.linalg import matmul
-from livegrad.ops.solving import det, inv, solve, triangular_solve
+from livegrad.ops.solving import det, inv, slogdet, solve, triangular_solve
 from livegrad.ops.sorting import argsort, searchsorted, sort
 from livegrad.runtime.cuda.libraries.cublas import matmul_call
 from livegrad.runtime.cuda.libraries.cufft import transform_call
 from livegrad.runtime.cuda.libraries.device_convolution import convolution_call
+from livegrad.runtime.cuda.libraries.device_factorisations import factorisation_call
 from livegrad.runtime.cuda.libraries.device_linalg import linalg_call
 from livegrad.runtime.cuda.libraries.device_scatter import scatter_call
 from livegrad.runtime.cuda.libraries.device_sorting import search_call, sort_call
@@ -31,7 +32,8 @@ LIBRARY_CALLS: dict[Op, Callable[[HostStep], LibraryCall | None]] = {
     convolve: convolution_call,
     scatter_add: scatter_call,
     assign: scatter_call,
-    **dict.fromkeys((cholesky, det, inv, solve, triangular_solve), linalg_call),
+    **dict.fromkeys((cholesky, det, inv, slogdet, solve, triangular_solve), linalg_call),
+    **dict.fromkeys((eigh, eigvalsh, qr, svd, svdvals), factorisation_call),
     fft: transform_call,
     rfft: transform_call,
     irfft: transform_call,

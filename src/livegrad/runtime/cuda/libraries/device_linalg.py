@@ -12,10 +12,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar, Tensor, f32, f64
+from livegrad.ir.types import Scalar, Tensor, f32, f64, scalar_of
 from livegrad.ops.decompositions import cholesky
 from livegrad.ops.movement import permute, sizes
-from livegrad.ops.solving import det, inv, solve, triangular_solve
+from livegrad.ops.solving import det, inv, slogdet, solve, triangular_solve
 from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blocks
 from livegrad.runtime.cuda.libraries.linalg_kernels import BLOCK, PANEL, PANEL_THREADS, rows_each, source_of
@@ -128,9 +128,10 @@ class _Launcher:
             first,
         )
 
-    def multiply_diagonal(self, a: Matrices, pivots: int, to: int, size: int) -> None:
-        target = (to, 0, 0, 0)
-        slots = (size, size, panel_of(size, self.itemsize)[0], self.count, 0)
+    def multiply_diagonal(self, a: Matrices, pivots: int, to: int, size: int, logarithms: int = 0) -> None:
+        """The determinants; or their signs, and the logarithms of their magnitudes elsewhere."""
+        target = (to, logarithms, 0, 0)
+        slots = (size, size, panel_of(size, self.itemsize)[0], self.count, int(logarithms != 0))
         self._simple("multiply_diagonal", self.count, a, (pivots, 0, 0, size), target, *slots)
 
 
@@ -155,7 +156,7 @@ class LinearAlgebra:
         self.op, self.element, self.count, self.size, self.columns = node.op, element, count, size, columns
         self.counts = counts  # matrices of each operand: as many, or one for all
         self.lower: bool = node.attribute("lower") if node.op is triangular_solve else True
-        self.failures: tuple[str, ...] = {cholesky: (_NOT_POSITIVE,), det: ()}.get(node.op, (_SINGULAR,))
+        self.failures: tuple[str, ...] = {cholesky: (_NOT_POSITIVE,), det: (), slogdet: ()}.get(node.op, (_SINGULAR,))
         self._text = source_of(element, size)
         self._memory: DeviceMemory | None = None
 
@@ -166,7 +167,7 @@ class LinearAlgebra:
     def prepare(self) -> None:
         """Loads the kernels, and allocates memory for LU factors and for the rows that they exchange."""
         load_function(self._text, "linalg", "fill")
-        if self.op in (solve, inv, det) and self._memory is None:
+        if self.op in (solve, inv, det, slogdet) and self._memory is None:
             self._memory = DeviceMemory(self.count * self.size * (8 + self.size * self.element.dtype.itemsize))
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
@@ -180,13 +181,13 @@ class LinearAlgebra:
         sides = dense(result, self.size, self.columns, self.count)
         if self.op is inv:
             launcher.fill(_NOTHING, sides, self.size, self.size, _UNIT)
-        elif self.op is not det:
+        elif self.op not in (det, slogdet):
             given = dense(operands[1], self.size, self.columns, self.counts[1])
             launcher.fill(given, sides, self.size, self.columns, _COPY)
         if self.op is triangular_solve:
             launcher.solve_triangular(matrix, sides, self.size, self.columns, self.lower, unit=False)
         else:
-            self._factor_and_solve(launcher, matrix, sides, result)
+            self._factor_and_solve(launcher, matrix, sides, result, operands[1] if self.op is slogdet else 0)
 
     def _factor_cholesky(self, launcher: _Launcher, matrix: Matrices, to: Matrices) -> None:
         launcher.fill(matrix, to, self.size, self.size, _HERMITIAN)
@@ -199,14 +200,16 @@ class LinearAlgebra:
             target = to.part(end, end, launcher.itemsize)
             launcher.subtract_product(below, below.transposed(), target, rest, rest, rows, lower=True)
 
-    def _factor_and_solve(self, launcher: _Launcher, matrix: Matrices, sides: Matrices, result: int) -> None:
+    def _factor_and_solve(
+        self, launcher: _Launcher, matrix: Matrices, sides: Matrices, result: int, logarithms: int
+    ) -> None:
         assert self._memory is not None
         pivots = self._memory.address
         factors = dense(pivots + 8 * self.count * self.size, self.size, self.size, self.count)
         launcher.fill(matrix, factors, self.size, self.size, _COPY)
-        launcher.factor_lu(factors, pivots, self.size, may_be_singular=self.op is det)
-        if self.op is det:
-            launcher.multiply_diagonal(factors, pivots, result, self.size)
+        launcher.factor_lu(factors, pivots, self.size, may_be_singular=self.op in (det, slogdet))
+        if self.op in (det, slogdet):
+            launcher.multiply_diagonal(factors, pivots, result, self.size, logarithms)
             return
         for first, rows, _ in _blocks(self.size, panel_of(self.size, launcher.itemsize)[0]):
             here = sides.part(first, 0, launcher.itemsize)
@@ -220,16 +223,18 @@ def linalg_call(step: HostStep) -> LibraryCall | None:
     through."""
     node, result = step.function.results[0], step.result
     types = [operand.type for operand in node.operands]
-    if not isinstance(result, Buffer) or result.element not in (f32, f64):
+    element = scalar_of(types[0])
+    if element is None or element not in (f32, f64) or isinstance(result, Buffer) == (node.op is slogdet):
         return None
     if any(operand.op is permute for operand in node.operands):
         return None
     shapes = [sizes(operand) for operand in node.operands if isinstance(operand.type, Tensor)]
-    count = prod(shapes[0][:-2]) if node.op is det else prod(result.shape[:-2])
+    batch = shapes[0] if not isinstance(result, Buffer) or node.op is det else result.shape
+    count = prod(batch[:-2])
     counts = tuple(prod(shape[:-2]) for shape in shapes)
     if len(types) != len(shapes) or 0 in (count, *(size for shape in shapes for size in shape)):
         return None
     if any(own not in (1, count) for own in counts):
         return None
-    columns = 0 if node.op is det else result.shape[-1]
-    return LinearAlgebra(node, result.element, count, counts, shapes[0][-1], columns)
+    columns = 0 if node.op in (det, slogdet) else batch[-1]
+    return LinearAlgebra(node, element, count, counts, shapes[0][-1], columns)

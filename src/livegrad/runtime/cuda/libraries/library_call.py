@@ -13,7 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from livegrad.ir.types import i64
+from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.driver import check, driver
+from livegrad.schedule.plan import Buffer, HostStep
 
 _THREADS, _MOST_BLOCKS = 256, 4096
 
@@ -34,6 +36,13 @@ class LibraryCall(Protocol):
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues the work on a stream, which may be under capture."""
         ...
+
+
+def operand_buffers(step: HostStep) -> list[Buffer]:
+    """The buffer of each operand of the step's op; several operands may have the same one, or a transposed view."""
+    nodes = [node.operands[0] if node.op is permute else node for node in step.function.results[0].operands]
+    slots = [step.operands[node.attribute("index")] for node in nodes]
+    return [slot for slot in slots if isinstance(slot, Buffer)]
 
 
 def _folders(package: str) -> list[Path]:

@@ -322,19 +322,26 @@ extern "C" __global__ void exchange_rows(const __grid_constant__ Arguments a)
     }
 }
 
-// The determinants of LU factors a whose pivots b names, `inner` of each block from its first row on.
+// The determinants of LU factors a whose pivots b names, `inner` of each block from its first row on. With flag, their
+// signs, and the logarithms of their magnitudes at `c_row`.
 extern "C" __global__ void multiply_diagonal(const __grid_constant__ Arguments a)
 {
     for (long long matrix = first_thread(); matrix < a.matrices; matrix += all_threads())
     {
         const long long* const pivots = (const long long*)a.b + matrix * a.b_matrix;
-        number product = 1;
+        number product = 1, sum = 0;
         for (long long k = 0; k < a.rows; ++k)
         {
-            const number value = a.a[matrix * a.a_matrix + k * a.a_row + k * a.a_column];
+            number value = a.a[matrix * a.a_matrix + k * a.a_row + k * a.a_column];
+            if (a.flag)
+            {
+                sum += natural_logarithm(value < 0 ? -value : value);
+                value = value > 0 ? 1 : value < 0 ? -1 : value;
+            }
             product *= pivots[k] == k % a.inner ? value : -value;
         }
         a.c[matrix] = product;
+        if (a.flag) ((number*)a.c_row)[matrix] = product == 0 ? natural_logarithm((number)0) : sum;
     }
 }
 """
@@ -348,6 +355,11 @@ def rows_each(size: int, itemsize: int) -> int | None:
 
 def source_of(element: Scalar, size: int) -> str:
     """The text for matrices of so many rows of elements of a type."""
-    root = "sqrtf" if element.dtype.itemsize == 4 else "sqrt"
-    macros = f"#define square_root {root}\n#define ROWS_EACH {rows_each(size, element.dtype.itemsize) or 1}\n"
-    return f"typedef {memory_type(element)} number;\n{macros}{_TEXT}"
+    suffix = "f" if element.dtype.itemsize == 4 else ""
+    macros = {
+        "square_root": f"sqrt{suffix}",
+        "natural_logarithm": f"log{suffix}",
+        "ROWS_EACH": rows_each(size, element.dtype.itemsize) or 1,
+    }
+    defines = "".join(f"#define {name} {text}\n" for name, text in macros.items())
+    return f"typedef {memory_type(element)} number;\n{defines}{_TEXT}"
