@@ -59,7 +59,7 @@ def find_cells(
 ) -> Cells:
     """A lattice with cells of this size; if `finer`, cells are halved until walls contain lattice points.
 
-    At most `most` blocks are evaluated.
+    At most `most` blocks are evaluated. Warns at once, before any slow work, if walls stay thinner than the cells.
     """
     halvings = _HALVINGS if finer else 0
     while True:
@@ -68,6 +68,8 @@ def find_cells(
         sampled = sample(inside, lattice, blocks)
         next_cells = len(blocks.crossed) * (2 * lattice.block) ** (len(lattice.shape) - 1)
         if not halvings or sampled.thin <= _LITTLE or next_cells > _MOST_CELLS:
+            if finer and sampled.thin > _LITTLE:
+                _warn_of_thin_walls(cell)
             return Cells(lattice, blocks, sampled, inside)
         halvings -= 1
         cell /= 2
@@ -107,6 +109,15 @@ def _count_in_walls(inside: IsInside, points: Points, steps: NDArray[np.float64]
     return int(thin.sum())
 
 
+def _warn_of_thin_walls(cell: float) -> None:
+    warn_caller(
+        f"the part has walls thinner than cells of {cell:.3g}, the finest that are chosen by default: some walls may be "
+        f"lost, and meshing may take minutes; pass a feature_size below {2 * cell:.3g} to keep the walls, or a larger "
+        "one for a draft",
+        PartWarning,
+    )
+
+
 def warn_of_losses(what: str, unit: str, measured: float, cells: Cells) -> None:
     """Warns if the size of a mesh or of contours differs from that of the part."""
     sampled = cells.sampled
@@ -123,5 +134,5 @@ def warn_of_losses(what: str, unit: str, measured: float, cells: Cells) -> None:
 
 
 def _differs(measured: float, sampled: Sampled) -> bool:
-    """Whether a size differs significantly from the sampled one."""
-    return abs(measured - sampled.size) > _WRONG * sampled.size + 4.0 * sampled.error
+    """Whether a size differs from the sampled one by more than is tolerated and more than chance explains."""
+    return abs(measured - sampled.size) > max(_WRONG * sampled.size, 4.0 * sampled.error)
