@@ -50,7 +50,9 @@ def test_walls_thinner_than_the_finest_default_cells_give_a_warning_before_meshi
             raise KeyboardInterrupt
 
     with (
-        pytest.warns(lg.implicit.PartWarning, match=r"walls thinner than cells of 0\.0204.* feature_size below 0\.0408"),
+        pytest.warns(
+            lg.implicit.PartWarning, match=r"walls thinner than cells of 0\.0204.* feature_size below 0\.0408"
+        ),
         pytest.raises(KeyboardInterrupt),
     ):
         lg.mesh(part, progress=stop)

@@ -11,7 +11,7 @@ import livegrad as lg
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
-from livegrad.implicit.formats.threemf.positions import with_positions
+from livegrad.implicit.formats.threemf.livegrad_metadata import with_positions
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.constants import literals_to_constants
 from livegrad.implicit.nodes.expression import add_expression
@@ -252,7 +252,7 @@ def placed() -> Assembly:
     return made.add_node("f", "Cos", "other", A="inputs.a").link("f", "wave.result", "outputs.b")
 
 
-def test_names_and_places_of_nodes_are_kept(tmp_path: Path) -> None:
+def test_names_and_positions_of_nodes_survive(tmp_path: Path) -> None:
     save_3mf(placed(), tmp_path / "placed.3mf")
     read = load_3mf(tmp_path / "placed.3mf")
     assert read == placed()
@@ -263,12 +263,12 @@ def test_names_and_places_of_nodes_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"1": {"wave": [1]}}', '{"1": {"wave": ["a", 2]}}', "[" * 100_000])
-def test_damaged_places_are_refused(text: str) -> None:
+def test_damaged_positions_are_rejected(text: str) -> None:
     with pytest.raises(FormatError, match="damaged positions"):
         with_positions(placed().functions, text, "placed.3mf")
 
 
-def test_places_of_nodes_that_are_not_there_are_passed_over() -> None:
+def test_positions_of_missing_nodes_are_ignored() -> None:
     text = '{"1": {"gone": [1, 2], "other": [3, 4]}, "9": {"wave": [1, 2]}}'
     found = with_positions(placed().functions, text, "placed.3mf")[1]
     assert isinstance(found, GraphFunction)

@@ -20,6 +20,9 @@ from livegrad.implicit.distances.distance_call import distance_call
 from livegrad.implicit.distances.mesh_distance import MeshTables
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
 from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.node_graph import GraphFunction
+from livegrad.implicit.nodes.node_types import VALUE_TYPES
+from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import (
     IDENTITY,
     BeamLattice,
@@ -32,7 +35,7 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from livegrad.implicit.nodes.to_ir import Converted, NodePath, convert
-from livegrad.implicit.nodes.used_part import built_outputs
+from livegrad.implicit.nodes.used_part import built_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -56,13 +59,15 @@ def parts(
 
     Meshes that do not bound a body (meshes with gaps, and objects of type surface or other) are left out.
 
-    `parameters` lists the constants that become parameters, as (function id, node identifier). With `exact`, gradient
-    nodes are analytic derivatives instead of central differences.
+    `parameters` lists the constants that become parameters, as (function id, node identifier); by default, those of the
+    part that the assembly was made from. With `exact`, gradient nodes are analytic derivatives instead of central
+    differences.
 
     >>> import livegrad as lg
-    >>> ball = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)), "ball")
+    >>> radius = lg.shapes.Parameter("radius", 1.5)
+    >>> ball = lg.shapes.sphere(radius).part(((-2, -2, -2), (2, 2, 2)), "ball")
     >>> parts(lg.implicit.assembly_of_part(ball))
-    [<part ball in (-2, -2, -2) to (2, 2, 2)>]
+    [<part ball in (-2, -2, -2) to (2, 2, 2), radius=1.5>]
     """
     require_assembly(assembly)
     if not isinstance(parameters, Mapping | None):
@@ -82,7 +87,7 @@ def parts(
             if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
                 raise AssemblyError(f"the transform of object {resource_id} is not invertible", where=caller_origin())
             if isinstance(assembly.resources[resource_id], LevelSet):
-                built.append(_part(ready, resource_id, placed, dict(parameters or {}), settings))
+                built.append(_part(ready, resource_id, placed, parameters, settings))
             else:
                 built.append(_solid_part(ready, resource_id, placed, settings))
     return built
@@ -144,7 +149,7 @@ def _part(
     assembly: Assembly,
     resource_id: int,
     placed: Transform,
-    parameters: dict[str, NodePath],
+    parameters: Mapping[str, NodePath] | None,
     settings: dict[str, Any],
 ) -> Part:
     element: Scalar = settings["element"]
@@ -153,6 +158,8 @@ def _part(
     mesh = assembly.resources.get(level_set.mesh)
     if not isinstance(mesh, TriangleMesh):
         raise AssemblyError(f"level set {resource_id} has no mesh as its domain", where=caller_origin())
+    if parameters is None:
+        parameters = _named_parameters(assembly, level_set)
     open_constants = list(parameters.values())
     field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=open_constants, **settings)
     builder = _FieldBuilder(element, placed, level_set, mesh)
@@ -172,6 +179,20 @@ def _part(
         (*field.table_names, *(f"domain_{index}" for index in range(len(builder.domain_tables)))),
         ends_itself=True,
     )
+
+
+def _named_parameters(assembly: Assembly, level_set: LevelSet) -> dict[str, NodePath]:
+    """The document's parameters whose constants the function of a level set uses."""
+    if not assembly.document.parameters:
+        return {}
+    functions = used_part(assembly, {level_set.function: [level_set.channel]}).functions
+    parameters: dict[str, NodePath] = {}
+    for name, function_id, identifier in assembly.document.parameters:
+        function = functions.get(function_id)
+        node = function.nodes.get(identifier) if isinstance(function, GraphFunction) else None
+        if node is not None and VALUE_TYPES.get(node.type.name, PortType.RESOURCE) is not PortType.RESOURCE:
+            parameters[name] = (function_id, identifier)
+    return parameters
 
 
 def _is_body(resource: Resource) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.nodes.assembly import Assembly
@@ -9,12 +11,12 @@ from livegrad.implicit.nodes.builder import FunctionBuilder
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.from_ir import add_ir_function, ports_for
 from livegrad.implicit.nodes.ports import PortType, literal_for
-from livegrad.implicit.nodes.resources import LevelSet, TriangleMesh
+from livegrad.implicit.nodes.resources import Document, LevelSet, NamedConstant, TriangleMesh
 
 
 def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> Assembly:
     """Converts a part to an assembly that builds it: its function as nodes, its parameters as named constants, its
-    bounds.
+    bounds. `lg.parts` opens it with the same parameters, also after `save_3mf` and `load_3mf`.
 
     >>> from livegrad.implicit.bodies import shapes
     >>> ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")
@@ -32,15 +34,18 @@ def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> As
     assembly = add_ir_function(Assembly(), part.function, names, ["shape"], name=f"{part.name}_shape")
     build = FunctionBuilder(assembly, part.name)
     arguments = {"pos": build.input("pos", PortType.VECTOR)}
+    parameters: list[NamedConstant] = []
     types = part.function.parameter_types[1:]
     for (name, value), type in zip(part.parameters.items(), types, strict=False):
         ports = ports_for(name, type)
         values = [value] if name in ports else value
         for (port, port_type), component in zip(ports.items(), values, strict=True):
             arguments[port] = build.named_constant(port, literal_for(component, port_type), port_type)
+            parameters.append((port, build.id, port))
     assembly = build.finish(shape=build.call(f"{part.name}_shape", arguments)["shape"])
     domain, body = assembly.free_id(), assembly.free_id() + 1
     assembly = assembly.add_resource(TriangleMesh.box(part.low, part.high), id=domain)
     size = part.min_feature_size if min_feature_size is None else min_feature_size
     level_set = LevelSet(build.id, "shape", domain, box_only=True, min_feature_size=size, name=part.name)
+    assembly = replace(assembly, document=Document(parameters=tuple(parameters)))
     return assembly.add_resource(level_set, id=body).build(body)

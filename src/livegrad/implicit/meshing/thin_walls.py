@@ -111,8 +111,8 @@ def _count_in_walls(inside: IsInside, points: Points, steps: NDArray[np.float64]
 
 def _warn_of_thin_walls(cell: float) -> None:
     warn_caller(
-        f"the part has walls thinner than cells of {cell:.3g}, the finest that are chosen by default: some walls may be "
-        f"lost, and meshing may take minutes; pass a feature_size below {2 * cell:.3g} to keep the walls, or a larger "
+        f"the part has walls thinner than cells of {cell:.3g}, the finest that are chosen by default: some walls may "
+        f"be lost, and meshing may take minutes; pass a feature_size below {2 * cell:.3g} to keep them, or a larger "
         "one for a draft",
         PartWarning,
     )

@@ -347,6 +347,9 @@ class BuildItem:
 Resource = TriangleMesh | BeamLattice | ImageStack | LevelSet | VolumeData | Components
 
 
+NamedConstant = tuple[str, int, str]  # a name, a function's id and a node's identifier
+
+
 @dataclass(frozen=True)
 class Document:
     """Metadata and other contents of a file besides functions and resources."""
@@ -355,3 +358,4 @@ class Document:
     metadata: tuple[tuple[str, str], ...] = field(default=())
     thumbnail: Thumbnail | None = None
     prefixes: tuple[tuple[str, str], ...] = ()  # namespaces of metadata, by prefix
+    parameters: tuple[NamedConstant, ...] = ()  # constants that `parts` turns into parameters

@@ -10,10 +10,10 @@ from pathlib import Path
 from livegrad.diagnostics import warn_caller
 from livegrad.implicit.formats.errors import FormatError, FormatWarning
 from livegrad.implicit.formats.package import Limits, Package
+from livegrad.implicit.formats.threemf.livegrad_metadata import PARAMETERS, POSITIONS, read_parameters, with_positions
 from livegrad.implicit.formats.threemf.merge import LENGTHS, renumber_function, renumber_resource, scaled_transform
 from livegrad.implicit.formats.threemf.namespaces import CORE, MODEL_RELATIONSHIP, UNITS, family
 from livegrad.implicit.formats.threemf.opc import Conventions
-from livegrad.implicit.formats.threemf.positions import POSITIONS, with_positions
 from livegrad.implicit.formats.threemf.read_functions import read_image_function, read_implicit_function
 from livegrad.implicit.formats.threemf.read_resources import (
     parse_resource_id,
@@ -126,7 +126,9 @@ class _Reader:
         metadata = tuple((e.attributes.get("name", ""), e.text) for e in model.root.named("metadata"))
         positions = [text for name, text in metadata if name == POSITIONS]
         functions = with_positions(model.functions, positions[0], self.package.name) if positions else model.functions
-        kept = tuple(entry for entry in metadata if entry[0] != POSITIONS)
+        named = [text for name, text in metadata if name == PARAMETERS]
+        parameters = read_parameters(named[0], self.package.name) if named else ()
+        kept = tuple(entry for entry in metadata if entry[0] not in (POSITIONS, PARAMETERS))
         names = [name for name, _ in kept]
         for resource in model.resources.values():
             names += [c.name for c in resource.channels] if isinstance(resource, VolumeData) else []
@@ -134,7 +136,7 @@ class _Reader:
         prefixes = tuple((prefix, model.root.prefixes[prefix]) for prefix in used if prefix in model.root.prefixes)
         thumbnail = self.conventions.thumbnail("")
         picture = None if thumbnail is None else read_thumbnail(self.package, thumbnail)
-        return Assembly(functions, model.resources, items, Document(model.unit, kept, picture, prefixes))
+        return Assembly(functions, model.resources, items, Document(model.unit, kept, picture, prefixes, parameters))
 
     # --- model parts --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from livegrad.diagnostics import caller_origin
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.package import write_package
 from livegrad.implicit.formats.threemf import namespaces
-from livegrad.implicit.formats.threemf.positions import POSITIONS, positions_text
+from livegrad.implicit.formats.threemf.livegrad_metadata import PARAMETERS, POSITIONS, parameters_text, positions_text
 from livegrad.implicit.formats.threemf.rules import built_objects, solid_problem
 from livegrad.implicit.formats.threemf.write_resources import (
     attributes,
@@ -43,8 +43,8 @@ _REFERENCES = {type: ("resourceref" if type is PortType.RESOURCE else f"{type.va
 def save_3mf(assembly: Assembly, path: str | os.PathLike[str]) -> None:
     """Writes an assembly as a 3MF file, atomically.
 
-    Literals of inputs become constant nodes, because the format has no literals. Node positions are stored as metadata,
-    which other readers ignore.
+    Literals of inputs become constant nodes, because the format has no literals. Node positions and names of parameters
+    are stored as metadata, which other readers ignore.
 
     >>> import os, tempfile
     >>> import livegrad as lg
@@ -162,9 +162,11 @@ def _document(first: str, lines: Iterable[str], last: str) -> bytes:
 
 
 def _model(assembly: Assembly, order: list[int], sheets: Mapping[int, list[str]], thumbnails: Mapping[int, str]) -> str:
-    positions = positions_text(assembly.functions)
-    position_metadata = () if positions is None else ((POSITIONS, positions),)
-    metadata = (*assembly.document.metadata, *position_metadata)
+    candidates = (
+        (POSITIONS, positions_text(assembly.functions)),
+        (PARAMETERS, parameters_text(assembly.document.parameters)),
+    )
+    metadata = (*assembly.document.metadata, *((name, text) for name, text in candidates if text is not None))
     used = _extensions(assembly)
     spaces = {**used, **_vendor_prefixes(assembly, [name for name, _ in metadata])}
     declared = "".join(f" xmlns:{prefix}={quoteattr(space)}" for prefix, space in spaces.items())

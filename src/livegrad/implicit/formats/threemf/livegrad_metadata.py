@@ -1,4 +1,7 @@
-"""Node positions in a drawing, stored as metadata of a 3MF file, because the format has no field for them."""
+"""Metadata that only livegrad reads: positions of nodes in a drawing, and the parameters of parts.
+
+3MF has no fields for them; other readers ignore the metadata.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from dataclasses import replace
 
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
+from livegrad.implicit.nodes.resources import NamedConstant
 
 POSITIONS = "livegrad:positions"
+PARAMETERS = "livegrad:parameters"
 
 Positions = Mapping[str, Mapping[str, tuple[float, float]]]  # by function id, then by node
 
@@ -47,3 +52,21 @@ def with_positions(functions: Mapping[int, AnyFunction], text: str, file: str) -
         if isinstance(function, GraphFunction) and name in function.nodes and all(map(math.isfinite, position)):
             placed[function_id] = function.with_node(replace(function.nodes[name], position=position))
     return placed
+
+
+def parameters_text(parameters: tuple[NamedConstant, ...]) -> str | None:
+    """The named constants as text, or None if there are none."""
+    return json.dumps(parameters) if parameters else None
+
+
+def read_parameters(text: str, file: str) -> tuple[NamedConstant, ...]:
+    """The named constants from the text.
+
+    >>> read_parameters('[["radius", 2, "r"]]', "part.3mf")
+    (('radius', 2, 'r'),)
+    """
+    try:
+        stated = json.loads(text)
+        return tuple((str(name), int(function_id), str(node)) for name, function_id, node in stated)
+    except (ValueError, TypeError, RecursionError, OverflowError):
+        raise FormatError(f"`{file}` has damaged names of parameters", found=repr(text[:60])) from None
