@@ -26,7 +26,7 @@ def test_examples_of_the_tools_are_true():
 def test_the_repository_lists_the_names_of_the_reference():
     listed = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     command = "python -m scripts.documentation.reference > docs/reference.md"
-    assert listed == reference.overview(), f"write it anew: {command}"
+    assert listed == reference.overview(), f"regenerate it: {command}"
 
 
 def test_the_site_links_to_the_pages_that_the_repository_only_lists(site):
