@@ -56,7 +56,10 @@ _tests_run = itertools.count(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_errors] = os.dup(2)  # before output is captured: what a process says last must be seen
-    for marker in (*own_process.MARKERS, "code(tier): the code that kernels run in this test: good, quick or both"):
+    for marker in (
+        *own_process.MARKERS,
+        "code(tier): the code that kernels run in this test: optimised, baseline or tiered",
+    ):
         config.addinivalue_line("markers", marker)
 
 
@@ -83,18 +86,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return own_process.run_apart(pyfuncitem) or None
 
 
-# What kernels run: good code where arithmetic is tested; code that is quickly made where little is computed; elsewhere
-# both, as users have it.
+# The tier of kernels: optimised where arithmetic is tested, baseline where little is computed, elsewhere tiered, as for
+# users.
 _LITTLE = (
     "contexts", "cuda", "differentiable", "differentiate", "diagnostics", "formats", "function", "fuzz", "implicit",
     "ir", "ops", "passes", "schedule", "tensors",
 )  # fmt: skip
-_CODE = {"conformance": "good"} | dict.fromkeys(_LITTLE, "quick")
+_CODE = {"conformance": "optimised"} | dict.fromkeys(_LITTLE, "baseline")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("code")
-    os.environ["LIVEGRAD_CODE"] = marker.args[0] if marker else _CODE.get(item.path.parent.name, "both")
+    os.environ["LIVEGRAD_CODE"] = marker.args[0] if marker else _CODE.get(item.path.parent.name, "tiered")
 
 
 @functools.cache

@@ -35,14 +35,14 @@ PROCESS_WIDE = {
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
     ),
     "native code that other native code has the address of, and that is never freed": (
-        "runtime.cpu.compiled_plan._address_of runtime.cpu.math_library._compiled runtime.cpu.math_library._lock "
+        "runtime.cpu.math_library._compiled runtime.cpu.math_library._lock "
         "runtime.cpu.native.chain_kernel.chain_library runtime.cpu.native.compile_thread._native "
         "runtime.cpu.native.invoke.invoker runtime.cpu.native.llvm_jit._immortal "
         "runtime.cpu.native.loop_kernel.iterations_library runtime.cpu.native.trampolines._free"
     ),
     "native threads, of which a machine has one set of processors": (
         "runtime.cpu.native.pool._runtime runtime.cpu.native.pool._runtime_lock "
-        "runtime.cpu.native.compile_thread._side_thread"
+        "runtime.cpu.native.compile_thread._compile_thread"
     ),
     "LLVM and the process that it compiles for": (
         "runtime.cpu.native.linker._process runtime.cpu.native.llvm_jit._linking_machine "

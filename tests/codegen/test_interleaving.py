@@ -31,11 +31,11 @@ def _spheres(count: int) -> lg.ir.Function:
     return lg.ir.map_over(lg.ir.trace(distance, lg.f32, lg.f32, lg.f32))
 
 
-def _module(function: lg.ir.Function, vector_bytes: int, quick: bool = False) -> str:
+def _module(function: lg.ir.Function, vector_bytes: int, is_baseline: bool = False) -> str:
     (step,) = CpuFunction(function).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
     nest = lower_loops(for_cpu(step, CPU, vector_bytes))
-    return emit_kernel(nest, quick).text
+    return emit_kernel(nest, is_baseline).text
 
 
 def _operations_on_both_halves(module: str) -> set[str]:
@@ -57,17 +57,17 @@ def test_square_roots_of_the_second_half_follow_behind_those_of_the_first() -> N
 
 
 @pytest.mark.parametrize(
-    ("function", "vector_bytes", "quick"),
+    ("function", "vector_bytes", "is_baseline"),
     [
         (_spheres(3), 64, False),
         (_spheres(12), 32, False),
         (_spheres(12), 64, True),
         (lg.ir.map_over(lg.ir.trace(_many_values, lg.f32)), 64, False),
     ],
-    ids=["short", "few registers", "quickly compiled", "many values alive"],
+    ids=["short", "few registers", "baseline", "many values alive"],
 )
-def test_other_kernels_run_in_step(function: lg.ir.Function, vector_bytes: int, quick: bool) -> None:
-    assert not _operations_on_both_halves(_module(function, vector_bytes, quick))
+def test_other_kernels_run_in_step(function: lg.ir.Function, vector_bytes: int, is_baseline: bool) -> None:
+    assert not _operations_on_both_halves(_module(function, vector_bytes, is_baseline))
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ def compiled_anew(monkeypatch: pytest.MonkeyPatch, without_caches: None) -> Call
 
 def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_anew: Callable[[str], None]) -> None:
     random = np.random.default_rng(1)
-    results: dict[str, list[bytes]] = {"good": [], "quick": []}
+    results: dict[str, list[bytes]] = {"optimised": [], "baseline": []}
     points = [random.uniform(-2.0, 2.0, (2, size)).astype(np.float32) for size in (1, 31, 33, 64, 65, 100, 5003)]
     for code, found in results.items():
         compiled_anew(code)
         run = CpuFunction(_spheres(12))
         found += [run(x, y, np.full_like(x, 0.3)).tobytes() for x, y in points]
-    assert results["good"] == results["quick"]
+    assert results["optimised"] == results["baseline"]
 
 
 def test_a_target_can_leave_interleaving_out() -> None:

@@ -27,7 +27,7 @@ def in_both_tiers(
 ) -> list[list[np.ndarray[Any, Any]]]:
     function = trace_call(program, [lg.asarray(array).type for array in arrays], "reduce_rows").function
     found = []
-    for choice in ("quick", "good"):
+    for choice in ("baseline", "optimised"):
         monkeypatch.setenv("LIVEGRAD_CODE", choice)
         forget_kernels()
         results = CpuFunction(function)(*arrays)
@@ -55,11 +55,11 @@ def test_reductions_of_any_length_are_right_and_have_the_same_bits_in_both_tiers
 ) -> None:
     a = np.random.default_rng(length).normal(size=(length + 3, length)).astype(dtype)
     zeros = np.zeros(length + 3, dtype)
-    quick, good = in_both_tiers(prefixes, [a, zeros, zeros], monkeypatch)
-    assert [r.tobytes() for r in quick] == [r.tobytes() for r in good]
+    baseline, optimised = in_both_tiers(prefixes, [a, zeros, zeros], monkeypatch)
+    assert [r.tobytes() for r in baseline] == [r.tobytes() for r in optimised]
     expected = [np.sum((a[i, :i] * a[i, :i]).astype(np.float64)) for i in range(length + 3)]
-    np.testing.assert_allclose(good[0], expected, rtol=1e-12 if dtype is np.float64 else 1e-5)
-    np.testing.assert_array_equal(good[1], a.max(axis=1))
+    np.testing.assert_allclose(optimised[0], expected, rtol=1e-12 if dtype is np.float64 else 1e-5)
+    np.testing.assert_array_equal(optimised[1], a.max(axis=1))
 
 
 def filtered(x: Any, w: Any, y: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Functions on lanes that quick texts call: loads, stores and folds of as many lanes as there are."""
+"""functions on lanes that baseline modules call: loads, stores and folds of as many lanes as there are."""
 
 import numpy as np
 import pytest
@@ -29,29 +29,27 @@ def _folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
     return *sums, ops.arg_reduce(x, kind="argmax", axis=1), x + x
 
 
-def _quick_kernels(function: lg.ir.Function) -> list[KernelText]:
+def _baseline_kernels(function: lg.ir.Function) -> list[KernelText]:
     steps = [step for step in CpuFunction(function).schedule().steps if isinstance(step, KernelStep)]
     nests = [lower_loops(for_cpu(step, CPU, host_target().vector_bytes)) for step in steps]
-    return [emit_kernel(nest, quick=True) for nest in nests]
+    return [emit_kernel(nest, is_baseline=True) for nest in nests]
 
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
-def test_quick_and_good_code_fold_load_and_store_the_same_lanes(
-    element: Scalar, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_tiers_reduce_load_and_store_the_same_lanes(element: Scalar, monkeypatch: pytest.MonkeyPatch) -> None:
     for length in LENGTHS:
         function = lg.ir.trace(_folds, Tensor(element, (5, length)))
         values = np.random.default_rng(length).integers(0, 2 if element.kind == "bool" else 50, (5, length))
         found = {}
-        for choice in ("quick", "good"):
+        for choice in ("baseline", "optimised"):
             monkeypatch.setenv("LIVEGRAD_CODE", choice)
             forget_kernels()
             found[choice] = [np.asarray(r).tobytes() for r in CpuFunction(function)(values.astype(element.dtype))]
-        assert found["quick"] == found["good"], length
+        assert found["baseline"] == found["optimised"], length
 
 
-def test_a_quick_text_has_calls_in_the_place_of_masks_and_constants() -> None:
-    (kernel,) = _quick_kernels(lg.ir.trace(lambda x: ops.sqrt(x) * 0.75 + 1.5, Tensor(lg.f32, (100,))))
+def test_a_baseline_module_calls_functions_instead_of_using_masks_and_constants() -> None:
+    (kernel,) = _baseline_kernels(lg.ir.trace(lambda x: ops.sqrt(x) * 0.75 + 1.5, Tensor(lg.f32, (100,))))
     assert {function for function, _, _ in kernel.math} == {"load", "store"}
     assert not calls(kernel.text, "llvm.masked")
     operations = calls(kernel.text, "llvm.sqrt") + calls(kernel.text, "llvm.fmuladd")
@@ -67,7 +65,7 @@ def _masks(kernel: KernelText) -> list[Instruction]:
 
 def test_a_conversion_that_cannot_fail_needs_no_mask() -> None:
     exact, checked = (
-        _quick_kernels(
+        _baseline_kernels(
             lg.ir.trace(
                 lambda x, to=to: ops.reduce(ops.cast(x, type=to), kind="sum", axes=(1,)), Tensor(source, (9, 70))
             )

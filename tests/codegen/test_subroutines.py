@@ -56,7 +56,7 @@ def points(count: int = 1000) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-@pytest.mark.parametrize("code", ["quick", "good"])
+@pytest.mark.parametrize("code", ["baseline", "optimised"])
 def test_nested_calls_are_compiled_once_each_and_compute_what_numpy_does(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +102,7 @@ def long_sum(terms: int) -> Function:
     return trace(f, f32, f32, name="long")
 
 
-@pytest.mark.parametrize("code", ["quick", "good"])
+@pytest.mark.parametrize("code", ["baseline", "optimised"])
 @pytest.mark.usefixtures("without_caches")
 def test_code_in_pieces_has_the_bits_of_code_in_one(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVEGRAD_CODE", code)
@@ -132,13 +132,13 @@ def test_no_function_of_a_long_kernel_is_longer_than_a_piece() -> None:
     assert len(builder.lines) < function_body.LONG
 
 
-@pytest.mark.parametrize("code", ["quick", "good"])
+@pytest.mark.parametrize("code", ["baseline", "optimised"])
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
 @pytest.mark.usefixtures("without_caches")
 def test_functions_return_at_most_two_results_in_registers(
     count: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four floats x86 returns two on the x87 stack, from where LLVM's quick code for AVX-512 cannot take them."""
+    """Of four floats x86 returns two on the x87 stack, from where LLVM's baseline code for AVX-512 cannot take them."""
     monkeypatch.setenv("LIVEGRAD_CODE", code)
     written: list[str] = []
     finish = subroutines._finish

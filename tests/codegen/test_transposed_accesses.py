@@ -224,7 +224,7 @@ def test_threads_and_tiers_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -
     values = np.random.default_rng(3).standard_normal((500, 13)).astype(np.float32)
     function = trace(several, Tensor(f32, (500, 13)))
     found = set()
-    for choice in ("quick", "good"):
+    for choice in ("baseline", "optimised"):
         monkeypatch.setitem(os.environ, "LIVEGRAD_CODE", choice)
         compiled = CpuFunction(function)
         for count in (1, 2, 5):
@@ -265,7 +265,7 @@ def test_large_results_are_written_past_the_caches_and_small_ones_not() -> None:
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["at a line", "between lines"])
 def test_large_results_are_exact_wherever_their_memory_begins(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "LIVEGRAD_CODE", "good")
+    monkeypatch.setitem(os.environ, "LIVEGRAD_CODE", "optimised")
 
     def maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
         place = aligned_memory(size + 64)[4 * shift :][:size]

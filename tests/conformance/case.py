@@ -101,7 +101,7 @@ def grouped(cases: Iterable[Case], quick: Collection[str] = ()) -> Any:
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(f"{case.op.name}-{scalar_name(case)}", []).append(case)
-    marks = {name: [pytest.mark.code("quick")] if name in quick else [] for name in groups}
+    marks = {name: [pytest.mark.code("baseline")] if name in quick else [] for name in groups}
     return pytest.mark.parametrize(
         "cases", [pytest.param(group, id=name, marks=marks[name]) for name, group in groups.items()]
     )

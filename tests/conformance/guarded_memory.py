@@ -16,7 +16,7 @@ import pytest
 
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
-from livegrad.runtime.cpu import compiled_plan, cpu_function, loop_body, tape_rows
+from livegrad.runtime.cpu import compiled_plan, cpu_function, kernel_memory, loop_body, tape_rows
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule import plan_passes
 from livegrad.schedule.allocate import Touching, live_ranges
@@ -105,8 +105,7 @@ def guarding_buffers() -> Iterator[None]:
     with fresh_session(), pytest.MonkeyPatch.context() as patch:
         set_default_cache(ObjectCache(CacheSettings(None)))
         patch.setattr(plan_passes, "allocate_arena", _allocate)
-        for module in (compiled_plan, loop_body):
-            patch.setattr(module, "plan_memory", _plan_memory)
+        patch.setattr(kernel_memory, "plan_memory", _plan_memory)
         for module in (compiled_plan, tape_rows):
             patch.setattr(module, "result_maker", _result_maker)
         patch.setattr(loop_body, "aligned_memory", _plan_memory)

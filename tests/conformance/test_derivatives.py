@@ -16,7 +16,7 @@ from tests.conformance.cases_elementwise import elementwise_ops
 from tests.conformance.tolerance import misfit
 from tests.differentiate.checks import check_first_order, check_nesting, flat, op_names, random_differentials
 
-pytestmark = pytest.mark.code("quick")  # the rules make the same ops again
+pytestmark = pytest.mark.code("baseline")  # the rules make the same ops again
 # Ops whose cases have no operand in which a derivative could be taken.
 WITHOUT_OPERANDS = {"iota"}
 CUT_ON_PURPOSE = {"detach"}

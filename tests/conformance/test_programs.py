@@ -12,7 +12,7 @@ from tests.differentiate.programs import PROGRAMS
 from tests.long_forms import LONG
 
 # Second derivatives are long: in the short form their code is quickly made.
-SECOND = [pytest.param(modes, marks=[] if LONG else [pytest.mark.code("quick")]) for modes in ("rf", "rr")]
+SECOND = [pytest.param(modes, marks=[] if LONG else [pytest.mark.code("baseline")]) for modes in ("rf", "rr")]
 
 
 @pytest.mark.parametrize("backend", OTHERS, ids=str)

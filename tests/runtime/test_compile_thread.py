@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from livegrad.runtime.cpu.native import compile_thread
-from livegrad.runtime.cpu.native.compile_thread import Compilation
+from livegrad.runtime.cpu.native.compile_thread import PendingModule
 from livegrad.runtime.cpu.native.compile_thread_ir import MOST_WAITING
 from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, NativeFunction, compile_image, stats
 from tests.runtime.subprocesses import run_python
@@ -22,8 +22,8 @@ def _text(number: int) -> str:
     return TEXT.replace("NUMBER", str(number))
 
 
-def _begin(text: str, verified: bool = True) -> Compilation:
-    return Compilation(text, ("f",), {}, verified)
+def _begin(text: str, verified: bool = True) -> PendingModule:
+    return PendingModule(text, ("f",), {}, verified)
 
 
 def _value(made: NativeFunction, argument: int) -> int:
@@ -39,7 +39,7 @@ def _processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_it_makes_the_code_that_anybody_makes() -> None:
     texts = [_text(number) for number in range(5)]
     begun = [_begin(text) for text in texts]
-    begun[-1].take_part()
+    begun[-1].compile_here()
     found = [one.finish() for one in begun]
     assert [image for image, _ in found] == [compile_image(text, 0) for text in texts]
     assert [_value(made, 7) for _, made in found] == [0, 7, 14, 21, 28]
@@ -49,7 +49,7 @@ def test_it_makes_the_code_that_anybody_makes() -> None:
 def test_it_links_what_a_text_imports() -> None:
     text = "declare i64 @g(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @g(i64 %x)\n  ret i64 %y\n}"
     _, imported = _begin(_text(6)).finish()
-    _, made = Compilation(text, ("f",), {"g": imported.address}).finish()
+    _, made = PendingModule(text, ("f",), {"g": imported.address}).finish()
     assert _value(made, 7) == 42
 
 
@@ -78,7 +78,7 @@ def test_the_thread_leaves_the_caller_its_processor() -> None:
     allowed = os.sched_getaffinity(0)
     for number in range(2):  # the first job starts the thread, if none did before
         assert _value(_begin(_text(number)).finish()[1], 5) == 5 * number
-    thread = next(thread for thread in threading.enumerate() if thread.name == "livegrad-side")
+    thread = next(thread for thread in threading.enumerate() if thread.name == "livegrad-compile")
     own = os.sched_getaffinity(thread.native_id or 0)
     assert own < allowed
     assert len(own) == len(allowed) - 1
@@ -113,9 +113,9 @@ def test_a_child_of_a_fork_has_a_thread_of_its_own() -> None:
 
 
 ENDING = """
-from livegrad.runtime.cpu.native.compile_thread import Compilation
+from livegrad.runtime.cpu.native.compile_thread import PendingModule
 import atexit
-begun = [Compilation("define void @f() { ret void }", ("f",), {}) for _ in range(30)]
+begun = [PendingModule("define void @f() { ret void }", ("f",), {}) for _ in range(30)]
 atexit.register(lambda: print(len(begun[0].finish()[0]) > 0))
 """
 
@@ -125,7 +125,7 @@ def test_a_process_may_end_while_it_works(tmp_path: Path) -> None:
 
 
 def test_jobs_may_begin_while_another_thread_asks_whether_there_are_any() -> None:
-    side = compile_thread._SideThread()
+    side = compile_thread._CompileThread()
 
     class Job:
         @property

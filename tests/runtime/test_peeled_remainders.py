@@ -95,7 +95,7 @@ def test_the_baseline_tier_and_long_kernels_have_one_loop() -> None:
     arrays = [np.ones((20, 100)), np.ones((20, 100))]
     (nest,) = nests(traced(filtered, arrays), CPU)
     (without,) = nests(traced(filtered, arrays), CPU.without("peel_remainders"))
-    assert emit_kernel(nest, quick=True).text == emit_kernel(without, quick=True).text
+    assert emit_kernel(nest, is_baseline=True).text == emit_kernel(without, is_baseline=True).text
 
     def long(x: Any, y: Any) -> Any:
         for step in range(120):

@@ -24,7 +24,7 @@ from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import forget_kernels
 from livegrad.runtime.cpu.native import llvm_jit
 from livegrad.runtime.cpu.native.invoke import invoker
-from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
+from livegrad.runtime.cpu.native.trampolines import release_trampoline, take_trampoline
 from livegrad.runtime.cpu.tier_up import BackgroundCompiler, background_compiler
 from livegrad.runtime.cpu.tiers import TieredFunction
 from livegrad.schedule.loops.nest import for_cpu
@@ -253,7 +253,7 @@ def test_a_stub_goes_where_it_is_pointed_and_is_used_again() -> None:
     trampoline.point_to(first.address)
     address = trampoline.address
     invoker().invoke(address, 1, 1, 0)
-    give_back(trampoline)
+    release_trampoline(trampoline)
     again = take_trampoline()
     assert again.address == address
-    give_back(again)
+    release_trampoline(again)

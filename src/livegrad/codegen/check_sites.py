@@ -1,7 +1,7 @@
 """Check sites of kernels, for every backend: the message and source line of each check, also as JSON.
 
-Emitters number their sites, and a failing kernel reports the number. Serialised executables store the sites with the
-code.
+Emitters number their sites. A kernel whose check fails writes the element and the number of the site to its status
+word. Serialised executables store the sites with the code.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.diagnostics import Mark, NodeOrigin, SourceLocation, TextOrigin
+from livegrad.diagnostics import KernelCheckError, Mark, NodeOrigin, SourceLocation, TextOrigin
+
+CLEAN = -1  # the status word of a kernel whose checks passed
 
 
 @dataclass(frozen=True)
 class Site:
-    """A check in a kernel: what to say when it fails, and where the user wrote it.
+    """A check in a kernel: its message, and the user's line.
 
     >>> Site("index out of range", None).message
     'index out of range'
@@ -25,10 +27,21 @@ class Site:
     origin: SourceLocation | None
 
 
-def resolve_sites(sites: Iterable[Site], locations: Sequence[SourceLocation | None]) -> tuple[Site, ...]:
-    """The sites of code that is shared, as one user of it has them: with its lines in place of the marks.
+def check_failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
+    """The error that a status word reports: the site is in its low 16 bits, the element above them.
 
-    A node that cannot fail is shared by all functions, so its site may have a mark of another function: it has no line.
+    >>> check_failure(0x50000, [Site("index out of range", None)]).what
+    'index out of range, at element 5'
+    """
+    site = sites[status & 0xFFFF]
+    return KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)
+
+
+def resolve_sites(sites: Iterable[Site], locations: Sequence[SourceLocation | None]) -> tuple[Site, ...]:
+    """The sites of shared code for one of its functions, with the lines that marks refer to.
+
+    A node that cannot fail is shared by all functions, so its site may have a mark of another function: it gets no
+    line.
 
     >>> sites = resolve_sites([Site("no such element", Mark(0)), Site("never", Mark(7))], [TextOrigin("part.py", 3)])
     >>> sites[0].origin.line, sites[1].origin
@@ -44,7 +57,7 @@ def _resolve(origin: SourceLocation | None, locations: Sequence[SourceLocation |
 
 
 def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
-    """Sites as JSON has them.
+    """Sites as lists for JSON.
 
     >>> encode_sites([Site("no such element", TextOrigin("part.py", 3, 5, "shade"))])
     [['no such element', ['part.py', 3, 5, 'shade']]]

@@ -26,8 +26,8 @@ class Column(NamedTuple):
 class Accesses(Frame):
     """Where a stage's arguments come from and its results go."""
 
-    def __init__(self, nest: LoopNest, quick: bool = False) -> None:
-        super().__init__(nest, quick)
+    def __init__(self, nest: LoopNest, is_baseline: bool = False) -> None:
+        super().__init__(nest, is_baseline)
         self.columns: dict[int, list[Register]] = {}  # of packed rows, by read
         self.stored_columns: dict[int, list[Register]] = {}  # by output
         self.tiles: dict[
@@ -188,7 +188,7 @@ class Accesses(Frame):
 
         if tail is None:
             loaded = load(None)
-        elif self.quick:
+        elif self.is_baseline:
             left = self._left(tail)
             loaded = [baseline_lanes.load_first(self.builder, pointer, type, left) for _, pointer, type in whole]
         else:
@@ -354,7 +354,7 @@ class Accesses(Frame):
 
         if tail is None:
             all_lanes()
-        elif self.quick:
+        elif self.is_baseline:
             left = self._left(tail)
             for _, pointer, value in whole:
                 baseline_lanes.store_first(self.builder, pointer, value, left)

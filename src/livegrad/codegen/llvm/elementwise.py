@@ -111,7 +111,7 @@ def _compare(builder: KernelBuilder, node: Node, operands: list[Register], name:
     chosen = builder.select(builder.apply(f"fcmp {relation}", bool_, second, first), second, first)
     if name in ("min", "max"):
         return chosen
-    if not builder.quick:
+    if not builder.is_baseline:
         chosen = builder.freeze(chosen)  # or LLVM would join both selects: then neither is one instruction
     # The comparison keeps a NaN in the first operand; one in the second has to be put in.
     return builder.select(builder.apply("fcmp uno", bool_, second, second), second, chosen)

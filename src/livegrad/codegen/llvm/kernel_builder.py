@@ -31,7 +31,7 @@ class KernelBuilder(Builder):
     mask: Register | None = None  # None: every lane is active
     element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports
     element_step: Register | None = None  # from lane to lane; None: one
-    quick: bool = False  # the baseline tier: LLVM's time counts more than the speed of the code
+    is_baseline: bool = False  # compile time counts more than speed; the bits are the same
     in_order: bool = False  # lanes scatter one after the other: two may have the same element
     vector_bytes: int = 0  # of a register; 0: the baseline tier
     shares_lockstep: bool = False  # what lanes of a loop have in common while they are in it is one register
@@ -61,7 +61,7 @@ class KernelBuilder(Builder):
             self.lanes,
             declarations=self.declarations,
             math=self.math,
-            quick=self.quick,
+            is_baseline=self.is_baseline,
             vector_bytes=self.vector_bytes,
             subroutines=self.subroutines,
             metadata=self.metadata,
@@ -99,7 +99,7 @@ class KernelBuilder(Builder):
         The baseline tier loads constants from memory: LLVM takes ten times as long for an instruction with a constant
         vector as operand.
         """
-        if not (self.quick and register.literal) or register.lanes == lanes or register.type is bool_:
+        if not (self.is_baseline and register.literal) or register.lanes == lanes or register.type is bool_:
             return super().widen(register, lanes)
         element, vector = llvm_element(register.type), llvm_type(register.type, lanes)
         name = f'@"{vector} {register.text}"'
@@ -158,7 +158,7 @@ class KernelBuilder(Builder):
                 self.branch(bad, look, done)
                 self.begin(look)
             bad = self.both(self.mask, bad)
-        self.branch(self.any_lane(bad), failed, done, "" if self.quick else UNLIKELY)
+        self.branch(self.any_lane(bad), failed, done, "" if self.is_baseline else UNLIKELY)
         self.begin(failed)
         lane = self._first_lane(bad)
         if self.element_step is not None:

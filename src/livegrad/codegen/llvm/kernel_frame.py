@@ -48,17 +48,19 @@ class ArgumentSlots:
 class Frame:
     """One kernel being written."""
 
-    def __init__(self, nest: LoopNest, quick: bool = False) -> None:
+    def __init__(self, nest: LoopNest, is_baseline: bool = False) -> None:
         self.nest, self.kernel, self.across = nest, nest.kernel, nest.across
         kernel = nest.kernel
-        self.quick = quick  # the baseline tier: compile time counts more than speed; the bits are the same
+        self.is_baseline = is_baseline  # the baseline tier: compile time counts more than speed; the bits are the same
         self.masks: dict[Tail, Register] = {}  # lane masks that dominate the current block
         self.lefts: dict[Tail, Register] = {}  # likewise, how many lanes are left
         self.groups: Groups = "any"
-        registers = 0 if quick else nest.vector_bytes
-        self.builder = KernelBuilder(nest.lanes, quick=quick, in_order=not self.across, vector_bytes=registers)
+        registers = 0 if is_baseline else nest.vector_bytes
+        self.builder = KernelBuilder(
+            nest.lanes, is_baseline=is_baseline, in_order=not self.across, vector_bytes=registers
+        )
         self.builder.shares_lockstep = nest.shares_lockstep
-        if nest.memories is not None and not quick:
+        if nest.memories is not None and not is_baseline:
             self.builder.metadata = LoopMetadata((STATUS, *dict.fromkeys(nest.memories)))
         self.slots = ArgumentSlots()
         self.rows: list[NodeValue | None] = [None] * len(kernel.rows)
@@ -192,7 +194,7 @@ class Frame:
 
     def _begin_group(self, tail: Tail | None) -> None:
         """In the baseline tier, computes what all accesses of a group of lanes share."""
-        if self.quick and tail is not None and self.builder.lanes > 1:
+        if self.is_baseline and tail is not None and self.builder.lanes > 1:
             self.lefts[tail] = self._left(tail)
             if self.masked or self._has_gathers():
                 self.masks[tail] = self._lane_mask(tail)

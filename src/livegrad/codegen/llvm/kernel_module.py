@@ -87,13 +87,13 @@ def _math_declaration(request: MathRequest) -> str:
 
 
 @deep_recursion()
-def emit_kernel(nest: LoopNest, quick: bool = False) -> KernelText:
+def emit_kernel(nest: LoopNest, is_baseline: bool = False) -> KernelText:
     """The LLVM module of a loop nest; the symbol is `kernel`.
 
-    With `quick`, the baseline tier: it compiles in less time and computes the same bits.
+    With `is_baseline`, the baseline tier: it compiles in less time and computes the same bits.
     """
-    if quick:
-        return _Emitter(_baseline_form(nest), quick).emit()
+    if is_baseline:
+        return _Emitter(_baseline_form(nest), is_baseline).emit()
     if nest.vector.streams > 1:
         suits = suits_interleaving(nest.kernel)
         nest = nest.change(nest.vector, extent=2 * nest.lanes) if suits else nest.change(nest.vector, streams=1)
@@ -214,7 +214,7 @@ class _Emitter(Stages):
             self._row(self.encode(self.domain_index[first:], self.extents[first:]), tail)
             return []
 
-        if self.nest.peels_remainder and not self.quick:
+        if self.nest.peels_remainder and not self.is_baseline:
             count = builder.apply("sub", i64, stop, start)
             whole = builder.apply("and", i64, count, builder.constant(-self.nest.lanes, i64))
             end = builder.apply("add", i64, start, whole)

@@ -120,7 +120,7 @@ class Stages(Tiles):
             self.rows[target.number] = self._narrowed(value[-1], wanted)
 
     def _across_lanes(self, kind: str, value: lane_reductions.Accumulator) -> lane_reductions.Accumulator:
-        if self.quick and len(value) == 1 and value[0].lanes > 1 and baseline_lanes.has_calls(value[0].type):
+        if self.is_baseline and len(value) == 1 and value[0].lanes > 1 and baseline_lanes.has_calls(value[0].type):
             return (baseline_lanes.reduce_lanes(self.builder, kind, value[0]),)
         return lane_reductions.across_lanes(self.builder, kind, value)
 
@@ -135,7 +135,7 @@ class Stages(Tiles):
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
         unroll = self.nest.lane_groups(stage)
-        if unroll > 1 and (state or not self.quick):
+        if unroll > 1 and (state or not self.is_baseline):
             start, state = self._full_groups(stage, indices, start, stop, unroll, state)
 
         def group(position: Register, inner: list[Register]) -> list[Register]:
@@ -167,7 +167,7 @@ class Stages(Tiles):
 
         fresh = [part for t in stage.sinks if t.reduce is not None for part in self._reduction_start(t)]
         carried = [*state, *(fresh * (unroll - 1))]
-        if self.quick:
+        if self.is_baseline:
             ended = counted_loop(self.builder, start, end, lane_count, carried, body_in_turn)
         else:
             ended = counted_loop(self.builder, start, end, step, carried, body)
@@ -244,7 +244,7 @@ class Stages(Tiles):
         if self.masked or self.across:
             return self.masked
         reductions = [self._reduction_type(target) for target in stage.sinks if target.reduce is not None]
-        return not all(self.quick and baseline_lanes.has_calls(type) for type in reductions)
+        return not all(self.is_baseline and baseline_lanes.has_calls(type) for type in reductions)
 
     def _accumulate(
         self, target: Sink, value: Register | Product, indices: list[Register], held: list[Register]

@@ -1,4 +1,4 @@
-"""Branches over tensors: the taken branch runs as a separate plan, directly on the memory of the outer plan.
+"""Branches over tensors: the branch that is taken runs as a separate plan, directly on the memory of the outer plan.
 
 `compiled_plan.py` creates a `BranchCall` for each such branch. A branch that is never taken is never compiled.
 """
@@ -12,7 +12,7 @@ from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.node import Function, Node
 from livegrad.ops.control import cond
 from livegrad.passes.flatten_signature import assemble_value, flatten_value
-from livegrad.runtime.cpu.loop_body import Memory, reader
+from livegrad.runtime.cpu.loop_body import StepOwner, reader
 from livegrad.schedule.plan import HostStep, ObjectSlot
 
 
@@ -25,7 +25,7 @@ class RunnablePlan(Protocol):
 class BranchCall:
     """A `cond` or `switch` of a plan."""
 
-    def __init__(self, step: HostStep, owner: Memory, make_plan: Callable[[Function], RunnablePlan]) -> None:
+    def __init__(self, step: HostStep, owner: StepOwner, make_plan: Callable[[Function], RunnablePlan]) -> None:
         self._step, self._make_plan = step, make_plan
         self._read_operands, self._target = reader(step.operands, owner), reader([step.result], owner)
         self._node: Node = step.function.results[0]
@@ -36,7 +36,7 @@ class BranchCall:
     def run(self, values: dict[Any, Any]) -> None:
         arguments = self._read_operands(values)
         choice, *operands = [arguments[position] for position in self._operand_slots]
-        number = self._chosen(choice)
+        number = self._branch_number(choice)
         branch = self._branches[number]
         plan = self._plans.get(number)
         if plan is None:
@@ -50,18 +50,18 @@ class BranchCall:
         results = tuple(assemble_value(supply, type) for type in branch.result_types)
         values[self._step.result] = results[0] if len(results) == 1 else results
 
-    def _chosen(self, choice: Any) -> int:
+    def _branch_number(self, choice: Any) -> int:
         if self._node.op is cond:
             return 0 if choice else 1
         number = int(choice)
         if not 0 <= number < len(self._branches):
-            found = f"switch on {number}, but there are {len(self._branches)} branches"
-            raise KernelCheckError(found, where=self._node.origin)
+            what = f"switch on {number}, but there are {len(self._branches)} branches"
+            raise KernelCheckError(what, where=self._node.origin)
         return number
 
 
 def branches_of(node: Node) -> tuple[Function, ...]:
-    """The functions of which a node runs one; of a `cond`, the one for true first."""
+    """The branches of a node; of a `cond`, the branch for true first."""
     if node.op is cond:
         return node.attribute("then"), node.attribute("otherwise")
     return node.attribute("branches")

@@ -50,9 +50,9 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return f"<compiled for the CPU: {self.function!r}>"
 
     def native_entry(self, arguments: Sequence[Any]) -> tuple[CompiledPlan, PlanEntry] | None:
-        """The plan for arguments like these, and a built-in that runs it; None where there is none.
+        """The plan for arguments of these shapes, and a built-in that runs it; None if it needs Python.
 
-        The built-in gives the only result, or a list. It declines arguments of other kinds, types or shapes.
+        The built-in returns the only result, or a list. It declines arguments of other kinds, types or shapes.
         """
         shapes = self._dense_shapes(arguments)
         plan = None if shapes is None else self._plans.by_shapes.get(shapes)
@@ -65,14 +65,14 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
         """The shapes of the arguments with symbolic sizes if no argument needs conversion, else None.
 
-        Looks at nothing twice, because every call comes here.
+        On the path of every call, hence a single loop without helpers.
         """
         if self._expected is None or len(leaves) != len(self._expected):
             return None
         shapes = []
         for leaf, (dtype, shape, number, low, high) in zip(leaves, self._expected, strict=True):
             if number is not None:
-                # A loop over tensors passes NumPy's numbers to its body, and its tape as it is.
+                # A loop over tensors passes NumPy scalars and tapes to its body.
                 leaf_type = type(leaf)
                 if (
                     leaf_type is not dtype.type
@@ -89,9 +89,9 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return tuple(shapes)
 
     def self_contained_plan(self, arguments: Sequence[Any]) -> SerialisedPlan | None:
-        """The serialised plan that these arguments run with, if it needs nothing else of this function.
+        """The serialised plan for these arguments, if it can run without this function.
 
-        None if arguments are converted, results are assembled, or the host runs a step; and if a check may fail,
+        None if arguments are converted, results are assembled, or the plan has host steps; also if a check may fail,
         because its error names lines and indices of the function.
         """
         shapes = self._dense_shapes(arguments) if self._has_flat_results else None
@@ -107,7 +107,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return lower(self.function, CPU)
 
     def schedule(self, sizes: dict[str, int] | None = None, target: Target = CPU) -> Plan:
-        """The plan for these sizes as it would be compiled, for the CPU or for the CPU without some optimisations."""
+        """The plan for these sizes, without compiling it; for the CPU, or for the CPU without some optimisations."""
         lowered = self.lowered if target == CPU else lower(self.function, target)
         return Compilation(lowered, target, sizes).plan
 
@@ -123,7 +123,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return CompiledPlan.from_plan(plan, run_function, self._source_locations, compiling)
 
     def _schedule_and_compile(self, sizes: dict[str, int], compiling: Compiling) -> Plan:
-        """The plan for these sizes: that of other sizes if only sizes differ, else a new one whose kernels compile."""
+        """The plan for these sizes: the first plan resized, or else a new one, whose kernels begin to compile."""
         first = self._first_plan
         plan = None if first is None else resize_plan(first, self.lowered, sizes)
         if plan is None:
@@ -137,7 +137,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return plan
 
     def template(self, guards: SizeGuards) -> PlanTemplate:
-        """The compiled plan of a function whose sizes are symbolic, for all sizes that fit the guards."""
+        """Compiles a function of symbolic sizes, for all sizes that satisfy the guards."""
         compiling = Compiling()
         source = compile_function(self._marked) if self._source_locations else self
         plan = source._schedule_and_compile({}, compiling)
@@ -164,7 +164,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
 
 
 _functions = Owned(partial(FunctionCache, CpuFunction))
-# Bodies of loops over tensors by identity: they run thousands of times, and a lookup by equality takes longer.
+# Functions that host steps run, by identity: loops run them thousands of times, and a lookup by equality takes longer.
 _bodies: Owned[dict[int, tuple[Function, CpuFunction]]] = Owned(dict)
 
 
@@ -186,13 +186,13 @@ def compile_function(function: Function) -> CpuFunction:
 
 
 def forget_functions() -> None:
-    """Drops all compiled functions from memory; their code may still be on disk."""
+    """Drops all compiled functions from memory. The disk cache keeps their code."""
     _functions.current.clear()
     _bodies.current.clear()
 
 
 def run_function(function: Function, *arguments: Any) -> Any:
-    """The function's value at these arguments, computed by native code."""
+    """Compiles a function on first use, and runs it."""
     bodies = _bodies.current
     entry = bodies.get(id(function))
     if entry is None:

@@ -22,12 +22,12 @@ from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import default_cache
 
-_MOST_PLANS = 32  # of one function: each has memory of its own
+_MOST_PLANS = 32  # of one function: each holds an arena
 _Forms = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # dtype and shape of each argument
 
 
 class DerivedFunction:
-    """`derive(source)` compiled for the CPU. The name tells what is derived, and all but the source that decides it.
+    """`derive(source)` compiled for the CPU. With the source, `name` must identify the derived function.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -39,8 +39,8 @@ class DerivedFunction:
 
     def __init__(self, source: Function, name: str, derive: Callable[[Function], Function]) -> None:
         self.source, self.name, self._derive = source, name, derive
-        self._plans: dict[_Forms, CompiledPlan] = {}  # those that came from disk
-        self._kept: set[_Forms] = set()  # of arguments whose plan was left there
+        self._plans: dict[_Forms, CompiledPlan] = {}  # loaded from disk
+        self._stored: set[_Forms] = set()  # the forms whose plan was stored there
 
     def __repr__(self) -> str:
         return f"<compiled for the CPU: {self.name} of {self.source!r}>"
@@ -62,13 +62,13 @@ class DerivedFunction:
         if plan is None:
             results = self.compiled(*arguments)
             if forms is not None:
-                self._keep(forms, arguments)
+                self._store(forms, arguments)
             return results
         results = plan.run(arguments)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _load(self, forms: _Forms) -> CompiledPlan | None:
-        """The plan for such arguments as an earlier process left it; once derived, the function finds its own."""
+        """Loads the plan that an earlier process stored, unless the function is derived in this one."""
         key = None if self.is_derived else _key(self.source, f"{self.name}\n{_text_of(forms)}")
         data = None if key is None else default_cache().load(key)
         serialised = None if data is None else decode(data)
@@ -79,11 +79,11 @@ class DerivedFunction:
             self._plans[forms] = plan
         return plan
 
-    def _keep(self, forms: _Forms, arguments: Sequence[Any]) -> None:
-        """Leaves the plan that such arguments ran with to other processes."""
-        if forms in self._kept:
+    def _store(self, forms: _Forms, arguments: Sequence[Any]) -> None:
+        """Stores the plan for these arguments on disk, for later processes."""
+        if forms in self._stored:
             return
-        self._kept.add(forms)
+        self._stored.add(forms)
         serialised = self.compiled.self_contained_plan(arguments)
         key = None if serialised is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
         if serialised is not None and key is not None:
@@ -92,7 +92,7 @@ class DerivedFunction:
 
 
 def derived_number(source: Function, name: str, derive: Callable[[Function], int]) -> int:
-    """`derive(source)`, from disk where an earlier process worked it out; the name is as for a `DerivedFunction`."""
+    """`derive(source)`, cached on disk under the source and the name, as for a `DerivedFunction`."""
     key = _key(source, name)
     stored = None if key is None else default_cache().load(key)
     if stored is not None and stored.isdigit():
@@ -105,14 +105,14 @@ def derived_number(source: Function, name: str, derive: Callable[[Function], int
     return number
 
 
-def _key(source: Function, what: str) -> bytes | None:
-    """What names something derived on disk; None where nothing is kept there, or the source has no name there."""
+def _key(source: Function, name: str) -> bytes | None:
+    """The key of a derived value in the disk cache; None without a cache, or if the source has no digest."""
     digest = None if default_cache().settings.directory is None else function_digest(source)
-    return None if digest is None else serialised_plan_key(hashlib.sha256(digest + what.encode()).digest(), {})
+    return None if digest is None else serialised_plan_key(hashlib.sha256(digest + name.encode()).digest(), {})
 
 
 def _forms_of(arguments: Sequence[Any]) -> _Forms | None:
-    """None where one of the arguments may have to be converted before kernels take it."""
+    """The forms of arguments; None if one may need conversion."""
     forms = []
     for argument in arguments:
         if isinstance(argument, np.ndarray):

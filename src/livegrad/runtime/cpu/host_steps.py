@@ -1,13 +1,14 @@
-"""Splits NumPy steps over many rows or matrices into parts for the threads of the pool.
+"""Host steps: ops of a plan that NumPy computes, and tuples and tapes that are packed and unpacked in Python.
 
-Called by `HostCall`. Transforms, sorting and decompositions release the GIL, and the rows or matrices are independent,
-so the results have the same bits.
+In: a `HostStep`. Out: a `HostCall`, which `compiled_plan.py` and `loop_body.py` run between kernels. Transforms, sorts
+and decompositions of many rows or matrices are split into parts for several threads: NumPy releases the GIL, and rows
+are independent, so the results have the same bits.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
@@ -17,38 +18,51 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
+from livegrad.ir.persistent_array import Entries
+from livegrad.ir.types import Tuple
+from livegrad.ops.aggregate import get, make
 from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
 from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.ops.linalg import matmul
+from livegrad.ops.movement import permute
 from livegrad.ops.solving import cofactors, inv, pinv, solve, triangular_solve
 from livegrad.ops.sorting import argsort, sort, top_positions
+from livegrad.ops.tape import tape_set, tape_stack, tape_unstack
+from livegrad.passes.in_place_loops import writes_in_place
+from livegrad.runtime.cpu.loop_body import StepOwner
 from livegrad.runtime.cpu.native.pool import threads
+from livegrad.runtime.cpu.tape_rows import Rows
+from livegrad.runtime.reference import apply_node
+from livegrad.schedule.plan import HostStep, ObjectSlot, Slot
 from livegrad.state import BackgroundWork, Owned, call_after_fork
 
-_WORTHWHILE = 5e5  # additions: to hand a part to a thread takes as long as some ten thousand
+# --- parts for threads ------------------------------------------------------------------------------------------------
+
+_WORTHWHILE = 5e5  # additions: giving a part to a thread costs as much as ten thousand of them
 
 _ALONG_AN_AXIS = frozenset({rfft, irfft, sort, argsort, top_positions})
 _OF_MATRICES: frozenset[Op] = frozenset({eig, eigh, eigvals, eigvalsh, svd, svdvals, cofactors, inv, pinv})
-# One of these takes so little for a small matrix that threads wait for each other's memory most of the time.
+# Of these, a small matrix takes so little time that threads mostly wait for each other's memory.
 _OF_LARGER_MATRICES: frozenset[Op] = frozenset({cholesky, qr, solve, triangular_solve})
 _FEWEST_ROWS = 8
 _IN_PARTS = _ALONG_AN_AXIS | _OF_MATRICES | _OF_LARGER_MATRICES | {fft}
 
 
 class _Workers(BackgroundWork):
-    """Threads for parts of steps. Nobody leaves a part to them without waiting for it."""
+    """Threads for parts of steps. Every step waits for its parts, so the threads are idle between steps."""
 
     def __init__(self) -> None:
         self._start()
-        call_after_fork(self, "_start")  # a fork has none of them
+        call_after_fork(self, "_start")  # the child of a fork does not have them
 
     def _start(self) -> None:
         self.executor = ThreadPoolExecutor(max(1, os.cpu_count() or 1), thread_name_prefix="livegrad-part")
 
     def suspend(self) -> None:
-        """Nothing is under way between steps."""
+        """Does nothing: the threads are idle between steps."""
 
     def resume(self) -> None:
-        """Nothing was stopped."""
+        """Does nothing, as `suspend`."""
 
     def close(self) -> None:
         self.executor.shutdown()
@@ -60,14 +74,14 @@ _workers = Owned(_Workers)
 def computed_in_parts(
     node: Node, operands: Sequence[Any], compute: Callable[[Sequence[Any]], Any], target: Any = None
 ) -> Any:
-    """The value of a step, computed part by part at the same time; None where it is better computed as a whole.
+    """Computes the value of a step in parts on several threads; None if it is faster as a whole.
 
-    A value that is one array is written to `target`, and that is given.
+    A value that is one array is written to `target`, which is returned.
     """
     if node.op not in _IN_PARTS or operands[0].size * node.op.cost < _WORTHWHILE or threads() < 2:
         return None
     if node.op is fft and len(node.attribute("axes")) == operands[0].ndim > 1:
-        return _transformed(node, operands[0], target)
+        return _transform_all_axes(node, operands[0], target)
     axis = _axis_of_parts(node, operands)
     if axis is None:
         return None
@@ -77,14 +91,14 @@ def computed_in_parts(
         value = compute([operand[region] for operand in operands])
         return value if target is None else np.copyto(target[region], value, casting="unsafe")
 
-    values = _all_at_once([partial(part, piece) for piece in parts])
+    values = _run_on_threads([partial(part, piece) for piece in parts])
     if target is not None:
         return target
     return tuple(np.concatenate(members, axis=axis) for members in zip(*values, strict=True))
 
 
-def _transformed(node: Node, value: Any, target: Any) -> Any:
-    """A transform over all dimensions, one after the other from the last, as NumPy has it."""
+def _transform_all_axes(node: Node, value: Any, target: Any) -> Any:
+    """Computes a transform over all axes, one after the other from the last, in NumPy's order."""
     transform, norm = np.fft.ifft if node.attribute("inverse") else np.fft.fft, node.attribute("norm")
     source = value
     for axis in reversed(node.attribute("axes")):
@@ -93,20 +107,20 @@ def _transformed(node: Node, value: Any, target: Any) -> Any:
         def part(region: tuple[slice, ...], source: Any = source, axis: int = axis) -> None:
             target[region] = transform(source[region], axis=axis, norm=norm)
 
-        _all_at_once([partial(part, piece) for piece in _parts(value.shape, across)])
+        _run_on_threads([partial(part, piece) for piece in _parts(value.shape, across)])
         source = target
     return target
 
 
 def _parts(shape: tuple[int, ...], axis: int) -> list[tuple[slice, ...]]:
-    """As many parts along a dimension as there are threads."""
+    """Regions along an axis, one for each thread."""
     count = min(threads(), shape[axis])
     cuts = [shape[axis] * index // count for index in range(count + 1)]
     return [(*(slice(None),) * axis, slice(low, high)) for low, high in pairwise(cuts)]
 
 
 def _axis_of_parts(node: Node, operands: Sequence[Any]) -> int | None:
-    """Along which dimension rows or matrices follow each other that know nothing of each other."""
+    """An axis along which the rows or matrices of a step are independent; None if there is none."""
     rank = operands[0].ndim
     if node.op in _OF_LARGER_MATRICES and operands[0].shape[-1] < _FEWEST_ROWS:
         return None
@@ -121,22 +135,114 @@ def _axis_of_parts(node: Node, operands: Sequence[Any]) -> int | None:
 
 
 def _ranks_agree(node: Node, operands: Sequence[Any]) -> bool:
-    """Whether the first dimension of each operand counts matrices; the tolerance of `pinv` has no others."""
+    """Whether the first axis of each operand is a batch axis; the tolerance of `pinv` has only batch axes."""
     ranks = [operand.ndim + (2 if node.op is pinv and position else 0) for position, operand in enumerate(operands)]
     return len(set(ranks)) == 1
 
 
-def _all_at_once(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The values of some tasks, each by a thread of its own, the first by this one."""
+def _run_on_threads(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Runs the first task on this thread and each other one on a worker; returns their values."""
     executor = _workers.current.executor
-    others = [executor.submit(_quietly, task) for task in tasks[1:]]
+    others = [executor.submit(_without_warnings, task) for task in tasks[1:]]
     try:
         first = tasks[0]()
     finally:
-        wait(others)  # also after an error: they read memory that may be used again
+        wait(others)  # also after an error: they read memory that the caller may reuse
     return [first, *(other.result() for other in others)]
 
 
-def _quietly(task: Callable[[], Any]) -> Any:
-    with np.errstate(all="ignore"):  # which is each thread's own
+def _without_warnings(task: Callable[[], Any]) -> Any:
+    with np.errstate(all="ignore"):  # this setting is thread-local
         return task()
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+
+class HostCall:
+    """One op called from Python. Functions among its attributes run as compiled plans."""
+
+    def __init__(self, step: HostStep, owner: StepOwner) -> None:
+        self.step, self._owner = step, owner
+        # Looked up once, because loops over tensors run their steps thousands of times.
+        self._only_moves = _only_moves_values(step.function.results[0])
+        slots = [slot for slot in (*step.operands, step.result) if not isinstance(slot, ObjectSlot)]
+        self._arrays = {slot: array for slot in slots if (array := owner.fixed_array(slot)) is not None}
+
+    def run(self, values: dict[Any, Any]) -> None:
+        step = self.step
+        node = step.function.results[0]
+        arguments = [self._value(slot, values) for slot in step.operands]
+        if writes_in_place(node):  # such a step is more than one op, so it runs as a function
+            values[step.result] = self._owner.run_nested(step.function, *[_copied(value) for value in arguments])
+            return
+        operands = [_operand_view(operand, arguments) for operand in node.operands]
+        if self._only_moves:
+            self._move_values(node, operands, values)
+            return
+        with np.errstate(all="ignore"):
+            self._compute(node, operands, values)
+        for index, buffer in step.stored:
+            np.copyto(self._value(buffer, values), values[step.result][index], casting="unsafe")
+
+    def _value(self, slot: Slot, values: Mapping[Any, Any]) -> Any:
+        if isinstance(slot, ObjectSlot):
+            return values[slot]
+        array = self._arrays.get(slot)
+        return self._owner.array_of(slot, values) if array is None else array
+
+    def _move_values(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
+        """Makes a tuple, reads a member of one, or sets an entry of a tape. Arrays are copied out of the arena."""
+        if node.op is make:
+            result: Any = tuple([_copied(value) for value in operands])
+        elif node.op is get:
+            result = operands[0][node.attribute("index")]
+        else:
+            tape, index, value = operands
+            table = tape if isinstance(tape, Entries | Rows) else Entries(dict(tape))
+            result = table.with_entry(int(index), _copied(value))
+        if isinstance(self.step.result, ObjectSlot):
+            values[self.step.result] = result
+        else:
+            np.copyto(self._value(self.step.result, values), result, casting="unsafe")
+
+    def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
+        step = self.step
+        if node.op is tape_unstack:
+            stacked = _copied(operands[0])
+            values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
+            return
+        if isinstance(step.result, ObjectSlot):
+            value = computed_in_parts(node, operands, partial(self._apply, node))
+            # Objects outlive the arena's contents and may alias operands, hence the copies.
+            values[step.result] = self._apply(node, [_copied(v) for v in operands]) if value is None else value
+            return
+        target = self._value(step.result, values)
+        if node.op is matmul:
+            np.matmul(*operands, out=target)
+            return
+        if node.op is tape_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
+            np.copyto(target, operands[0].columns[0][: len(target)])
+            return
+        if computed_in_parts(node, operands, partial(self._apply, node), target) is None:
+            np.copyto(target, self._apply(node, operands), casting="unsafe")
+
+    def _apply(self, node: Node, operands: Sequence[Any]) -> Any:
+        return apply_node(node, operands, self._owner.run_nested)
+
+
+def _only_moves_values(node: Node) -> bool:
+    """Whether a step makes a tuple, reads a member of one, or sets an entry of a tape, without computing anything."""
+    holder = node.operands[0] if node.op is get else node
+    return node.op is tape_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
+
+
+def _operand_view(operand: Node, arguments: Sequence[Any]) -> Any:
+    """An operand of a step: an argument, or a permuted view of one."""
+    if operand.op is permute:
+        return np.transpose(_operand_view(operand.operands[0], arguments), operand.attribute("axes"))
+    return arguments[operand.attribute("index")]
+
+
+def _copied(value: Any) -> Any:
+    return np.array(value) if isinstance(value, np.ndarray) else value

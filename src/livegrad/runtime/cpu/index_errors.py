@@ -1,6 +1,6 @@
-"""Finds which index was out of range, because kernels report only the element and the line.
+"""Adds the index that was out of range to an error: kernels report only the element and the line.
 
-The reference backend runs the function again if that is fast.
+The reference backend runs the function again if that is fast. Called by `compiled_plan.py`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.runtime.reference import evaluate
 
 _MOST_ELEMENTS = 1_000_000
-_MOST_IN_LOOPS = 10_000  # node by node and point by point
+_MOST_IN_LOOPS = 10_000  # for functions with loops, which the reference backend runs point by point
 _REPORTED = re.compile(r"index out of range for (axis \d+|\d+ members)")
 _FOUND = re.compile(r"index (-?\d+) is out of range for (axis \d+|(\d+) members)(?: of size (\d+))?")
 
 
 def name_index(error: LivegradError, function: Function | None, arguments: Sequence[Any]) -> None:
-    """Has an error of an index say which it was, and what sizes allow."""
+    """Adds the index and its valid range to an error about an index, if the error does not name them."""
     reported = _REPORTED.match(error.what)
     if reported is None or function is None or error.found is not None or not _is_quick(function, arguments):
         return
@@ -45,7 +45,7 @@ def _is_quick(function: Function, arguments: Sequence[Any]) -> bool:
     leaves = [leaf for type in function.parameter_types for leaf in leaf_types(type)]
     if not all(isinstance(leaf, Tensor | Scalar | Vector | Matrix) for leaf in leaves):
         return False
-    longest = max(map(np.size, arguments), default=1)  # for sizes that are known only when the function is called
+    longest = max(map(np.size, arguments), default=1)  # a bound for symbolic sizes
     total, every = 0, reachable_functions([function])
     for node in (node for inner in every for node in nodes_of(inner)):
         elements = 1

@@ -1,6 +1,6 @@
-"""Prepared kernel launches. In: a kernel of a serialised executable, its code and its argument block. Out: calls.
+"""Prepared kernel launches. In: kernels of a serialised plan, with their code and argument blocks. Out: calls.
 
-`compiled_plan.py` creates them when a plan is bound, and runs them in order.
+`compiled_plan.py` creates them when it binds a plan, and runs them in order.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from livegrad.diagnostics import KernelCheckError
+from livegrad.codegen.check_sites import CLEAN, check_failure
 from livegrad.runtime.cpu.loop_body import Call
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.runtime.cpu.tiers import Code
 
-CLEAN = -1  # a status word when nothing was found wrong
-_LONGEST_SEQUENCE = 32  # kernels in one native call: an interrupt waits for its end
+_LONGEST_SEQUENCE = 32  # kernels in one native call, which an interrupt cannot end
 
 
 class KernelCall:
-    """One kernel launch, ready to go."""
+    """One kernel launch, ready to run."""
 
     __slots__ = ("_invoke", "_sites", "block", "interruptible", "members", "native", "record", "status")
 
@@ -39,7 +38,7 @@ class KernelCall:
         self._invoke = invoker().invoke_interruptible if kernel.interruptible else invoker().invoke
 
     def wait(self) -> None:
-        """Returns when there is code to call."""
+        """Returns when the code is compiled."""
         for call in (self, *self.members):
             call.native.wait()
 
@@ -49,7 +48,7 @@ class KernelCall:
 
     @property
     def status_address(self) -> int:
-        """Where the status word is; 0 if nothing is checked."""
+        """The address of the status word; 0 without checks."""
         return self.status.buffer_info()[0] if self._sites else 0
 
     def run(self, values: Mapping[Any, Any]) -> None:
@@ -58,22 +57,21 @@ class KernelCall:
             if self.interruptible and interrupted:
                 raise KeyboardInterrupt
         except BaseException:
-            self.status[0] = CLEAN  # a check that failed before the interrupt is no business of the next run
+            self.status[0] = CLEAN  # a check may have failed before the interrupt
             raise
         if self._sites:
             self.check()
 
     def check(self) -> None:
-        """Raises what the kernel found wrong."""
+        """Raises the failure that the kernel reported."""
         if self._sites and self.status[0] != CLEAN:
-            word = self.status[0]
+            status = self.status[0]
             self.status[0] = CLEAN
-            site = self._sites[word & 0xFFFF]
-            raise KernelCheckError(f"{site.message}, at element {word >> 16}", where=site.origin)
+            raise check_failure(status, self._sites)
 
 
 class KernelSequence:
-    """Kernels that run one after the other in one native call; only the last may have something to check."""
+    """Kernels that run one after the other in one native call; only the last may have checks."""
 
     __slots__ = ("_arguments", "_invoke", "_records", "members")
 
@@ -88,8 +86,8 @@ class KernelSequence:
         self.members[-1].check()
 
 
-def joined(calls: Sequence[KernelCall | Call]) -> list[Call]:
-    """Neighbouring kernels become one call, up to one that has something to check or that an interrupt may end."""
+def join_kernels(calls: Sequence[KernelCall | Call]) -> list[Call]:
+    """Joins adjacent kernels into one native call, up to a kernel with checks or that an interrupt may end."""
     joined: list[Call] = []
     waiting: list[KernelCall] = []
     for call in (*calls, None):

@@ -1,4 +1,8 @@
-"""Native code of kernels, compiled once for all nests of one key."""
+"""Native code of kernels, compiled once for all loop nests of one key.
+
+In: kernel steps of a plan, or a serialised plan. Out: their loop nests with code, from memory, the disk cache or the
+compiler (`tiers.py`). Called by `plan_serialiser.py` and `compiled_plan.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ from livegrad.runtime.cpu.tiers import (
     BaselineCompiler,
     Code,
     CodeChoice,
+    KernelSource,
     OptimizedModule,
-    Source,
     TieredFunction,
     code_choice,
     compile_optimized,
@@ -41,13 +45,12 @@ from livegrad.schedule.plan import KernelStep
 from livegrad.schedule.target import Target
 from livegrad.state import Owned, renew_lock_after_fork
 
-ALIGNMENT = 64
 _MOST_KERNELS = 2048
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """The text of a kernel, and its native code."""
+    """The LLVM text of a kernel, and its native code."""
 
     text: KernelText
     key: bytes
@@ -56,7 +59,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class ReadyStep:
-    """A kernel step as the CPU runs it, with every number that it needs, and its code, which may be on its way."""
+    """A kernel step with its loop nest and its code, which may still be compiling."""
 
     nest: LoopNest
     code: CompiledKernel
@@ -76,27 +79,27 @@ kernel_cache = Owned(KernelCache)
 
 
 class Compiling:
-    """The code of a plan's kernels, which come one by one: what is new is compiled while the next ones are written.
+    """Compiles the kernels of one plan in the background, while the next ones are emitted.
 
-    They may come as soon as they are scheduled (`begin`), long before there is a plan.
+    Kernels may be added as soon as they are scheduled (`begin`), before there is a plan.
     """
 
     def __init__(self, target: Target = CPU) -> None:
         self._target = target
         self._choice: CodeChoice = code_choice()
-        self._baseline = BaselineCompiler(verified=self._choice == "quick")  # no other tier follows
+        self._baseline = BaselineCompiler(verified=self._choice == "baseline")  # the other tier is always verified
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
-        self._codes: dict[bytes, Code] = {}  # of the new ones
-        self._begun: dict[int, tuple[KernelStep, ReadyStep]] = {}  # by the identity of the step, which stays alive
+        self._codes: dict[bytes, Code] = {}  # of the new kernels
+        self._begun: dict[int, tuple[KernelStep, ReadyStep]] = {}  # by the identity of the step, which is kept alive
 
     def begin(self, step: KernelStep) -> None:
-        """Has a step's kernel compiled, in the form in which it runs by itself: nearly always, a chain has the same."""
+        """Starts to compile a step's kernel for running outside row chains; in a chain it mostly has the same code."""
         if id(step) not in self._begun:
             nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes))
             self._begun[id(step)] = step, ReadyStep(nest, self.add(nest))
 
     def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
-        """A step of the plan, by itself or in a chain over these rows."""
+        """A step of the plan with its code, outside chains or in a chain over these rows."""
         if rows is None:
             self.begin(step)
             return self._begun[id(step)][1]
@@ -108,9 +111,9 @@ class Compiling:
         return ReadyStep(nest, self.add(nest))
 
     def add(self, nest: LoopNest) -> CompiledKernel:
-        """The kernel's code, made when it is asked for first; it may be on its way.
+        """The kernel's code, which may still be compiling.
 
-        Kernels that differ in nothing but the lines that their checks name share it; each has its own lines beside it.
+        Kernels that differ only in the source lines of their checks share code; each keeps its own lines.
         """
         plain, locations = _with_marks(nest)
         key = (plain.key, self._choice)
@@ -118,26 +121,26 @@ class Compiling:
         if code is None:
             code = self._new[key] = self._load_or_compile(plain)
         else:
-            self._baseline.go_on()
+            self._baseline.compile_if_idle()
         return _resolve_sites(code, locations) if locations else code
 
     def _load_or_compile(self, nest: LoopNest) -> CompiledKernel:
-        """Code for a kernel that is not in memory: what the disk has, or else compiled, quickly where that will do."""
+        """Code for a kernel that is not in memory: from disk, or else compiled, by the baseline tier if possible."""
         source = _source(nest, self._choice)
         code = self._codes.get(source.key) or _load(source.key, source.cache)
         if code is None:
-            is_baseline = source.fits_the_stack and self._choice != "good"
+            is_baseline = source.fits_the_stack and self._choice != "optimised"
             code = self._baseline.add(source) if is_baseline else compile_optimized(source)
         self._codes[source.key] = code
         return CompiledKernel(source.baseline, source.key, code)
 
     def close(self) -> None:
-        """Keeps what is new; no more kernels come."""
-        images = self._baseline.close()
-        if self._choice == "both" and images:
-            background_compiler.current.tier_up(images)
-        for code in images if self._choice == "quick" else ():
-            background_compiler.current.later(code.leave_behind)
+        """Caches the new kernels. No more may be added."""
+        functions = self._baseline.close()
+        if self._choice == "tiered" and functions:
+            background_compiler.current.tier_up(functions)
+        for function in functions if self._choice == "baseline" else ():
+            background_compiler.current.later(function.store_baseline)
         cache = kernel_cache.current
         with cache.lock:
             for key, new in self._new.items():
@@ -152,7 +155,7 @@ def _cached_kernel(key: tuple[Any, ...]) -> CompiledKernel | None:
 
 
 def _with_marks(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
-    """The nest with a mark for each line that a check of its kernel may blame, and those lines by number."""
+    """Replaces the source lines in the checks of a nest by numbered marks; also returns the lines."""
     stages = nest.kernel.stages
     lines = dict.fromkeys(line for stage in stages for line in lines_to_blame(stage.body))
     if not lines:
@@ -166,13 +169,17 @@ def _resolve_sites(code: CompiledKernel, locations: SourceLocations) -> Compiled
     return replace(code, text=replace(code.text, sites=resolve_sites(code.text.sites, locations)))
 
 
-def _source(nest: LoopNest, choice: CodeChoice) -> Source:
-    """The baseline module of a kernel, and the key of its code: that text, the lanes and the emitter decide it."""
-    baseline = emit_kernel(nest, quick=True)
-    stays = "quick" if choice == "quick" else "better"  # soon, if not at once
-    left_out = (nest.lanes, nest.vector.streams, nest.non_temporal, nest.memories)  # by the baseline
-    key = object_key("\n".join([emitter_stamp(), stays, repr(left_out), baseline.text]), 0)
-    return Source(key, baseline, lambda: _optimized_module(nest), default_cache(), nest.lanes * 4)
+def _source(nest: LoopNest, choice: CodeChoice) -> KernelSource:
+    """The baseline module of a kernel, and the key of its code.
+
+    The key is made of the baseline text, of decisions that the baseline ignores, and of the version of the emitter, so
+    that the optimised module need not be emitted to look up its code.
+    """
+    baseline = emit_kernel(nest, is_baseline=True)
+    final_tier = "baseline" if choice == "baseline" else "optimised"
+    ignored_by_baseline = (nest.lanes, nest.vector.streams, nest.non_temporal, nest.memories)
+    key = object_key("\n".join([emitter_stamp(), final_tier, repr(ignored_by_baseline), baseline.text]), 0)
+    return KernelSource(key, baseline, lambda: _optimized_module(nest), default_cache(), nest.lanes * 4)
 
 
 def _optimized_module(nest: LoopNest) -> OptimizedModule:
@@ -182,20 +189,20 @@ def _optimized_module(nest: LoopNest) -> OptimizedModule:
 
 
 def _load(key: bytes, cache: ObjectCache) -> Code | None:
-    """Code by its key: from memory, or else the best that is on disk."""
+    """Code by its key, from memory or disk. Baseline code from disk is recompiled in the background."""
     memory = kernel_cache.current
     with memory.lock:
         loaded = memory.loaded.use(key)
     if loaded is not None:
         return loaded
     code = load_code(key, cache)
-    if isinstance(code, TieredFunction) and code_choice() == "both":
+    if isinstance(code, TieredFunction) and code_choice() == "tiered":
         background_compiler.current.tier_up([code])
     return code
 
 
-def loaded(key: bytes) -> Code | None:
-    """Native code by its key: from memory, or from the disk cache if it is there."""
+def _load_and_cache(key: bytes) -> Code | None:
+    """Code by its key, from memory or from the disk cache, and then kept in memory."""
     native = _load(key, default_cache())
     if native is not None:
         memory = kernel_cache.current
@@ -205,14 +212,14 @@ def loaded(key: bytes) -> Code | None:
 
 
 def codes_of(serialised: SerialisedPlan) -> dict[bytes, Code] | None:
-    """The native code of a serialised plan's kernels by key; None when some of it is no longer in the cache.
+    """The native code of a serialised plan's kernels by key; None if some of it is no longer in the cache.
 
-    It may be on its way: `wait` for it before it is called.
+    The code may still be compiling: `wait` for it before calling it.
     """
     every = [single for kernel in serialised.kernels for single in (kernel.members or (kernel,))]
     codes: dict[bytes, Code] = {}
     for key in {kernel.object_key for kernel in every if not kernel.library}:
-        native = loaded(key)
+        native = _load_and_cache(key)
         if native is None:
             return None
         codes[key] = native
@@ -220,7 +227,7 @@ def codes_of(serialised: SerialisedPlan) -> dict[bytes, Code] | None:
 
 
 def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
-    """What a serialised plan's kernel is a function of: a library, or its own code."""
+    """The code of a serialised kernel: a function of a library, or code compiled for it."""
     if kernel.library == CHAIN:
         return chain_library()
     for other in (fourier, ordering):
@@ -230,14 +237,14 @@ def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
 
 
 def kernels_in_memory() -> int:
-    """How many kernels are loaded: it grows with every kernel that is new, whether compiled or read from disk."""
+    """How many kernels are loaded, whether compiled or read from disk."""
     memory = kernel_cache.current
     with memory.lock:
         return len(memory.loaded)
 
 
 def forget_kernels() -> None:
-    """Drops all compiled kernels from memory; those on disk stay."""
+    """Drops all compiled kernels from memory. The disk cache keeps them."""
     memory = kernel_cache.current
     with memory.lock:
         memory.compiled.clear()

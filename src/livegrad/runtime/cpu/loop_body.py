@@ -1,8 +1,9 @@
-"""The body of a loop as native code: its plan is bound twice, for the double-buffered state; state that an iteration
-changes in place has one buffer.
+"""The body of a loop over tensors as native code.
 
-`tensor_loops.py` passes the `RowLoop` of a step. A body of only kernels runs all iterations in one native call
-(`loop_kernel`); a body with host steps runs its two `sides` in turn, with neighbouring kernels as one call.
+The state is double-buffered, so the body's plan is bound twice, once for each side; state that an iteration changes in
+place has one buffer. In: the `RowLoop` of a step, from `tensor_loops.py`. A body of only kernels runs all iterations in
+one native call (`loop_kernel`); a body with host steps alternates between its two `sides`, with adjacent kernels as one
+call.
 """
 
 from __future__ import annotations
@@ -13,38 +14,32 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from livegrad.codegen.check_sites import Site
-from livegrad.diagnostics import KernelCheckError
+from livegrad.codegen.check_sites import CLEAN, Site, check_failure
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.runtime.cpu.handed_on_state import HANDED_ON_BYTES, HandedOn, Word
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of
-from livegrad.runtime.cpu.memory_pool import aligned_memory, plan_memory
-from livegrad.runtime.cpu.native.fourier import table
+from livegrad.runtime.cpu.kernel_code import code_of
+from livegrad.runtime.cpu.kernel_memory import KernelMemory, Patch
+from livegrad.runtime.cpu.memory_pool import aligned_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, TABLE_WORDS, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
-from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
+from livegrad.runtime.cpu.zero_copy_state import ZERO_COPY_BYTES, ZeroCopyState
 from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
 
-_CLEAN = -1
-
 Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
-Move = tuple[
-    ArgumentBlock, int, int, int
-]  # a word, the address that it holds in iteration 0, and how far an iteration moves it
+Move = tuple[ArgumentBlock, int, int, int]  # a slot by block and index, its address in iteration 0, and its increment
 
 
 class Call(Protocol):
-    """A step of a plan, ready to go: objects and arrays that are not fixed come by their slot's key."""
+    """A step of a plan, ready to run. `values` has its objects and non-fixed arrays, by the key of their slot."""
 
     def run(self, values: dict[Any, Any]) -> None: ...
 
 
-class Memory(Protocol):
-    """What a host step needs of the plan that it belongs to: arrays for buffers, and a way to run functions."""
+class StepOwner(Protocol):
+    """The plan of a host step, which provides arrays for its buffers and runs functions among its attributes."""
 
     run_nested: Callable[..., Any]
 
@@ -53,11 +48,11 @@ class Memory(Protocol):
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None: ...
 
 
-MakeCall = Callable[[HostStep, Memory], Call]
+MakeCall = Callable[[HostStep, StepOwner], Call]
 
 
 class LoopBody:
-    """A body's code and memory: every kernel has an argument block for each of the two places that state may be in."""
+    """A body's code and memory: every kernel has an argument block for each side of the double-buffered state."""
 
     def __init__(self, loop: RowLoop, is_while: bool, run_nested: Callable[..., Any], make_call: MakeCall) -> None:
         self.loop, self.is_while, self.run_nested = loop, is_while, run_nested
@@ -68,38 +63,35 @@ class LoopBody:
         self.goes_on = np.zeros((), np.bool_)
         self.index_word = self.index.reshape(1).data
         self.goes_on_word = self.goes_on.reshape(1).data
-        # None: an object, or an array that is handed on. What an iteration changes in place lies at one place on both
-        # sides.
+        # None for objects and zero-copy state. State that an iteration changes in place is one array on both sides.
         pairs = list(zip(self.state_in, self.state_out, strict=True))
         first = [_new_array(into, out) for into, out in pairs]
         second = [a if into is out else _new_array(into, out) for (into, out), a in zip(pairs, first, strict=True)]
         self.state = [first, second]
         serialised, self._counts, self._codes = serialise_plan(self.plan)
-        self._arena = plan_memory(serialised.arena_bytes)
-        self._tables: list[np.ndarray[Any, Any]] = []  # kept alive: argument blocks hold their addresses
-        self._scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
-        self.statuses = array("q", [_CLEAN] * max(1, len(serialised.kernels)))
-        # The slots of addresses that are known at the start of a run, and of those that change between iterations.
-        self.fixed_words: dict[int | ObjectSlot, list[Word]] = {}
-        self.row_words: list[dict[int | ObjectSlot, list[Word]]] = [{}, {}]
-        self._state_words: list[dict[int, list[Word]]] = [{}, {}]
+        self._memory = KernelMemory(serialised)
+        self.statuses = array("q", [CLEAN] * max(1, len(serialised.kernels)))
+        # Slots by buffer: set when a run starts; set in each iteration of a side; set by zero-copy state.
+        self.fixed_patches: dict[int | ObjectSlot, list[Patch]] = {}
+        self.row_patches: list[dict[int | ObjectSlot, list[Patch]]] = [{}, {}]
+        self._state_patches: list[dict[int, list[Patch]]] = [{}, {}]
         steps = zip(self.plan.steps, self._counts, strict=True)
         host_steps = [step for step, count in steps if count is None and isinstance(step, HostStep)]
         hosts = {step: make_call(step, self) for step in host_steps}
         self.host_keys = {key_of(slot) for step in hosts for slot in (*step.operands, *step.written)}
         records = [self._records(side, serialised) for side in range(2)]
         pairs = zip(self.state_in, self.state_out, strict=True)
-        self.handed_on = [self._handed_on(into, out) for into, out in pairs]
+        self.zero_copy = [self._zero_copy_state(into, out) for into, out in pairs]
         self._sites = [kernel.sites for kernel in serialised.kernels]
         self.iterations = None
-        if not hosts and not self._hands_on_objects():
+        if not hosts and not self._carries_objects():
             self.iterations = NativeIterations(self, records, self._copies_of_kept_parts())
         self.sides: list[list[Call]] = []
         if self.iterations is None:
             self.sides = [self._calls(side_records, serialised, hosts) for side_records in records]
 
     def _arrange_slots(self) -> None:
-        """Which argument and result of the plan is what."""
+        """Sorts the arguments and results of the plan into state, invariants, and rows of tapes."""
         loop, (_, *arguments), results = self.loop, self.plan.arguments, list(self.plan.results)
         states, fixed = len(loop.state), len(loop.fixed)
         self.state_in, self.state_out = arguments[:states], results[:states]
@@ -112,26 +104,25 @@ class LoopBody:
         self._index_key = key_of(self.plan.arguments[0])
         self._goes_on_key = key_of(results[-1]) if self.is_while else None  # a `for` may have no result at all
 
-    def _handed_on(self, into: Slot, out: Slot) -> HandedOn | None:
-        """How a leaf of the state is handed on from the caller and to it, if it is."""
-        if isinstance(into, Buffer) and isinstance(out, Buffer) and _is_handed_on(into, out):
-            return HandedOn(into, out, self._state_words)
+    def _zero_copy_state(self, into: Slot, out: Slot) -> ZeroCopyState | None:
+        if isinstance(into, Buffer) and isinstance(out, Buffer) and _is_zero_copy(into, out):
+            return ZeroCopyState(into, out, self._state_patches)
         return None
 
     def _copies_of_kept_parts(self) -> list[bool]:
-        """For each kernel of a body without host steps, whether only the first two iterations need it."""
+        """Whether only the first two iterations need a kernel, for each kernel of a body without host steps."""
         pairs = [(into, out) for into, out in zip(self.state_in, self.state_out, strict=True) if into is not out]
         state = {into: out for into, out in pairs if isinstance(into, Buffer) and isinstance(out, Buffer)}
         copies = zip(copies_of_kept_parts(self.plan, state), self._counts, strict=True)
         return [copied for copied, count in copies for _ in range(count or 0)]
 
-    def _hands_on_objects(self) -> bool:
-        """Whether an iteration gives the next one more than arrays."""
+    def _carries_objects(self) -> bool:
+        """Whether the state or a tape has leaves that are not arrays."""
         rows = (slot for reads, writes in self.row_slots for slot in (*reads, *writes))
         return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
 
     def _records(self, side: int, serialised: SerialisedPlan) -> list[Record]:
-        """The kernels for state that is read on one side and written on the other."""
+        """Binds the kernels to state that is read on one side and written on the other."""
         arrays: dict[Any, Any] = {self._index_key: self.index}
         if self.is_while:
             arrays[self._goes_on_key] = self.goes_on
@@ -143,7 +134,7 @@ class LoopBody:
     def _calls(
         self, records: Sequence[Record], serialised: SerialisedPlan, hosts: Mapping[HostStep, Call]
     ) -> list[Call]:
-        """The steps of one side; neighbouring kernels are one call."""
+        """The calls of one side; adjacent kernels are one call."""
         calls: list[Call] = []
         numbered = iter(enumerate(zip(serialised.kernels, records, strict=True)))
         for step, count in zip(self.plan.steps, self._counts, strict=True):
@@ -154,10 +145,10 @@ class LoopBody:
             for _ in range(count):
                 number, (kernel, record) = next(numbered)
                 if kernel.interruptible:
-                    calls.append(_LongKernel(record, number, kernel.sites, self.statuses))
+                    calls.append(_InterruptibleKernel(record, number, kernel.sites, self.statuses))
                     continue
-                if not calls or not isinstance(calls[-1], _Kernels):
-                    calls.append(_Kernels(self.statuses))
+                if not calls or not isinstance(calls[-1], _KernelSequence):
+                    calls.append(_KernelSequence(self.statuses))
                 calls[-1].add(record, number, kernel.sites)  # type: ignore[attr-defined]
         return calls
 
@@ -165,30 +156,23 @@ class LoopBody:
         native = code_of(kernel, self._codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
-        bases = {"arena": self._arena.ctypes.data, "status": status, "interrupt": interrupt_flag_address()}
-        bases["run"] = pool_run_address()
         moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
-        handed_on = {key_of(slot) for slot in (*self.state_in, *self.state_out)}
+        state = {key_of(slot) for slot in (*self.state_in, *self.state_out)}
         for index, slot in enumerate(kernel.slots):
             if isinstance(slot, int):
                 continue
-            if slot.kind == "scratch":
-                block.ints[index] = self._scratch[slot.buffer].ctypes.data
-            elif slot.kind == "table":
-                self._tables.append(table(kernel.library, slot.buffer, slot.offset))
-                block.ints[index] = self._tables[-1].ctypes.data
-            elif slot.kind not in ("external", "cell"):
-                block.ints[index] = bases[slot.kind] + slot.offset
+            if slot.kind not in ("external", "cell"):
+                block.ints[index] = self._memory.address_of(slot, kernel.library, status)
             elif slot.buffer in addresses:
                 block.ints[index] = addresses[slot.buffer] + slot.offset
             else:
-                patches = self.row_words[side] if slot.buffer in moving else self.fixed_words
-                patches = self._state_words[side] if slot.buffer in handed_on else patches
+                patches = self.row_patches[side] if slot.buffer in moving else self.fixed_patches
+                patches = self._state_patches[side] if slot.buffer in state else patches
                 patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         native.wait()
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
-    # --- memory, as host steps of the body see it ---
+    # --- memory of host steps ---
 
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
         """A buffer's memory as an array."""
@@ -196,25 +180,24 @@ class LoopBody:
         return values[buffer.base.number].reshape(buffer.shape) if fixed is None else fixed
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """A buffer's memory as an array if it is the same in every iteration."""
+        """A buffer's memory as an array if every iteration uses the same."""
         base = buffer.base
         if base.number == self._index_key:
             return self.index.reshape(buffer.shape)
         if base.lifetime == "external":
             return None
-        start = self.plan.arena_offsets[base]
-        return self._arena[start : start + buffer.bytes].view(buffer.element.dtype).reshape(buffer.shape)
+        return self._memory.array_of(buffer, self.plan)
 
-    def forget_failures(self) -> None:
-        """A check that failed in a run that was interrupted is no business of the next one."""
+    def clear_failures(self) -> None:
+        """Clears the status words, which an interrupted run may have set."""
         for index in range(len(self.statuses)):
-            self.statuses[index] = _CLEAN
+            self.statuses[index] = CLEAN
 
     def check(self) -> None:
-        """Raises what a kernel found wrong."""
+        """Raises the failure that a kernel reported."""
         for status, sites in zip(self.statuses, self._sites, strict=False):
-            if sites and status != _CLEAN:
-                raise kernel_failure(status, sites)
+            if sites and status != CLEAN:
+                raise check_failure(status, sites)
 
     @property
     def has_checks(self) -> bool:
@@ -225,9 +208,9 @@ def key_of(slot: Slot) -> int | ObjectSlot:
     return slot.base.number if isinstance(slot, Buffer) else slot
 
 
-def reader(slots: Sequence[Slot], owner: Memory) -> Callable[[Mapping[Any, Any]], list[Any]]:
-    """What gives the values of slots: arrays of the owner's memory, and objects."""
-    # Memory that stays where it is, is looked up once: loops over tensors run their steps thousands of times.
+def reader(slots: Sequence[Slot], owner: StepOwner) -> Callable[[Mapping[Any, Any]], list[Any]]:
+    """A function that reads the values of slots: arrays of the owner's memory, and objects."""
+    # Fixed memory is looked up once, because loops over tensors run their steps thousands of times.
     fixed = [None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot) for slot in slots]
 
     def read(values: Mapping[Any, Any]) -> list[Any]:
@@ -241,25 +224,25 @@ def reader(slots: Sequence[Slot], owner: Memory) -> Callable[[Mapping[Any, Any]]
     return read
 
 
-def _is_handed_on(into: Buffer, out: Slot) -> bool:
-    """Whether a leaf of the state is read where the caller has it, which nobody may change, and is worth it."""
-    return into is not out and into.bytes >= HANDED_ON_BYTES
+def _is_zero_copy(into: Buffer, out: Slot) -> bool:
+    """Whether a leaf of the state is large, and not changed in place: the caller's array must stay unchanged."""
+    return into is not out and into.bytes >= ZERO_COPY_BYTES
 
 
 def _new_array(slot: Slot, out: Slot) -> np.ndarray[Any, Any] | None:
-    if isinstance(slot, ObjectSlot) or _is_handed_on(slot, out):
+    if isinstance(slot, ObjectSlot) or _is_zero_copy(slot, out):
         return None
     return aligned_memory(slot.bytes).view(slot.element.dtype).reshape(slot.shape)
 
 
 class NativeIterations:
-    """All iterations of a loop in one native call, for a body of kernels alone."""
+    """All iterations of a loop in one native call, for a body that has only kernels."""
 
     def __init__(self, body: LoopBody, records: Sequence[Sequence[Record]], copies: Sequence[bool]) -> None:
-        """`copies` says of each kernel whether only the first two iterations need it; those come first."""
+        """`copies` says for each kernel whether only the first two iterations need it; those run first."""
         self._body = body
         order = sorted(range(len(copies)), key=lambda number: not copies[number])
-        self._kept = records  # the argument blocks, whose addresses are in the table
+        self._kept_alive = records  # their argument blocks, whose addresses are in the table
         self._records = [array("q", words_of([side_records[number] for number in order])) for side_records in records]
         self._moves = [array("q"), array("q")]
         self._tables = array("q", [word for table in self._records for word in (table.buffer_info()[0], 0, 0)])
@@ -282,8 +265,8 @@ class NativeIterations:
         for name, value in words.items():
             self._block.ints[SLOT_INDEX[name]] = value
 
-    def move(self, sides: Sequence[Sequence[Move]]) -> None:
-        """Takes the addresses that change from iteration to iteration."""
+    def set_moves(self, sides: Sequence[Sequence[Move]]) -> None:
+        """Sets the addresses that change from iteration to iteration."""
         for side, moves in enumerate(sides):
             table = self._moves[side] = array("q")
             for block, index, start, step in moves:
@@ -293,9 +276,9 @@ class NativeIterations:
             )
 
     def run(self, iterations: int, first: int, step: int, side: int, before: int) -> int:
-        """So many iterations from an index on, or fewer where the loop's condition ends it; how many there were.
+        """Runs iterations from index `first` on until the loop's condition is false; returns how many ran.
 
-        `before` counts the iterations of the same run that are over.
+        `before` counts the earlier iterations of the same run.
         """
         self._set(iterations=iterations, first=first, step=step, position=side, full=max(0, 2 - before))
         if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
@@ -308,7 +291,7 @@ def words_of(records: Sequence[Record]) -> list[int]:
     return [word for *record, block in records for word in (*record, block.address)]
 
 
-class _Kernels:
+class _KernelSequence:
     """Kernels that run one after the other in one native call."""
 
     def __init__(self, statuses: array[int]) -> None:
@@ -328,12 +311,12 @@ class _Kernels:
     def run(self, values: dict[Any, Any]) -> None:
         self._invoke(*self._arguments)
         for number, sites in self._checks:
-            if self._statuses[number] != _CLEAN:
-                raise kernel_failure(self._statuses[number], sites)
+            if self._statuses[number] != CLEAN:
+                raise check_failure(self._statuses[number], sites)
 
 
-class _LongKernel:
-    """A kernel with loops of its own, which an interrupt must end."""
+class _InterruptibleKernel:
+    """A kernel with loops of unknown length, which poll the interrupt flag."""
 
     def __init__(self, record: Record, number: int, sites: tuple[Site, ...], statuses: array[int]) -> None:
         kernel, total, grain, self._block = record
@@ -344,10 +327,5 @@ class _LongKernel:
     def run(self, values: dict[Any, Any]) -> None:
         if self._invoke(*self._arguments):
             raise KeyboardInterrupt
-        if self._sites and self._statuses[self._number] != _CLEAN:
-            raise kernel_failure(self._statuses[self._number], self._sites)
-
-
-def kernel_failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
-    site = sites[status & 0xFFFF]
-    return KernelCheckError(f"{site.message}, at element {status >> 16}", where=site.origin)
+        if self._sites and self._statuses[self._number] != CLEAN:
+            raise check_failure(self._statuses[self._number], self._sites)

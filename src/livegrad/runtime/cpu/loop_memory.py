@@ -1,9 +1,9 @@
-"""Decides where the state of a counted loop is in each iteration. In: a loop step and its number of iterations.
+"""Assigns memory to the state of a counted loop in each iteration. In: a loop step and its number of iterations.
 
-The first iteration reads the buffers of the plan around the loop, and the last one writes the buffers for its results.
-Between them, state is double-buffered. State that is the value of other state one iteration before (`before, now = now,
-after`) has no memory of its own: the values of `now` rotate through one buffer more, and nothing is copied. State that
-an iteration changes in place is copied once, before the first iteration. `native_loops.py` binds kernels to this.
+The first iteration reads buffers of the enclosing plan, and the last one writes the buffers of its results. Between
+them, state is double-buffered. State that is other state delayed by an iteration (`before, now = now, after`) has no
+memory: the values of `now` rotate through a ring of one more buffer, and nothing is copied. State that an iteration
+changes in place is copied once, before the first iteration. `native_loops.py` binds kernels to the result.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from livegrad.runtime.cpu.memory_pool import plan_memory
 from livegrad.schedule.fuse_siblings import computes_by_point
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowLoop, Step
 
-Location = Buffer | int  # a buffer of the plan around the loop, or the address of memory that belongs to the loop
+Location = Buffer | int  # a buffer of the enclosing plan, or the address of memory of the loop
 Copy = tuple[Location, Location, int]  # to, from, bytes
-_MOST_TABLES = 16  # for more, delayed state is copied: each table binds every kernel of the body
+_MOST_TABLES = 16  # each binds every kernel of the body; a loop that needs more copies delayed state
 
 
 @dataclass
 class LoopMemory:
-    """Where each iteration finds and leaves the state of a loop."""
+    """The locations that each iteration of a loop reads and writes."""
 
     inputs: Sequence[Buffer]  # of the body's plan, for each leaf of the state
     outputs: Sequence[Buffer]
-    initial: Sequence[Buffer]  # of the plan around the loop
+    initial: Sequence[Buffer]  # of the enclosing plan
     targets: Sequence[Buffer | None]
     fixed: Mapping[int | ObjectSlot, Buffer]  # the body's invariant arguments by key
-    sources: Mapping[int, int]  # for a leaf, the leaf whose value it is one iteration later
-    dropped: frozenset[int]  # the steps of the body that copied such state
+    sources: Mapping[int, int]  # of delayed leaves: the leaf whose previous value they have
+    dropped: frozenset[int]  # the steps of the body that copied delayed state
     iterations: int
     copies_before: list[Copy] = field(default_factory=list)
     copies_after: list[Copy] = field(default_factory=list)
-    _rings: dict[int, list[Location]] = field(default_factory=dict)  # of leaves that are computed
+    _rings: dict[int, list[Location]] = field(default_factory=dict)  # the locations of each computed leaf
     _allocations: list[np.ndarray[Any, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         leaves = range(len(self.inputs))
-        self._origin = [self._origin_of(leaf) for leaf in leaves]  # the computed leaf, and how many iterations ago
+        self._origin = [self._origin_of(leaf) for leaf in leaves]  # the computed leaf, and the delay in iterations
         delays = {leaf: max(d for h, d in self._origin if h == leaf) for leaf, d in self._origin if d == 0}
         for leaf, delay in delays.items():
             if self._updates_in_place(leaf):
@@ -70,7 +70,7 @@ class LoopMemory:
 
     @property
     def double_buffered(self) -> dict[Buffer, Buffer]:
-        """The argument and the result of the body for each leaf that an iteration computes, not in place."""
+        """The argument and the result of the body, for each leaf that iterations compute out of place."""
         return {self.inputs[leaf]: self.outputs[leaf] for leaf in self._rings if not self._updates_in_place(leaf)}
 
     def _new_memory(self, leaf: int) -> int:
@@ -83,7 +83,7 @@ class LoopMemory:
         self.copies_before.append((location, self.initial[leaf], self.inputs[leaf].bytes))
 
     def _arrange_ring(self, leaf: int, size: int) -> None:
-        """Memory for the last values of a leaf; those after the last iteration are where the results belong."""
+        """Assigns a ring of locations to the last values of a leaf, such that final values land in their targets."""
         locations: dict[int, Location] = {}
         for other, (origin, delay) in enumerate(self._origin):
             target, iterations_done = self.targets[other], self.iterations - delay
@@ -92,7 +92,7 @@ class LoopMemory:
         self._rings[leaf] = [locations[n] if n in locations else self._new_memory(leaf) for n in range(size)]
 
     def _location(self, leaf: int, iteration: int) -> Location:
-        """Where the value of a leaf is before an iteration."""
+        """The location of a leaf's value before an iteration."""
         origin, delay = self._origin[leaf]
         ring = self._rings[origin]
         if iteration > delay or len(ring) == 1:
@@ -102,7 +102,7 @@ class LoopMemory:
         return self.initial[leaf]
 
     def locations(self, iteration: int) -> dict[Any, Location]:
-        """Where the arguments and results of the body are in an iteration, by the key of their buffer."""
+        """The locations of the body's arguments and results in an iteration, by the key of their buffer."""
         located: dict[Any, Location] = dict(self.fixed)
         for leaf, (into, out) in enumerate(zip(self.inputs, self.outputs, strict=True)):
             if leaf not in self.sources:
@@ -112,7 +112,7 @@ class LoopMemory:
 
 
 def has_buffers(step: HostStep, loop: RowLoop) -> bool:
-    """Whether each result of a body over arrays is a buffer of its own, or the argument that it changes in place."""
+    """Whether each result of a body over arrays has a distinct buffer, or that of the argument it changes in place."""
     assert loop.plan is not None
     _, *arguments = loop.plan.arguments
     inputs, outputs = arguments[: len(loop.state)], loop.plan.results[: len(loop.state)]
@@ -136,13 +136,13 @@ def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory
     states = len(loop.state)
     inputs, outputs = _buffers(arguments[:states]), _buffers(loop.plan.results[:states])
     leaves, targets = _loop_operands(step), dict(step.stored)
-    initial, own_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
+    initial, state_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
     fixed = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
     sources, dropped = _delayed_state(loop.plan, inputs, outputs)
-    memory = LoopMemory(inputs, outputs, initial, own_targets, fixed, sources, dropped, iterations)
+    memory = LoopMemory(inputs, outputs, initial, state_targets, fixed, sources, dropped, iterations)
     if memory.lead + memory.period > _MOST_TABLES:
-        memory = LoopMemory(inputs, outputs, initial, own_targets, fixed, {}, frozenset(), iterations)
-    for leaf in loop.fixed:  # returned as they are
+        memory = LoopMemory(inputs, outputs, initial, state_targets, fixed, {}, frozenset(), iterations)
+    for leaf in loop.fixed:  # returned unchanged
         if leaf in targets:
             memory.copies_after.append((targets[leaf], leaves[leaf], leaves[leaf].bytes))
     return memory
@@ -156,7 +156,7 @@ def _buffers(slots: Sequence[Buffer | ObjectSlot]) -> list[Buffer]:
 def _delayed_state(
     plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> tuple[dict[int, int], frozenset[int]]:
-    """The leaves that a body copies from others, and the steps that do it."""
+    """The leaves that a body copies from other leaves, and the steps that copy them."""
     sources: dict[int, int] = {}
     dropped: set[int] = set()
     buffered = [leaf for leaf, into in enumerate(inputs) if into is not outputs[leaf]]
@@ -165,21 +165,21 @@ def _delayed_state(
     for number, step in enumerate(plan.steps):
         pairs = [(leaf_of_output.get(out), leaf_of_input.get(into)) for out, into in _whole_copies(step)]
         others = {base for other in plan.steps if other is not step for base in (*other.inputs, *other.results)}
-        found = {leaf: source for leaf, source in pairs if leaf is not None and source is not None and leaf != source}
-        if found and len(found) == len(pairs) and others.isdisjoint(step.results):
-            sources |= found
+        copies = {leaf: source for leaf, source in pairs if leaf is not None and source is not None and leaf != source}
+        if copies and len(copies) == len(pairs) and others.isdisjoint(step.results):
+            sources |= copies
             dropped.add(number)
     for leaf in sources:
         chain = [leaf]
         while chain[-1] in sources and len(chain) <= len(inputs):
             chain.append(sources[chain[-1]])
-        if len(chain) > len(inputs):  # tensors are exchanged: no leaf is computed
+        if len(chain) > len(inputs):  # a cycle: tensors are exchanged, and no leaf of it is computed
             return {}, frozenset()
     return sources, frozenset(dropped)
 
 
 def _whole_copies(step: Step) -> list[tuple[Buffer, Buffer]]:
-    """If all that a step does is to copy whole buffers, those pairs: to, from."""
+    """The pairs (to, from) of buffers that a step copies; empty if it does anything else."""
     if not isinstance(step, KernelStep) or not computes_by_point(step):
         return []
     (stage,) = step.kernel.stages

@@ -1,5 +1,4 @@
-"""Matrix products and convolutions of a plan as native code. In: a step. Out: its sizes and strides, if native code
-supports it.
+"""Matrix products and convolutions of a plan. In: a step. Out: its sizes and strides, if native code supports it.
 
 Called when a plan is serialised. NumPy computes the others.
 """
@@ -16,11 +15,11 @@ from livegrad.ops.movement import permute
 from livegrad.runtime.cpu.native.convolution import Column, Convolution, Line, is_native
 from livegrad.schedule.plan import Buffer, HostStep
 
-_ELEMENTS = {f32: "float32", f64: "float64"}  # NumPy takes ten microseconds to name one
+_ELEMENTS = {f32: "float32", f64: "float64"}  # `dtype.name` takes ten microseconds
 
 
 def native_product(step: HostStep) -> Product | None:
-    """The sizes and strides of a product of matrices; None for any other step, and for one that has no native code."""
+    """The sizes and strides of a matrix product; None for other steps, and for products without native code."""
     native = _native_result(step, matmul)
     if native is None:
         return None
@@ -36,7 +35,7 @@ def native_product(step: HostStep) -> Product | None:
 
 
 def native_convolution(step: HostStep) -> Convolution | None:
-    """The sizes and strides of a convolution; None for any other step, and for one that has no native code."""
+    """The sizes and strides of a convolution; None for other steps, and for convolutions without native code."""
     native = _native_result(step, convolve)
     if native is None:
         return None
@@ -60,7 +59,7 @@ def native_convolution(step: HostStep) -> Convolution | None:
 
 
 def _native_result(step: HostStep, op: Op) -> tuple[str, Buffer] | None:
-    """The element and the memory of a step's result, if the step is of that kind and has something to compute."""
+    """The element and the buffer of a step's result; None if it is another op, is empty, or is not of floats."""
     if step.op is not op or not isinstance(step.result, Buffer) or not step.result.size:
         return None
     element = _ELEMENTS.get(step.result.element)
@@ -72,7 +71,7 @@ def _ordered_strides(buffer: Buffer, order: tuple[int, ...]) -> list[int]:
 
 
 def product_operands(step: HostStep) -> list[tuple[Buffer, tuple[int, ...]]]:
-    """The memory of both operands, and the order of its dimensions in which a product sees them."""
+    """The buffer of each operand, and the permutation of its axes that the op sees."""
     operands = []
     for operand in step.function.results[0].operands:
         source = operand.operands[0] if operand.op is permute else operand
@@ -85,7 +84,7 @@ def product_operands(step: HostStep) -> list[tuple[Buffer, tuple[int, ...]]]:
 
 
 def _spread(buffer: Buffer, order: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """Strides in bytes, in the order seen, over the dimensions of the result; 0 where the operand is repeated."""
+    """The byte strides of a permuted operand for each axis of the result; 0 where the operand is broadcast."""
     size, last = buffer.element.dtype.itemsize, len(order) - 2
     strides = [
         0 if dimension < last and buffer.shape[axis] == 1 else buffer.strides[axis] * size

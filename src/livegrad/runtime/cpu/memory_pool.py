@@ -1,5 +1,7 @@
-"""A pool of memory for results and plans. Freed memory is reused, because page faults on fresh memory cost more than
-the work."""
+"""A pool of memory for results and plans.
+
+Freed blocks are reused: page faults on fresh memory often cost more than the computation.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,21 @@ import numpy as np
 from livegrad.ir.types import Scalar, u8
 from livegrad.state import Owned, renew_lock_after_fork
 
-_SMALL = 1 << 18  # below this the allocator of the C library keeps memory itself
+_SMALL = 1 << 18  # bytes; the C library's allocator reuses smaller blocks itself
 _MOST_KEPT = 1 << 30
 _MOST_KEPT_OF_PLANS = 1 << 28
 _ALIGNMENT = 64
 
 
 def aligned_memory(size: int) -> np.ndarray[Any, Any]:
-    """Bytes that begin at a cache line."""
+    """Uninitialised bytes, aligned to a cache line."""
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
     return raw[start : start + size]
 
 
 class _Block:
-    """Memory on loan to an array: it goes back to the pool when the array (and every view of it) is gone."""
+    """Memory of an array, which returns to the pool when the array and all its views are freed."""
 
     __slots__ = ("__array_interface__", "_memory", "_pool")
 
@@ -38,11 +40,11 @@ class _Block:
         self.__array_interface__ = {"data": (address, False), "typestr": dtype.str, "shape": shape, "version": 3}
 
     def __del__(self) -> None:
-        self._pool.give_back(self._memory)
+        self._pool.release(self._memory)
 
 
 class MemoryPool:
-    """Blocks by size, the most recently used first; bounded in bytes: those go whose size was not used for longest."""
+    """Free blocks by size, bounded in bytes. The size that was unused for longest is evicted first."""
 
     def __init__(self, most_kept: int = _MOST_KEPT) -> None:
         self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
@@ -53,7 +55,7 @@ class MemoryPool:
         renew_lock_after_fork(self, "_lock", threading.RLock)
 
     def array(self, element: Scalar, shape: tuple[int, ...], size: int) -> np.ndarray[Any, Any]:
-        """An array of `size` bytes, not initialised."""
+        """An uninitialised array of `size` bytes."""
         rounded = -(-size // 4096) * 4096
         with self._lock:
             blocks = self._free.get(rounded)
@@ -62,7 +64,8 @@ class MemoryPool:
                 self._kept -= rounded
         return np.asarray(_Block(self, aligned_memory(rounded) if memory is None else memory, element.dtype, shape))
 
-    def give_back(self, memory: np.ndarray[Any, Any]) -> None:
+    def release(self, memory: np.ndarray[Any, Any]) -> None:
+        """Returns a block to the pool."""
         size = memory.nbytes
         with self._lock:
             if size > self._most_kept:
@@ -84,17 +87,17 @@ _memory_of_plans = Owned(partial(MemoryPool, _MOST_KEPT_OF_PLANS))
 
 
 def plan_memory(size: int) -> np.ndarray[Any, Any]:
-    """Bytes that begin at a cache line: a plan's, and when that is gone, those of the next that wants as many."""
+    """Memory for a plan, aligned to a cache line. Large blocks come from a pool that plans share."""
     return aligned_memory(size) if size < _SMALL else _memory_of_plans.current.array(u8, (size,), size)
 
 
 def comes_from_pool(size: int) -> bool:
-    """Whether a result of so many bytes comes from the pool."""
+    """Whether a result of this many bytes comes from the pool."""
     return size >= _SMALL
 
 
 def result_maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
-    """What makes a fresh array for a result, small ones without detour."""
+    """A function that allocates a result; small results do not use the pool."""
     if not comes_from_pool(size):
         return partial(np.empty, shape, element.dtype)
     return partial(memory_of_results.current.array, element, shape, size)

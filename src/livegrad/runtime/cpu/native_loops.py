@@ -1,9 +1,9 @@
-"""Counted loops over tensors as kernels of the plan around them: a run returns to Python only at its end.
+"""Counted loops over tensors as kernels of the enclosing plan: a run returns to Python only at its end.
 
-In: a loop step whose body has only kernels, and what binds argument slots to the memory of the plan around it. Out: a
-`NativeLoop`. Iterations use tables of kernels in turn, each bound to the memory that its iteration reads and writes
-(`loop_memory.py`), so nothing is copied or patched between them. `compiled_plan.py` makes them; what this module
-declines (tapes, conditions, host steps in the body) is run by `tensor_loops.py`.
+In: a loop step whose body has only kernels, and a `Binder` for the memory of the enclosing plan. Out: a `NativeLoop`.
+Iterations cycle through tables of kernels, each bound to the memory that its iteration reads and writes
+(`loop_memory.py`), so nothing is copied or patched between iterations. `compiled_plan.py` makes them; `tensor_loops.py`
+runs the loops that this module declines: those with tapes, conditions, or host steps in the body.
 """
 
 from __future__ import annotations
@@ -14,29 +14,27 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from livegrad.codegen.check_sites import CLEAN, check_failure
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.types import i32, i64
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.runtime.cpu.kernel_code import ALIGNMENT, code_of
-from livegrad.runtime.cpu.loop_body import Record, kernel_failure, key_of, words_of
+from livegrad.runtime.cpu.kernel_code import code_of
+from livegrad.runtime.cpu.kernel_memory import KernelMemory
+from livegrad.runtime.cpu.loop_body import Record, key_of, words_of
 from livegrad.runtime.cpu.loop_memory import Copy, Location, arrange_memory, has_buffers
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
-from livegrad.runtime.cpu.memory_pool import plan_memory
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.loop_kernel import SLOT_INDEX, iterations_library
 from livegrad.runtime.cpu.native.pool import interrupt_flag_address, pool_run_address
-from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS
 from livegrad.runtime.cpu.plan_serialiser import serialise_plan
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, Step, reads_of
 
-_CLEAN = -1
-
 
 class _Settings:
-    """Whether loops are kernels of the plan around them: tests compare both ways."""
+    """Whether loops become kernels of the enclosing plan. Tests switch it off to compare with `tensor_loops.py`."""
 
     enabled = True
 
@@ -45,23 +43,23 @@ settings = _Settings()
 
 
 class Binder(Protocol):
-    """What knows where the buffers of the plan around a loop are."""
+    """The enclosing plan of a loop, which provides the addresses of its buffers."""
 
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
-        """Makes a slot hold the address of a buffer, so many bytes behind its start, in every run."""
+        """Has a slot hold the address of a buffer, plus a byte offset, in every run."""
         ...
 
 
 def native_loop(step: HostStep, plan: Plan, binder: Binder) -> NativeLoop | None:
-    """A loop step of a plan as a kernel; None if it has to be run from Python."""
+    """A loop step of a plan as a kernel; None if it has to run from Python."""
     if not settings.enabled or not _is_native(step, plan):
         return None
-    status = array("q", [_CLEAN])
+    status = array("q", [CLEAN])
     return NativeLoop(_LoopCode(step, plan, status.buffer_info()[0], status), binder)
 
 
 def _constant_iterations(step: HostStep, plan: Plan) -> int | None:
-    """How many iterations a loop takes, if the plan says so."""
+    """The number of iterations of a loop, if it is a constant of the plan."""
     if step.op is not for_loop:
         return None
     slot = step.operands[step.function.results[0].operands[0].attribute("index")]
@@ -74,7 +72,7 @@ def _constant_iterations(step: HostStep, plan: Plan) -> int | None:
 
 
 def _is_native(step: Step, plan: Plan) -> bool:
-    """Whether kernels do everything in an iteration, on arrays alone, and nothing takes results as a tuple."""
+    """Whether iterations consist of kernels over arrays, and no step reads the results as a tuple."""
     loop = step.loop if isinstance(step, HostStep) else None
     if not isinstance(step, HostStep) or loop is None or loop.plan is None or loop.rows or loop.plan.chains:
         return False
@@ -94,24 +92,23 @@ def _is_kernel(step: Step) -> bool:
 
 
 class _LoopCode:
-    """The kernels of a loop, its memory and its status words; loops inside it are code of their own."""
+    """The kernels of a loop, its memory and status words, and the loops inside it."""
 
     def __init__(self, step: HostStep, plan: Plan, failed: int, keep: Any = None) -> None:
-        """`failed` is the address of the word that becomes 0 if a check fails."""
+        """`failed` is the address of the word that becomes 0 if a check fails; `keep` stays alive for it."""
         loop, iterations = step.loop, _constant_iterations(step, plan)
         assert loop is not None
         assert loop.plan is not None
         assert iterations is not None
-        self.plan, self.iterations, self.failed, self._kept = loop.plan, iterations, failed, keep
+        self.plan, self.iterations, self.failed, self._kept_alive = loop.plan, iterations, failed, keep
         self.reverse = step.function.results[0].attribute("reverse")
         self.memory = arrange_memory(step, loop, iterations)
         serialised, counts, self.codes = serialise_plan(loop.plan)
-        self.arena = plan_memory(serialised.arena_bytes)
-        self.scratch = [plan_memory((size + ALIGNMENT) * MAX_THREADS) for size in serialised.scratch]
+        self.kernel_memory = KernelMemory(serialised)
         self.index = np.zeros((), np.int64)
         self.kernels = serialised.kernels
         inner = [step for step, count in zip(loop.plan.steps, counts, strict=True) if count is None]
-        self.statuses = array("q", [_CLEAN] * (len(self.kernels) + len(inner)))
+        self.statuses = array("q", [CLEAN] * (len(self.kernels) + len(inner)))
         self.loops = [
             _LoopCode(inner_loop, loop.plan, self.status_address(len(self.kernels) + number))
             for number, inner_loop in enumerate(inner)
@@ -120,7 +117,7 @@ class _LoopCode:
         self._arrange_calls(counts)
 
     def _arrange_calls(self, counts: Sequence[int | None]) -> None:
-        """What an iteration calls, kernels and loops by number: first the `kept` kernels, which copy what stays."""
+        """Numbers the calls of an iteration, kernels and loops, with the `kept` copies of invariant parts first."""
         kernels, loops = iter(range(len(self.kernels))), iter(range(len(self.kernels), len(self.statuses)))
         copied = copies_of_kept_parts(self.plan, self.memory.double_buffered)
         calls: list[tuple[bool, int]] = []
@@ -138,21 +135,21 @@ class _LoopCode:
     def has_checks(self) -> bool:
         return any(kernel.sites for kernel in self.kernels) or any(loop.has_checks for loop in self.loops)
 
-    def forget_failures(self) -> None:
-        self.statuses[:] = array("q", [_CLEAN] * len(self.statuses))
+    def clear_failures(self) -> None:
+        self.statuses[:] = array("q", [CLEAN] * len(self.statuses))
         for loop in self.loops:
-            loop.forget_failures()
+            loop.clear_failures()
 
     def check(self) -> None:
-        """Raises what a kernel found wrong."""
+        """Raises the failure that a kernel reported."""
         for status, kernel in zip(self.statuses, self.kernels, strict=False):
-            if kernel.sites and status != _CLEAN:
-                raise kernel_failure(status, kernel.sites)
+            if kernel.sites and status != CLEAN:
+                raise check_failure(status, kernel.sites)
         for loop in self.loops:
             loop.check()
 
     def wait(self) -> None:
-        """Returns when there is code to call."""
+        """Returns when all code is compiled."""
         for kernel in self.kernels:
             code_of(kernel, self.codes).wait()
         for loop in self.loops:
@@ -160,17 +157,17 @@ class _LoopCode:
 
 
 class NativeLoop:
-    """A loop that is bound to memory: `record` is the call that runs it."""
+    """A loop bound to memory. `record` is the call that runs it."""
 
     interruptible = True
 
     def __init__(self, code: _LoopCode, binder: Binder) -> None:
         self.code, self._binder = code, binder
-        self._inside: list[NativeLoop] = []  # kept alive: records have the addresses of their blocks
+        self._inner_loops: list[NativeLoop] = []  # kept alive: records have the addresses of their blocks
         memory, self.block = code.memory, ArgumentBlock(len(SLOT_INDEX))
         tables = [self._table(iteration) for iteration in range(min(code.iterations, memory.lead + memory.period))]
-        self._bound, self._records = tables, [array("q", words_of(records)) for records in tables]
-        self._tables = array("q", [word for own in self._records for word in (own.buffer_info()[0], 0, 0)])
+        self._kept_alive, self._records = tables, [array("q", words_of(records)) for records in tables]
+        self._tables = array("q", [word for records in self._records for word in (records.buffer_info()[0], 0, 0)])
         self._bind_copies((*memory.copies_before, *memory.copies_after))
         self._set(
             run=pool_run_address(),
@@ -200,7 +197,7 @@ class NativeLoop:
             self.block.ints[SLOT_INDEX[name]] = value
 
     def _table(self, iteration: int) -> list[Record]:
-        """What an iteration calls, with its memory."""
+        """The calls of an iteration, bound to its memory."""
         code = self.code
         located = code.memory.locations(iteration) | {key_of(code.plan.arguments[0]): code.index.ctypes.data}
         return [
@@ -213,22 +210,19 @@ class NativeLoop:
     def _bind(self, kernel: SerialisedKernel, number: int, located: Mapping[Any, Location]) -> Record:
         code, native = self.code, code_of(kernel, self.code.codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
-        bases = {"arena": code.arena.ctypes.data, "interrupt": interrupt_flag_address(), "run": pool_run_address()}
-        bases["status"] = code.status_address(number)
+        status = code.status_address(number)
         for index, slot in enumerate(kernel.slots):
             if isinstance(slot, int):
                 continue
-            if slot.kind == "scratch":
-                block.ints[index] = code.scratch[slot.buffer].ctypes.data
-            elif slot.kind in ("external", "cell"):
+            if slot.kind in ("external", "cell"):
                 self.bind_location(block, index, located[slot.buffer], slot.offset)
             else:
-                block.ints[index] = bases[slot.kind] + slot.offset
+                block.ints[index] = code.kernel_memory.address_of(slot, kernel.library, status)
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
     def _bind_loop(self, code: _LoopCode, located: Mapping[Any, Location]) -> Record:
         loop = NativeLoop(code, _IterationBinder(self, located))
-        self._inside.append(loop)
+        self._inner_loops.append(loop)
         return *loop.record[:3], loop.block
 
     def _bind_copies(self, copies: Sequence[Copy]) -> None:
@@ -249,18 +243,18 @@ class NativeLoop:
 
     @property
     def status_address(self) -> int:
-        """Where the word is that says whether a check failed; 0 if nothing is checked."""
+        """The address of the word that becomes 0 if a check fails; 0 without checks."""
         return self.code.failed if self.code.has_checks else 0
 
     def run(self, values: dict[Any, Any]) -> None:
-        self.code.forget_failures()  # of a run that was interrupted, or that Python repeats to raise its error
+        self.code.clear_failures()  # of an interrupted run, or of one that is repeated here to raise its error
         if self._invoke(*self.record):
             raise KeyboardInterrupt
         self.code.check()
 
 
 class _IterationBinder:
-    """Where the buffers of a loop's body are in one iteration, for the loops inside it."""
+    """Binds an inner loop to the buffers of its enclosing loop in one iteration."""
 
     def __init__(self, loop: NativeLoop, located: Mapping[Any, Location]) -> None:
         self._loop, self._located = loop, located
@@ -268,6 +262,6 @@ class _IterationBinder:
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
         code = self._loop.code
         if buffer.base.lifetime == "graph":
-            block.ints[index] = code.arena.ctypes.data + code.plan.arena_offsets[buffer.base] + offset
+            block.ints[index] = code.kernel_memory.arena_start + code.plan.arena_offsets[buffer.base] + offset
         else:
             self._loop.bind_location(block, index, self._located[key_of(buffer)], offset)

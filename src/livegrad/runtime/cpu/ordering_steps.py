@@ -1,6 +1,6 @@
-"""Sorting steps of a plan as native code. In: a step. Out: what is wanted of its rows, if native code supports it.
+"""Sorting steps of a plan. In: a step. Out: the order to compute for its rows, if native code supports it.
 
-Called when a plan is serialised.
+Called when a plan is serialised. NumPy computes the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from livegrad.schedule.plan import Buffer, HostStep
 
 
 def native_ordering(step: HostStep) -> Ordering | None:
-    """What is wanted of the rows of a step; None for any other step, and for one that has no native code."""
+    """The order to compute for the rows of a step; None for other steps, and for sorts without native code."""
     if step.op not in (sort, argsort, top_positions) or not isinstance(step.result, Buffer) or not step.result.size:
         return None
     node, result = step.function.results[0], step.result

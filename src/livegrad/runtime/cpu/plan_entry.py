@@ -1,7 +1,7 @@
-"""Native entries of compiled plans. In: a plan and what callers pass. Out: a built-in that runs it, or None.
+"""Native entries of compiled plans. In: a plan and the kinds of its arguments. Out: a built-in that runs it, or None.
 
-`CompiledPlan.run` and `jit` call entries: one call checks the arguments, makes the results and runs the kernels. A plan
-with steps of the host, or with arguments that are no arrays, has none.
+`CompiledPlan.run` and `jit` call entries: one call checks the arguments, allocates the results and runs the kernels.
+Plans with host steps, or with arguments that are not arrays, have none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PlanEntry = Callable[..., Any]
 
 
 class _Settings:
-    """Whether plans have native entries: tests compare both ways."""
+    """Whether plans have native entries. Tests switch it off to compare with `run_step_by_step`."""
 
     enabled = True
 
@@ -33,10 +33,10 @@ settings = _Settings()
 def make_plan_entry(
     plan: CompiledPlan, sources: Sequence[int] | None = None, handles: array[int] | None = None, *, frozen: bool = False
 ) -> PlanEntry | None:
-    """A built-in that takes the arguments of a plan and gives its only result, or a list; None when it declines.
+    """Makes a built-in that maps the arguments of a plan to its only result, or to a list; None if the plan has none.
 
-    `sources` says for each argument what is taken (`plan_call.ANY` and the others), `handles` how arrays are found in
-    the handles of tensors. `frozen` results are read-only.
+    The built-in returns None for arguments that it declines. `sources` has the accepted kind of each argument
+    (`plan_call.ANY` …), and `handles` the memory layout of tensor handles. `frozen` results are read-only.
     """
     serialised = plan.serialised
     if not settings.enabled or None in (*serialised.arguments, *serialised.results):
@@ -61,7 +61,7 @@ def make_plan_entry(
 
 
 def _segment(call: Any) -> Segment | None:
-    """The kernels of one native call; None for a step of the host."""
+    """The kernels of one native call; None for a host step."""
     if isinstance(call, KernelCall | NativeLoop):
         return Segment([call.record], call.interruptible, call.status_address)
     if isinstance(call, KernelSequence):

@@ -1,7 +1,7 @@
-"""Plans of the CPU as serialised executables: kernels with their argument slots, and host steps as calls.
+"""Serialises plans of the CPU: kernels with their argument slots, as data.
 
-In: a plan, and the code that is compiled for it meanwhile (`kernel_code.py`). Out: what `compiled_plan.py`,
-`plan_template.py` and the disk cache run from.
+In: a plan, whose kernels compile in the background (`kernel_code.py`). Out: a `SerialisedPlan` for `compiled_plan.py`
+and the disk cache, or `SerialisedSteps` of symbolic sizes for `plan_template.py`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ from livegrad.runtime.cpu.row_chains import row_tile
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.step_calls import (
     ChainCall,
-    Memory,
     OrderingCall,
     ProductCall,
     StepCall,
     TransformCall,
+    Workspace,
     rounded,
 )
-from livegrad.runtime.cpu.tiers import (
-    Code,
-)
+from livegrad.runtime.cpu.tiers import Code
 from livegrad.runtime.cpu.transform_steps import native_transforms
 from livegrad.runtime.serialised import SerialisedArrays, serialise_signature
 from livegrad.schedule.loops.nest import LoopNest
@@ -42,36 +40,36 @@ _STATUS, _INTERRUPT = ArgumentSlot("status", 0, 0), ArgumentSlot("interrupt", 0,
 
 @dataclass
 class PlanSerialiser:
-    """Spells out a plan's kernels; scratch buffers are numbered as they are met, and products share one."""
+    """Turns the steps of a plan into calls. Scratch buffers are numbered in order; all library kernels share one."""
 
     plan: Plan
-    scratch: dict[Buffer | RowChain | None, int] = field(default_factory=dict)  # None: for products' left operands
+    scratch: dict[Buffer | RowChain | None, int] = field(default_factory=dict)  # None: of library kernels
     building: RowChain | None = None
-    steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's
+    steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's step
 
     def prepare(self, compiling: Compiling) -> None:
-        """Compiles the kernels of all steps: some while others are written."""
-        blocks = {id(step): row_tile(chain) for chain in self.plan.chains for step in chain.steps}
+        """Starts to compile the kernels of all steps."""
+        tiles = {id(step): row_tile(chain) for chain in self.plan.chains for step in chain.steps}
         for step in self.plan.steps:
             if isinstance(step, KernelStep):
-                self.steps[id(step)] = compiling.ready(step, blocks.get(id(step)))
+                self.steps[id(step)] = compiling.ready(step, tiles.get(id(step)))
         compiling.close()
 
     def calls(self, step: Step) -> tuple[StepCall, ...] | None:
-        """The kernel or product of a step; None for one that the host runs."""
+        """The calls of a step; None for a host step."""
         if isinstance(step, KernelStep):
             return (self._kernel(step),)
         transforms = native_transforms(step)
         if transforms is not None:
             return (self._transforms(step, transforms),)
-        wanted = native_ordering(step)
-        if wanted is not None:
-            return (self._ordering(step, wanted),)
+        sort = native_ordering(step)
+        if sort is not None:
+            return (self._ordering(step, sort),)
         native = native_convolution(step) or native_product(step)
         return None if native is None else (self._product(step, native),)
 
     def chain(self, chain: RowChain) -> tuple[StepCall, ...]:
-        """A chain that runs tile by tile."""
+        """The call of a chain, which runs tile by tile."""
         self.building, rows = chain, row_tile(chain)
         members: list[SerialisedKernel | ProductCall] = []
         for step in chain.steps:
@@ -112,14 +110,14 @@ class PlanSerialiser:
         source, result = self._buffer_slot(operand), self._buffer_slot(step.result)
         return TransformCall(tuple(transforms), source, result, step.result.bytes)
 
-    def _ordering(self, step: HostStep, wanted: ordering.Ordering) -> OrderingCall:
+    def _ordering(self, step: HostStep, sort: ordering.Ordering) -> OrderingCall:
         assert isinstance(step.result, Buffer)
         ((operand, _),) = product_operands(step)
         self.scratch.setdefault(None, len(self.scratch))
-        return OrderingCall(wanted, self._buffer_slot(operand), self._buffer_slot(step.result))
+        return OrderingCall(sort, self._buffer_slot(operand), self._buffer_slot(step.result))
 
     def _argument_slots(self, nest: LoopNest, sizes_of_code: Sequence[int]) -> dict[str, int | ArgumentSlot]:
-        """Every slot that a kernel may take, by name."""
+        """All slots that a kernel may use, by name."""
         step, sizes = nest.step, nest.dimensions
         slots: dict[str, int | ArgumentSlot] = {"status": _STATUS, "interrupt": _INTERRUPT, "block": nest.rows.step}
         slots["run"] = ArgumentSlot("run")
@@ -151,7 +149,7 @@ class PlanSerialiser:
 
 
 def _scratch_bytes(nest: LoopNest) -> int:
-    """What one thread needs of each scratch buffer of a step: room for a row, or for a row of each lane."""
+    """Bytes that a thread needs of each scratch buffer of a step: a row, or a row of each lane."""
     step = nest.step
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
     return rounded(max(sizes, default=0) * (nest.lanes if nest.across else 1))
@@ -159,19 +157,19 @@ def _scratch_bytes(nest: LoopNest) -> int:
 
 @dataclass(frozen=True)
 class SerialisedSteps:
-    """A plan's steps as calls, None for host steps; the steps of a chain count as its first one."""
+    """A plan's steps as calls, None for host steps; the first step of a chain has the call of the chain."""
 
     steps: tuple[tuple[StepCall, ...] | None, ...]
     arguments: SerialisedArrays
     results: SerialisedArrays
     arena_bytes: int
-    scratch: tuple[int, ...]  # bytes for each thread, without those of products and chains
-    product_scratch: int  # the number of the scratch buffer of products, if there are any
+    scratch: tuple[int, ...]  # bytes of each buffer for each thread, without library kernels and chains
+    library_scratch: int  # the number of the scratch buffer of library kernels, if there are any
     codes: Mapping[bytes, Code]
 
 
 def serialise_steps(plan: Plan, compiling: Compiling | None = None) -> SerialisedSteps:
-    """The steps of a plan, with their code; `compiling` may have begun with it."""
+    """Serialises the steps of a plan. `compiling` may already compile some of its kernels."""
     builder = PlanSerialiser(plan)
     builder.prepare(compiling or Compiling())
     step_number = {id(step): number for number, step in enumerate(plan.steps)}
@@ -183,10 +181,10 @@ def serialise_steps(plan: Plan, compiling: Compiling | None = None) -> Serialise
             steps.append(builder.chain(starts[number]))
         else:
             steps.append(() if number in inside else builder.calls(step))
-    scratch = tuple([_largest_scratch(builder, o) if isinstance(o, Buffer) else 0 for o in builder.scratch])
+    scratch = tuple([_largest_scratch(builder, user) if isinstance(user, Buffer) else 0 for user in builder.scratch])
     codes = {compiled.code.key: compiled.code.native for compiled in builder.steps.values()}
-    products = builder.scratch.get(None, 0)
-    return SerialisedSteps(tuple(steps), *serialise_signature(plan), plan.arena_bytes, scratch, products, codes)
+    of_libraries = builder.scratch.get(None, 0)
+    return SerialisedSteps(tuple(steps), *serialise_signature(plan), plan.arena_bytes, scratch, of_libraries, codes)
 
 
 def serialise_plan(
@@ -194,22 +192,22 @@ def serialise_plan(
 ) -> tuple[SerialisedPlan, list[int | None], Mapping[bytes, Code]]:
     """Serialises a plan; also returns the number of kernels of each step (None for host steps), and their code by key.
 
-    `compiling` may have begun with the plan's kernels.
+    `compiling` may already compile some of the plan's kernels.
     """
-    made = serialise_steps(plan, compiling)
-    memory = Memory(rounded(made.arena_bytes), made.product_scratch)
-    steps = [None if step is None else spell_out(step, memory) for step in made.steps]
+    serialised = serialise_steps(plan, compiling)
+    workspace = Workspace(rounded(serialised.arena_bytes), serialised.library_scratch)
+    steps = [None if step is None else _kernels_of(step, workspace) for step in serialised.steps]
     counts = [None if step is None else len(step) for step in steps]
     kernels = [kernel for step in steps if step is not None for kernel in step]
-    whole = finish_plan(made.arguments, made.results, made.arena_bytes, kernels, made.scratch, memory)
-    return whole, counts, made.codes
+    signature = serialised.arguments, serialised.results
+    finished = finish_plan(*signature, serialised.arena_bytes, kernels, serialised.scratch, workspace)
+    return finished, counts, serialised.codes
 
 
-def spell_out(calls: Sequence[StepCall], memory: Memory) -> list[SerialisedKernel]:
-    """The kernels of a step's calls."""
+def _kernels_of(calls: Sequence[StepCall], workspace: Workspace) -> list[SerialisedKernel]:
     kernels: list[SerialisedKernel] = []
     for call in calls:
-        kernels += (call,) if isinstance(call, SerialisedKernel) else call.kernels(memory)
+        kernels += (call,) if isinstance(call, SerialisedKernel) else call.kernels(workspace)
     return kernels
 
 
@@ -219,17 +217,17 @@ def finish_plan(
     arena_bytes: int,
     kernels: Sequence[SerialisedKernel],
     scratch: Sequence[int],
-    memory: Memory,
+    workspace: Workspace,
 ) -> SerialisedPlan:
-    """A serialised plan with the memory that its kernels turned out to need."""
-    arena = rounded(arena_bytes) + memory.workspace if memory.workspace else arena_bytes
-    extra = memory.scratch or {}
+    """A serialised plan whose memory includes the workspace of its kernels."""
+    arena = rounded(arena_bytes) + workspace.bytes if workspace.bytes else arena_bytes
+    extra = workspace.scratch or {}
     sizes = tuple([max(size, extra.get(number, 0)) for number, size in enumerate(scratch)])
     return SerialisedPlan(arguments, results, arena, tuple(kernels), sizes)
 
 
 def _largest_scratch(builder: PlanSerialiser, buffer: Buffer) -> int:
-    """Threads step by the largest scratch buffer of their kernel, so each buffer has room for that."""
+    """Bytes of a scratch buffer for each thread: all scratch buffers of a kernel have the stride of its largest."""
     ready = [
         record for record in builder.steps.values() if any(view.buffer is buffer for view in record.nest.step.outputs)
     ]

@@ -1,7 +1,7 @@
-"""Plans for all sizes within guards. In: a plan of symbolic sizes. Out: the compiled plan for numbers.
+"""Plans for all sizes that satisfy guards. In: a plan of symbolic sizes. Out: compiled plans for concrete sizes.
 
-Everything that the compiler decided for the template holds for the sizes that fit its guards. What is left are small
-polynomials in the argument slots of kernels, and the arrangement of matrix products, which is chosen for each size.
+Every decision of the compiler holds for all sizes that satisfy the guards. Only the polynomials in argument slots are
+evaluated for each size, and the launches of matrix products and other library kernels are chosen again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.kernel_code import Compiling
 from livegrad.runtime.cpu.plan_serialiser import finish_plan, serialise_steps
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
-from livegrad.runtime.cpu.step_calls import Memory, rounded
+from livegrad.runtime.cpu.step_calls import Workspace, rounded
 from livegrad.runtime.serialised import SerialisedArray, SerialisedArrays
 from livegrad.schedule.plan import Plan
 
 
 class HostStepsError(Exception):
-    """A plan has steps of the host, which no template describes."""
+    """A plan has host steps, which templates do not support."""
 
 
 class Polynomials:
@@ -36,17 +36,17 @@ class Polynomials:
         self.terms: list[Terms] = []
         self._number_of: dict[Terms, int] = {}
 
-    def take(self, size: SymbolicSize) -> int:
-        """The position of a size's polynomial."""
+    def add(self, size: SymbolicSize) -> int:
+        """Returns the position of a size's polynomial, adding it if it is new."""
         number = self._number_of.setdefault(size.terms, len(self.terms))
         if number == len(self.terms):
             self.terms.append(size.terms)
         return number
 
     def bind(self, value: Any) -> Callable[[Sequence[int]], Any]:
-        """How an integer, a slot, or a tuple or record of them is computed from the values of the polynomials."""
+        """A function from the values of the polynomials to an integer, slot, tuple or dataclass with concrete sizes."""
         if type(value) is SymbolicSize:
-            return _Value(self.take(value)).of
+            return _Value(self.add(value)).of
         if symbolic_within((value,)) is None:
             return _Constant(value).of
         if isinstance(value, tuple):
@@ -75,11 +75,11 @@ class _Constant:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel whose slots at some positions are polynomials: of the number itself, or of the offset of a slot."""
+    """A kernel with polynomials in some slots, as values or as offsets."""
 
     kernel: SerialisedKernel
-    holes: tuple[tuple[int, int, ArgumentSlot | None], ...]
-    total: int | None  # the number of its polynomial; None: the kernel's own
+    holes: tuple[tuple[int, int, ArgumentSlot | None], ...]  # position, polynomial, and the slot if it is an offset
+    total: int | None  # a polynomial; None if the kernel's `total` is a number
     grain: int | None
 
     def for_values(self, values: Sequence[int]) -> SerialisedKernel:
@@ -102,7 +102,7 @@ class _Kernel:
 
 
 class PlanTemplate:
-    """A plan of symbolic sizes, compiled: `for_sizes` gives it for numbers that fit the guards."""
+    """A compiled plan of symbolic sizes: `for_sizes` returns plans for sizes that satisfy the guards."""
 
     def __init__(
         self,
@@ -112,11 +112,11 @@ class PlanTemplate:
         source_locations: SourceLocations,
         compiling: Compiling | None = None,
     ) -> None:
-        self.guards, self._source, self._line_of_mark = guards, source, source_locations
+        self.guards, self._source, self._source_locations = guards, source, source_locations
         steps = serialise_steps(plan, compiling)
         if None in steps.steps or None in steps.arguments or None in steps.results:
             raise HostStepsError
-        self._codes, self._product_scratch = steps.codes, steps.product_scratch
+        self._codes, self._library_scratch = steps.codes, steps.library_scratch
         self._polynomials = Polynomials()
         bind = self._polynomials.bind
         items = [item for step in steps.steps if step is not None for item in step]
@@ -125,14 +125,14 @@ class PlanTemplate:
         self._arena_bytes, self._scratch = bind(steps.arena_bytes), bind(steps.scratch)
 
     def _kernel(self, kernel: SerialisedKernel) -> _Kernel | SerialisedKernel:
-        take = self._polynomials.take
+        add = self._polynomials.add
         holes: list[tuple[int, int, ArgumentSlot | None]] = []
         for position, slot in enumerate(kernel.slots):
             if type(slot) is SymbolicSize:
-                holes.append((position, take(slot), None))
+                holes.append((position, add(slot), None))
             elif isinstance(slot, ArgumentSlot) and type(slot.offset) is SymbolicSize:
-                holes.append((position, take(slot.offset), slot))
-        total, grain = (take(n) if type(n) is SymbolicSize else None for n in (kernel.total, kernel.grain))
+                holes.append((position, add(slot.offset), slot))
+        total, grain = (add(n) if type(n) is SymbolicSize else None for n in (kernel.total, kernel.grain))
         return (
             _Kernel(kernel, tuple(holes), total, grain) if holes or total is not None or grain is not None else kernel
         )
@@ -141,10 +141,10 @@ class PlanTemplate:
         return [(array, self._polynomials.bind(array.shape)) for array in arrays if array is not None]
 
     def for_sizes(self, sizes: Sequence[int], run_nested: Callable[..., Any]) -> CompiledPlan:
-        """The compiled plan for sizes that fit."""
+        """The compiled plan for sizes that satisfy the guards."""
         values = self.guards.evaluate(sizes, self._polynomials.terms)
         arena_bytes = self._arena_bytes(values)
-        memory = Memory(rounded(arena_bytes), self._product_scratch)
+        workspace = Workspace(rounded(arena_bytes), self._library_scratch)
         kernels: list[SerialisedKernel] = []
         for item in self._items:
             if isinstance(item, SerialisedKernel):
@@ -152,12 +152,12 @@ class PlanTemplate:
             elif isinstance(item, _Kernel):
                 kernels.append(item.for_values(values))
             else:
-                kernels += item(values).kernels(memory)
+                kernels += item(values).kernels(workspace)
         arguments, results = (
             tuple([SerialisedArray(array.number, array.element, shape(values)) for array, shape in side])
             for side in (self._arguments, self._results)
         )
-        plan = finish_plan(arguments, results, arena_bytes, kernels, self._scratch(values), memory)
-        compiled = CompiledPlan(plan, self._codes, None, run_nested, (), self._line_of_mark)
+        plan = finish_plan(arguments, results, arena_bytes, kernels, self._scratch(values), workspace)
+        compiled = CompiledPlan(plan, self._codes, None, run_nested, (), self._source_locations)
         compiled.source = self._source
         return compiled

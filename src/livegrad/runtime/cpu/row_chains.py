@@ -1,6 +1,6 @@
-"""Producer–consumer tiling on the CPU: which chains of steps run tile by tile, and their serialised form.
+"""Producer–consumer tiling on the CPU: the tile size of a chain of steps, or that it does not pay.
 
-`schedule/tile_row_chains.py` finds what may be chained; this module decides what should be (`rows_of_tile`).
+`schedule/tile_row_chains.py` finds chains that are legal and asks `rows_of_tile`, which is part of the `CPU` target.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from livegrad.schedule.plan import HostStep, RowChain
 
 
 def rows_of_tile(chain: RowChain) -> int | None:
-    """How many rows run together; None where products do worse that way, or threads would find too little work.
+    """The rows of a tile; None if products are slower by rows, or there are too few tiles for the threads.
 
-    A tile never reaches from one matrix into the next.
+    A tile never spans two matrices of a batch.
     """
     total, rows = prod(chain.rows), chain.rows[-1]
     if not total:
         return None
     if symbolic_within(chain.rows) is not None and chain.row_bytes * total <= second_level_bytes():
-        return None  # little is gained, and the ways of products of so many sizes would differ
+        return None  # little to gain, and the choices for products would need guards on the sizes
     products = tuple([native_product(step) for step in chain.steps if isinstance(step, HostStep)])
     return computed(_tile_size, total, rows, chain.row_bytes, products) or None
 
 
 def _tile_size(total: int, rows: int, row_bytes: int, products: tuple[Product | None, ...]) -> int:
-    """How many rows run together; 0 for none."""
-    # Results do not depend on the number of tiles: rows are computed alike in any tile.
+    """The rows of a tile; 0 if there is none."""
+    # Results do not depend on the tiles, because each row is computed in the same way in any tile.
     processors = default_threads()
     fewest = max(FEWEST_TILES, TILES_A_THREAD * processors)
     most = min(MOST_TILE_ROWS, second_level_bytes() // (TILE_SHARE * max(1, row_bytes)), total // fewest)
     if total == rows:
-        # As many for each processor, about alike, and of whole tiles.
-        count = _whole(-(-total // max(1, most)), processors)
-        block = min(most, _whole(-(-total // count), PRODUCT_ROWS))
+        # The same number of tiles of about the same size for each processor, in whole register tiles of products.
+        count = _round_up(-(-total // max(1, most)), processors)
+        block = min(most, _round_up(-(-total // count), PRODUCT_ROWS))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
     native = all(product is not None and goes_by_rows(product) for product in products)
@@ -59,5 +59,5 @@ def row_tile(chain: RowChain) -> RowTile:
     return RowTile(prod(chain.rows), chain.tile)
 
 
-def _whole(size: int, unit: int) -> int:
+def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit

@@ -1,4 +1,7 @@
-"""Serialised executables of the CPU: the kernels of a plan with their argument slots, as plain data."""
+"""Serialised executables of the CPU: the kernels of a plan with their argument slots, as data.
+
+Made by `plan_serialiser.py`, stored in the disk cache as JSON, and run by `compiled_plan.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ from livegrad.runtime.serialised import (
 
 @dataclass(frozen=True)
 class SerialisedKernel:
-    """One launch: which object code, its argument slots, how its work is split, and its check sites.
+    """One launch: its object code, argument slots, partition into work items, and check sites.
 
-    The code is an object of its own, named by its key, or a function of a library that stays in memory.
+    The code is an object with a key, or a function of a library that stays in memory.
     """
 
     object_key: bytes
@@ -31,21 +34,21 @@ class SerialisedKernel:
     grain: int
     interruptible: bool
     sites: tuple[Site, ...]
-    library: str = ""  # "chain", or the element of the products that the function is for
+    library: str = ""  # "chain", the element of products, or a prefix with the element ("fourier_float32")
     symbol: str = "kernel"
     members: tuple[SerialisedKernel, ...] = ()  # of a chain
 
 
 @dataclass(frozen=True)
 class SerialisedPlan(SerialisedExecutable):
-    """A whole plan of kernels."""
+    """The kernels of a plan."""
 
     kernels: tuple[SerialisedKernel, ...]
     scratch: tuple[int, ...]  # bytes for each thread, by scratch buffer
 
 
 def serialised_plan_key(digest: bytes, sizes: Mapping[str, int]) -> bytes:
-    """The key of a serialised plan in the disk cache: the function, its sizes, this machine and this compiler."""
+    """The key of a serialised plan in the disk cache: a digest of the function, sizes, machine and compiler."""
     target = host_target()
     return executable_key(digest, sizes, target.cpu, target.features)
 

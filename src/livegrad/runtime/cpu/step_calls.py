@@ -1,7 +1,7 @@
-"""Steps of which sizes decide how they run: matrix products, convolutions, transforms, and chains.
+"""Calls whose launches depend on sizes: matrix products, convolutions, transforms, sorts, and chains of rows.
 
-In: the sizes, and the slots of the operands. Out: serialised kernels. Called when a plan is serialised or, where sizes
-are symbolic, when they are known.
+In: sizes, and the slots of operands. Out: serialised kernels. Called when a plan is serialised or, for symbolic sizes,
+when they are known.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ _LINE = 64
 
 
 def rounded(size: int) -> int:
-    """A size in whole cache lines."""
+    """Rounds a size up to whole cache lines."""
     return -(-size // _LINE) * _LINE
 
 
 @dataclass
-class Memory:
-    """Where steps find memory beside their buffers, and how much of it they turned out to need."""
+class Workspace:
+    """Temporary memory of calls, which run one after the other and share it. It grows as they are serialised."""
 
-    start: int  # of the workspace, behind the arena
-    product_scratch: int  # the number of the scratch buffer of products
-    workspace: int = 0  # bytes
+    start: int  # its offset in the arena, behind the buffers
+    library_scratch: int  # the number of the scratch buffer of library kernels
+    bytes: int = 0
     scratch: dict[int, int] | None = None  # bytes for each thread, by the number of the buffer
 
-    def need(self, workspace: int, number: int, scratch: int) -> None:
-        self.workspace = max(self.workspace, workspace)
+    def reserve(self, size: int, number: int, scratch: int) -> None:
+        """Makes room for `size` bytes of the workspace, and for `scratch` bytes in a scratch buffer."""
+        self.bytes = max(self.bytes, size)
         if scratch:
             self.scratch = self.scratch or {}
             self.scratch[number] = max(self.scratch.get(number, 0), scratch)
@@ -52,27 +53,27 @@ class ProductCall:
     right: ArgumentSlot
     out: ArgumentSlot
 
-    def kernels(self, memory: Memory) -> tuple[SerialisedKernel, ...]:
+    def kernels(self, workspace: Workspace) -> tuple[SerialisedKernel, ...]:
         """The launches that compute it."""
         launches = arrange_convolution(self.sizes) if isinstance(self.sizes, Convolution) else arrange(self.sizes)
-        memory.need(_workspace_of(launches), memory.product_scratch, launches.scratch)
-        return self._launch(launches, memory, 0)
+        workspace.reserve(_workspace_of(launches), workspace.library_scratch, launches.scratch)
+        return self._launch(launches, workspace, 0)
 
-    def kernels_by_rows(self, block: int, memory: Memory, used: int) -> tuple[tuple[SerialisedKernel, ...], int]:
-        """The launches for blocks of rows, with so many bytes of the workspace in use; and how many are after them."""
+    def kernels_by_rows(self, block: int, workspace: Workspace, used: int) -> tuple[tuple[SerialisedKernel, ...], int]:
+        """The launches for blocks of rows, and the bytes of the workspace in use with them, given those before."""
         assert isinstance(self.sizes, Product)
         launches = arrange_rows(self.sizes, block)
         after = used + _workspace_of(launches)
-        memory.need(after, memory.product_scratch, launches.scratch)
-        return self._launch(launches, memory, used), after
+        workspace.reserve(after, workspace.library_scratch, launches.scratch)
+        return self._launch(launches, workspace, used), after
 
-    def _launch(self, launches: Launches, memory: Memory, used: int) -> tuple[SerialisedKernel, ...]:
-        start = memory.start + used
+    def _launch(self, launches: Launches, workspace: Workspace, used: int) -> tuple[SerialisedKernel, ...]:
+        start = workspace.start + used
         slots = {
             "left": self.left, "right": self.right, "out": self.out,
             "workspace": ArgumentSlot("arena", 0, start),
             "between": ArgumentSlot("arena", 0, start + rounded(launches.workspace)),
-            "scratch": ArgumentSlot("scratch", memory.product_scratch, 0) if launches.scratch else 0,
+            "scratch": ArgumentSlot("scratch", workspace.library_scratch, 0) if launches.scratch else 0,
         }  # fmt: skip
         return tuple(
             SerialisedKernel(
@@ -89,29 +90,31 @@ def _workspace_of(launches: Launches) -> int:
 
 @dataclass(frozen=True)
 class TransformCall:
-    """Fourier transforms one after the other. No group of rows writes over what another one reads: in between, results
-    go back and forth between the step's result and a copy of it."""
+    """Fourier transforms one after the other, which alternate between the step's result and a copy of it.
+
+    A transform is out of place, because groups of rows that run at the same time may overlap in memory.
+    """
 
     transforms: tuple[Transform, ...]
     source: ArgumentSlot
     out: ArgumentSlot
     size: int  # bytes of the result
 
-    def kernels(self, memory: Memory) -> tuple[SerialisedKernel, ...]:
+    def kernels(self, workspace: Workspace) -> tuple[SerialisedKernel, ...]:
         """The launches that compute them."""
         size = rounded(self.size) if len(self.transforms) > 1 else 0
-        copy = ArgumentSlot("arena", 0, memory.start)
+        copy = ArgumentSlot("arena", 0, workspace.start)
         source, launched = self.source, []
         for number, transform in enumerate(self.transforms, 1):
             launches = arrange_transform(transform)
-            memory.need(size + rounded(launches.workspace), memory.product_scratch, launches.scratch)
+            workspace.reserve(size + rounded(launches.workspace), workspace.library_scratch, launches.scratch)
             target = self.out if (len(self.transforms) - number) % 2 == 0 else copy
-            places = {
-                "left": source, "out": target, "workspace": ArgumentSlot("arena", 0, memory.start + size),
-                "scratch": ArgumentSlot("scratch", memory.product_scratch, 0),
+            operands = {
+                "left": source, "out": target, "workspace": ArgumentSlot("arena", 0, workspace.start + size),
+                "scratch": ArgumentSlot("scratch", workspace.library_scratch, 0),
             }  # fmt: skip
             for launch in launches.steps:
-                slots = tuple([_transform_slot(word, places) for word in launch.words])
+                slots = tuple([_transform_slot(word, operands) for word in launch.words])
                 library = PREFIX + transform.element
                 launched.append(
                     SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel)
@@ -129,36 +132,36 @@ def _transform_slot(word: Word, slots: Mapping[str, ArgumentSlot]) -> int | Argu
 
 @dataclass(frozen=True)
 class OrderingCall:
-    """Rows that are sorted, or whose largest numbers are found."""
+    """A sort of rows, or a search for their largest elements."""
 
     ordering: Ordering
     source: ArgumentSlot
     out: ArgumentSlot
 
-    def kernels(self, memory: Memory) -> tuple[SerialisedKernel, ...]:
+    def kernels(self, workspace: Workspace) -> tuple[SerialisedKernel, ...]:
         """The launch that computes it."""
         launch, scratch = arrange_ordering(self.ordering)
-        memory.need(0, memory.product_scratch, scratch)
-        places = {
-            "left": self.source, "out": self.out, "scratch": ArgumentSlot("scratch", memory.product_scratch, 0),
+        workspace.reserve(0, workspace.library_scratch, scratch)
+        operands = {
+            "left": self.source, "out": self.out, "scratch": ArgumentSlot("scratch", workspace.library_scratch, 0),
         }  # fmt: skip
-        slots = tuple([places[word] if isinstance(word, str) else word for word in launch.words])
+        slots = tuple([operands[word] if isinstance(word, str) else word for word in launch.words])
         library = ORDERING + self.ordering.element
         return (SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel),)
 
 
 @dataclass(frozen=True)
 class ChainCall:
-    """Steps that run tile by tile; what is private to them lies in each worker's own memory."""
+    """Steps that run tile by tile. Buffers that only they use are private to each worker."""
 
     members: tuple[SerialisedKernel | ProductCall, ...]
-    private: tuple[tuple[int, int], ...]  # the number of each buffer, and the bytes that a tile of it takes
+    private: tuple[tuple[int, int], ...]  # the number of each private buffer, and the bytes of a tile of it
     tile: int  # rows
     count: int  # tiles
     scratch: int  # the number of the chain's scratch buffer
 
-    def kernels(self, memory: Memory) -> tuple[SerialisedKernel, ...]:
-        """What prepares the chain, and the kernel that runs it tile by tile."""
+    def kernels(self, workspace: Workspace) -> tuple[SerialisedKernel, ...]:
+        """The launches that prepare the chain, and the kernel that runs it tile by tile."""
         before: list[SerialisedKernel] = []
         members: list[tuple[SerialisedKernel, int]] = []
         used = 0
@@ -166,15 +169,15 @@ class ChainCall:
             if isinstance(member, SerialisedKernel):
                 members.append((member, member.grain))
                 continue
-            (*ahead, run), used = member.kernels_by_rows(self.tile, memory, used)
-            before += ahead
+            (*packing, run), used = member.kernels_by_rows(self.tile, workspace, used)
+            before += packing
             members.append((run, 1))
-        whole, scratch_bytes = self._serialise(members)
-        memory.need(used, self.scratch, scratch_bytes)
-        return (*before, whole)
+        chain, scratch_bytes = self._serialise(members)
+        workspace.reserve(used, self.scratch, scratch_bytes)
+        return (*before, chain)
 
     def _serialise(self, members: list[tuple[SerialisedKernel, int]]) -> tuple[SerialisedKernel, int]:
-        """The chain as one kernel, from its members with their items of a tile; and the bytes a worker needs."""
+        """The chain as one kernel, from its members with their work items in a tile; and the bytes a worker needs."""
         offset, copies = 0, []
         for kernel, _ in members:
             copies.append(offset)
@@ -206,7 +209,7 @@ class ChainCall:
 
 
 def _without_private(kernel: SerialisedKernel) -> SerialisedKernel:
-    """The addresses of private memory are put in by the chain, for each tile."""
+    """A member with 0 in the slots of private memory, whose addresses the chain sets for each tile."""
     slots = [0 if isinstance(slot, ArgumentSlot) and slot.kind == "private" else slot for slot in kernel.slots]
     return replace(kernel, slots=tuple(slots))
 

@@ -1,6 +1,6 @@
-"""Tapes as arrays with a row for each iteration: a `Mapping` like any other tape, without copies.
+"""Tapes as arrays with a row for each iteration, which are also mappings like any other tape.
 
-`tensor_loops.py` writes and reads them; other host steps see the values by index.
+`tensor_loops.py` writes and reads rows without copies; other host steps look up values by index.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from livegrad.runtime.cpu.memory_pool import result_maker
 from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import storage
 
-Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list where the leaf is a tape itself
+Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list if the leaf is a tape
 
 
 class Rows(Mapping[int, Any]):
-    """Values by index from 0 up to, but without, `count`; `columns` has each leaf of the element for all of them."""
+    """Values for the indices below `count`, with a column for each leaf of the element."""
 
     __slots__ = ("columns", "count", "element")
 
@@ -41,12 +41,12 @@ class Rows(Mapping[int, Any]):
         return self.count
 
     def with_entry(self, index: int, value: Any) -> Entries:
-        """The values with another at one index, as a table that can be changed further."""
+        """The values with one entry replaced, as a persistent array."""
         return Entries(dict(self)).with_entry(index, value)
 
 
 def new_column(type: Type, count: int) -> Column:
-    """Room for one leaf of so many rows, not initialised."""
+    """An uninitialised column for one leaf of `count` rows."""
     if not is_storable(type):
         return [None] * count
     element, shape = storage(type)
@@ -62,7 +62,7 @@ def longer_column(column: Column, type: Type, count: int) -> Column:
 
 
 def padded_column(column: Column, type: Type, count: int, capacity: int) -> Column:
-    """The first `count` rows of a column, and zeros behind them."""
+    """The first `count` rows of a column, followed by zeros."""
     padded = new_column(type, capacity)
     padded[:count] = column[:count]  # type: ignore[call-overload]
     if isinstance(padded, list):
@@ -73,7 +73,7 @@ def padded_column(column: Column, type: Type, count: int, capacity: int) -> Colu
 
 
 def as_rows(tape: Mapping[int, Any], element: Type) -> Rows:
-    """Any tape as rows; those that were never set are zero."""
+    """Any tape as rows; entries that were never set are zero."""
     if isinstance(tape, Rows):
         return tape
     types = leaf_types(element)

@@ -1,10 +1,8 @@
-"""Loops over tensors: the plan of the body is bound to memory once. All iterations are one native call, or a few calls
-each if the body has host steps.
+"""Runs loops over tensors: all iterations are one native call, or a few calls each if the body has host steps.
 
-The state is double-buffered: each iteration reads what the last one wrote. The first iteration reads large arrays where
-the caller has them, and the last one writes them where the plan wants the results (`handed_on_state.py`). Residuals are
-written to the rows of an array in place, and read from there. `compiled_plan.py` creates a `LoopCall` for each loop of
-a plan.
+The plan of the body is bound to memory once. The state is double-buffered: each iteration reads what the previous one
+wrote. Large state is neither copied in nor out (`zero_copy_state.py`). Residuals are written to the rows of an array in
+place, and read from there. `compiled_plan.py` creates a `LoopCall` for each loop of a plan.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ from livegrad.diagnostics import KernelCheckError
 from livegrad.ir.persistent_array import Entries
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
-from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Memory, Move, key_of, reader
+from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Move, StepOwner, key_of, reader
 from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column, new_column, padded_column
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, RowTape, Slot
 
-_FIRST_ROWS = 16  # of a loop that may take any number of iterations
-_MOST_AT_ONCE = 1 << 62  # iterations of one that remembers nothing
+_FIRST_ROWS = 16  # rows of the tapes of a `while` loop, to begin with
+_MOST_AT_ONCE = 1 << 62  # iterations of a `while` loop without tapes
 
 
 class LoopCall:
-    """One loop of a plan. Its body is compiled when the plan is, its memory is kept from run to run."""
+    """One loop of a plan. Its body is compiled with the plan, and its memory is reused by every run."""
 
-    def __init__(self, step: HostStep, loop: RowLoop, owner: Memory, make_call: MakeCall) -> None:
+    def __init__(self, step: HostStep, loop: RowLoop, owner: StepOwner, make_call: MakeCall) -> None:
         self._step, self._owner = step, owner
         self._read_operands = reader(step.operands, owner)
         self._node = step.function.results[0]
@@ -37,7 +35,7 @@ class LoopCall:
         self._body = LoopBody(loop, step.op is not for_loop, owner.run_nested, make_call)
 
     def run(self, values: dict[Any, Any]) -> None:
-        """Runs all iterations, and puts the carried values where the plan expects them."""
+        """Runs all iterations, and stores the carried values in the slots of the plan."""
         node, body = self._node, self._body
         arguments = self._read_operands(values)
         operands = [arguments[operand.attribute("index")] for operand in node.operands]
@@ -69,7 +67,7 @@ class LoopCall:
 
 
 def _leaf_targets(step: HostStep) -> dict[int, Buffer]:
-    """The buffers for results of a loop, by the number of their leaf among those of the carried values."""
+    """The buffers for results of a loop, by the number of their leaf among the carried values."""
     node = step.function.results[0]
     types = node.attribute("body").parameter_types[1:]
     return {sum(len(leaf_types(type)) for type in types[:index]): buffer for index, buffer in step.stored}
@@ -79,7 +77,7 @@ def _leaf_targets(step: HostStep) -> dict[int, Buffer]:
 
 
 class LoopRun:
-    """One run: the state on its way from side to side, and the columns that rows are read from and written to."""
+    """One run of a loop: the values of both sides of the state, and the columns of tapes."""
 
     def __init__(
         self,
@@ -88,10 +86,10 @@ class LoopRun:
         targets: Mapping[int, np.ndarray[Any, Any]],
         iterations: int | None,
     ) -> None:
-        """`targets` are arrays for results, by leaf; `iterations` is None where a condition decides."""
+        """`targets` are arrays for results, by leaf; `iterations` is None for a `while` loop."""
         self._body, self._leaves, self._targets, self._side = body, leaves, targets, 0
         self._values: list[dict[Any, Any]] = [{}, {}]
-        body.forget_failures()
+        body.clear_failures()
         self._take_state(iterations)
         self._take_fixed()
         self._tables = [
@@ -101,11 +99,11 @@ class LoopRun:
 
     def _take_state(self, iterations: int | None) -> None:
         body, leaves = self._body, self._leaves
-        self._is_first = False  # whether the next iteration reads state where the caller has it
+        self._is_first = False  # whether the next iteration reads arrays of the caller
         for number, (leaf, slot) in enumerate(zip(body.loop.state, body.state_in, strict=True)):
-            array_of_slot, handed_on = body.state[0][number], body.handed_on[number]
-            if handed_on is not None:
-                handed_on.begin(leaves[leaf], self._targets.get(leaf), iterations, self._values)
+            array_of_slot, zero_copy = body.state[0][number], body.zero_copy[number]
+            if zero_copy is not None:
+                zero_copy.begin(leaves[leaf], self._targets.get(leaf), iterations, self._values)
                 self._is_first = True
             elif array_of_slot is None:
                 self._values[0][slot] = leaves[leaf]
@@ -119,11 +117,11 @@ class LoopRun:
         pairs = zip(body.state_in, body.state_out, strict=True)
         self._objects = [(into, out) for into, out in pairs if isinstance(into, ObjectSlot)]
 
-    def _leave_first(self) -> None:
-        """From now on, iterations read the state that others wrote."""
-        for state in self._body.handed_on:
+    def _end_first_iteration(self) -> None:
+        """From now on, iterations read no arrays of the caller."""
+        for state in self._body.zero_copy:
             if state is not None:
-                state.leave_first(self._values)
+                state.end_first_iteration(self._values)
         self._is_first = False
 
     def _take_fixed(self) -> None:
@@ -132,16 +130,16 @@ class LoopRun:
             if isinstance(slot, Buffer):
                 value = np.asarray(value, slot.element.dtype, order="C")
                 start = value.ctypes.data
-                for block, index, offset in self._body.fixed_words.get(slot.number, ()):
+                for block, index, offset in self._body.fixed_patches.get(slot.number, ()):
                     block.ints[index] = start + offset
             for values in self._values:
                 values[key_of(slot)] = value
 
     def repeat(self, iterations: int, reverse: bool) -> None:
-        """So many iterations, with the index counting up or down."""
+        """Runs the iterations of a counted loop, with the index counting up or down."""
         if not iterations:
             return
-        self._have_rows(iterations)
+        self._reserve_rows(iterations)
         if self._body.iterations is not None:
             first, step = (iterations - 1, -1) if reverse else (0, 1)
             done = self._run_native(1, first, step) if self._is_first else 0
@@ -152,9 +150,9 @@ class LoopRun:
             self._iteration(index)
 
     def some_iterations(self, index: int, limit: int | None) -> int:
-        """Iterations of a `while` from an index on, until it ends, the limit comes or the rows are full; how many."""
+        """Runs iterations until the loop ends, reaches its limit, or has filled its tapes; returns how many ran."""
         if index >= self._capacity:
-            self._have_rows(max(_FIRST_ROWS, 2 * index))
+            self._reserve_rows(max(_FIRST_ROWS, 2 * index))
         if self._body.iterations is None:
             self._iteration(index)
             return 1
@@ -169,50 +167,51 @@ class LoopRun:
         self._done += done
         self._side = (self._side + done) % 2
         if self._is_first:
-            self._leave_first()
+            self._end_first_iteration()
         return done
 
     def _iteration(self, index: int) -> None:
+        """Runs one iteration of a body with host steps."""
         body, side = self._body, self._side
         body.index_word[0] = index
         for block, word, start, step in self._moving[side]:
             block.ints[word] = start + index * step
         values = self._values[side]
-        for key, column in self._rows_of_last_run:
+        for key, column in self._rows_of_host_steps:
             values[key] = column[index] if isinstance(column, list) else column[index, ...]
         for call in body.sides[side]:
             call.run(values)
-        for key, column in self._kept_objects:
+        for key, column in self._object_columns:
             column[index] = values[key]
         self._side = 1 - side
         for into, out in self._objects:
             self._values[1 - side][into] = values[out]
         if self._is_first:
-            self._leave_first()
+            self._end_first_iteration()
 
-    def _have_rows(self, capacity: int) -> None:
-        """Makes room for so many rows, and works out what changes from iteration to iteration."""
+    def _reserve_rows(self, capacity: int) -> None:
+        """Makes room for this many rows of each tape, and finds the addresses that change between iterations."""
         self._capacity = capacity
         self._moving: list[list[Move]] = [[], []]
-        self._rows_of_last_run: list[tuple[Any, Column]] = []
-        self._kept_objects: list[tuple[Any, list[Any]]] = []
+        self._rows_of_host_steps: list[tuple[Any, Column]] = []
+        self._object_columns: list[tuple[Any, list[Any]]] = []
         for table in self._tables:
-            table.have(capacity)
+            table.reserve(capacity)
             for slot, column in table.columns():
                 key = key_of(slot)
                 if key in self._body.host_keys or isinstance(slot, ObjectSlot):
-                    self._rows_of_last_run.append((key, column))
+                    self._rows_of_host_steps.append((key, column))
                 if isinstance(column, list):
                     continue
                 start, step = column.ctypes.data, column.strides[0]
-                for moving, words in zip(self._moving, self._body.row_words, strict=True):
-                    moving += [(block, word, start + offset, step) for block, word, offset in words.get(key, ())]
-            self._kept_objects += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
+                for moving, patches in zip(self._moving, self._body.row_patches, strict=True):
+                    moving += [(block, word, start + offset, step) for block, word, offset in patches.get(key, ())]
+            self._object_columns += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
         if self._body.iterations is not None:
-            self._body.iterations.move(self._moving)
+            self._body.iterations.set_moves(self._moving)
 
     def results(self, iterations: int) -> list[Any]:
-        """The carried leaves after so many iterations: in their targets, or in memory of their own."""
+        """The carried leaves after the run, in their targets or in fresh memory."""
         body, loop = self._body, self._body.loop
         after: dict[int, Any] = dict(enumerate(self._leaves[: loop.carried]))
         for leaf, slot, array in zip(loop.state, body.state_in, body.state[self._side], strict=True):
@@ -220,14 +219,14 @@ class LoopRun:
         for table in self._tables:
             if table.row.leaf < loop.carried and table.row.writes:
                 after[table.row.leaf] = table.result(iterations)
-        handed_on = dict(zip(loop.state, body.handed_on, strict=True))
+        zero_copy = dict(zip(loop.state, body.zero_copy, strict=True))
         return [
-            self._keep(leaf, value) if (state := handed_on.get(leaf)) is None else state.end(self._side, iterations)
+            self._copy_out(leaf, value) if (state := zero_copy.get(leaf)) is None else state.end(self._side, iterations)
             for leaf, value in after.items()
         ]
 
-    def _keep(self, leaf: int, value: Any) -> Any:
-        """A value in its target, or in memory that the next run does not change."""
+    def _copy_out(self, leaf: int, value: Any) -> Any:
+        """Copies a value to its target, or to memory that the next run does not change."""
         target = self._targets.get(leaf)
         if target is None:
             return value.copy() if isinstance(value, np.ndarray) else value
@@ -236,7 +235,7 @@ class LoopRun:
 
 
 class _Table:
-    """One tape of a loop: the columns that it is read from, and those that it is written to."""
+    """One tape of a loop: the columns that iterations read, and the columns that they write."""
 
     def __init__(self, row: RowTape, before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]) -> None:
         self.row, self._before, self._read_slots, self._write_slots = row, before, reads, writes
@@ -248,8 +247,8 @@ class _Table:
             self._read, self._count = [rows.columns[number] for number in row.reads], rows.count
         self._written: list[Column] = [new_column(type, 0) for type in self._types] if row.writes else []
 
-    def have(self, capacity: int) -> None:
-        """Rows to read and to write for this many iterations; those to read that nobody wrote are zero."""
+    def reserve(self, capacity: int) -> None:
+        """Makes room for this many iterations; rows that were never written read as zero."""
         if self._read and self._count < capacity:
             types = [self._types[number] for number in self.row.reads]
             self._read = [padded_column(c, t, self._count, capacity) for c, t in zip(self._read, types, strict=True)]
@@ -264,7 +263,7 @@ class _Table:
         return list(zip(self._write_slots, self._written, strict=True))
 
     def result(self, iterations: int) -> Mapping[int, Any]:
-        """The tape after so many iterations: their rows, and what it held behind those."""
+        """The tape after this many iterations: their rows, and the earlier entries beyond them."""
         if not iterations:
             return self._before
         rows = Rows(self.row.element, self._written, iterations)

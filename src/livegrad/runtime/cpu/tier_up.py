@@ -1,6 +1,6 @@
 """Background recompilation: a thread compiles the optimised tier of new kernels, and writes caches to disk.
 
-It starts a job only after a short pause without new ones, so that it does not compete with the thread that compiles the
+It starts a job only after a short time without new jobs, so that it does not compete with the thread that compiles the
 baseline tier. Called by `kernel_code.py` and `cpu_function.py`.
 """
 
@@ -21,9 +21,9 @@ from livegrad.runtime.cpu.tiers import TieredFunction
 from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 QUIET_SECONDS = 0.05
-_PATIENCE = 20  # times that: so long does a job wait where it never gets quiet
-_LIVENESS_SECONDS = 1.0  # so often somebody who waits looks whether the thread is alive
-_MANY = 256  # jobs: from then on, those are dropped that have nothing to do any more
+_PATIENCE = 20  # times `QUIET_SECONDS`: the longest wait of a job while new ones keep coming
+_LIVENESS_SECONDS = 1.0  # how often `wait` checks that the thread is alive
+_MANY = 256  # jobs in the queue from which moot ones are dropped
 
 
 class _Job(Protocol):
@@ -35,7 +35,7 @@ class _Job(Protocol):
 
 @dataclass(frozen=True)
 class _TierUp:
-    """The optimised tier of a kernel, unless the kernel is gone; at exit its source is stored for the next process."""
+    """Compiles the optimised tier of a kernel that is still alive; at exit, stores its module for the next process."""
 
     function: weakref.ref[TieredFunction]
 
@@ -54,11 +54,13 @@ class _TierUp:
     def run_at_exit(self) -> None:
         function = self.function()
         if function is not None:
-            function.leave_behind()
+            function.store_baseline()
 
 
 @dataclass(frozen=True)
-class _Errand:
+class _Task:
+    """A job that must run before the process ends."""
+
     run: Callable[[], None]
     is_moot: bool = False
 
@@ -67,7 +69,7 @@ class _Errand:
 
 
 class BackgroundCompiler(BackgroundWork):
-    """Jobs that wait, and the thread that does them; it starts with the first job."""
+    """A queue of jobs, and the thread that runs them; it starts with the first job."""
 
     def __init__(self, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.quiet_seconds = quiet_seconds
@@ -77,29 +79,29 @@ class BackgroundCompiler(BackgroundWork):
         call_after_fork(self, "_renew")
 
     def _renew(self) -> None:
-        """What belongs to threads, which a child of a fork does not have."""
+        """Resets the state of threads, which the child of a fork does not have."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._suspended = False
         self._busy = False
         self._waiters = 0  # threads inside `wait`: while there are any, jobs run at once
-        self._last_came = self._waits_since = 0.0
+        self._last_added = self._waits_since = 0.0
 
     def tier_up(self, functions: Iterable[TieredFunction]) -> None:
-        """Recompiles these functions in the background, unless they are gone when their turn comes."""
+        """Recompiles these functions in the background, unless they are freed first."""
         self._add([_TierUp(weakref.ref(function)) for function in functions])
 
-    def later(self, errand: Callable[[], None]) -> None:
-        """Has something done that nobody waits for; it is done before the process ends."""
-        self._add([_Errand(errand)])
+    def later(self, task: Callable[[], None]) -> None:
+        """Runs a task in the background, at the latest when the process ends."""
+        self._add([_Task(task)])
 
     def _add(self, jobs: Iterable[_Job]) -> None:
         with self._changed:
             is_asleep = not self._waiting
-            self._last_came = self._clock()
+            self._last_added = self._clock()
             if is_asleep:
-                self._waits_since = self._last_came
+                self._waits_since = self._last_added
             elif len(self._waiting) > _MANY:
                 self._drop_moot()
             self._waiting.extend(jobs)
@@ -111,23 +113,23 @@ class BackgroundCompiler(BackgroundWork):
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name="livegrad-background-compiler", daemon=True)
         thread.start()
-        self._thread = thread  # not before: nobody is to wait for a thread that could not start
+        self._thread = thread  # only now: `wait` must not wait for a thread that could not start
 
     def _drop_moot(self) -> None:
-        """Drops the jobs that have nothing to do any more; finalizers may add others meanwhile."""
+        """Drops moot jobs. Finalizers may add others meanwhile, so the queue is rotated and not rebuilt."""
         for _ in range(len(self._waiting)):
             job = self._waiting.popleft()
             if not job.is_moot:
                 self._waiting.append(job)
 
     def wait(self) -> None:
-        """Return when no job is left. Jobs run at once while somebody waits here, whatever the clock says."""
+        """Returns when no job is left. Jobs run without delay while a caller waits here."""
         with self._changed:
             self._waiters += 1
             self._changed.notify_all()
             try:
                 while self._thread is not None and (self._waiting or self._busy):
-                    if not self._thread.is_alive():  # something ended it that is no exception of a job
+                    if not self._thread.is_alive():  # ended by something else than an exception of a job
                         self._busy = False
                         self._start_thread()
                     self._changed.wait(_LIVENESS_SECONDS)
@@ -135,13 +137,13 @@ class BackgroundCompiler(BackgroundWork):
                 self._waiters -= 1
 
     def stop(self) -> None:
-        """End the thread, which must not be inside LLVM when the process ends, and leave what waits in order."""
+        """Ends the thread, which must not be inside LLVM when the process ends, and stores what its jobs would."""
         self._end_thread()
         while self._waiting:
             self._waiting.popleft().run_at_exit()
 
     def close(self) -> None:
-        """End the thread, and drop what waits."""
+        """Ends the thread and drops the queue."""
         self._end_thread()
         self._waiting.clear()
 
@@ -153,7 +155,7 @@ class BackgroundCompiler(BackgroundWork):
             self._thread.join()
 
     def suspend(self) -> None:
-        """Return when no job runs; none begins before `resume`."""
+        """Returns when no job runs; none begins before `resume`."""
         with self._changed:
             self._suspended = True
             while self._busy:
@@ -168,19 +170,19 @@ class BackgroundCompiler(BackgroundWork):
         while (job := self._next()) is not None:
             try:
                 job.run()
-            except Exception as error:  # it is reported, and costs nobody the jobs that wait behind it
+            except Exception as error:  # reported, so that the other jobs still run
                 threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, self._thread)))
-            del job  # what it holds is not to wait for the next one
+            del job  # frees what it holds before the next job begins
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
 
     def _next(self) -> _Job | None:
-        """The job whose turn it is, once it is quiet; None when the thread has to end."""
+        """Waits for the next job that may run; None when the thread has to end."""
         with self._changed:
             while not self._stopping:
                 now = self._clock()
-                due = min(self._last_came + self.quiet_seconds, self._waits_since + _PATIENCE * self.quiet_seconds)
+                due = min(self._last_added + self.quiet_seconds, self._waits_since + _PATIENCE * self.quiet_seconds)
                 may_begin = bool(self._waiting) and not self._suspended
                 if may_begin and (self._waiters or due <= now):
                     self._busy = True
@@ -190,13 +192,14 @@ class BackgroundCompiler(BackgroundWork):
         return None
 
     def continue_in_child(self) -> None:
-        """The child's kernels are its own: what waits is done in both."""
+        """Runs the queue in the child of a fork too, which has copies of the kernels."""
         if self._waiting:
             self._add([])
 
 
 background_compiler = Owned(BackgroundCompiler)
-# Registered after what LLVM needs at the end, and so called before it; and called after LLVM is usable in a child.
+# Handlers at exit run in reverse order, so this one runs before those of LLVM; those after a fork run in order, so this
+# one runs when the child may use LLVM.
 atexit.register(lambda: background_compiler.current.stop())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: background_compiler.current.continue_in_child())

@@ -3,7 +3,7 @@
 The baseline tier takes a third of the optimised tier's compile time. Both compute the same bits, because the module
 itself says what is fused and in which order sums are taken. `tier_up.py` recompiles. Called by `kernel_code.py`.
 
-LIVEGRAD_CODE chooses the tiers: `both` (the default), `good` (optimised before the first run), `quick` (baseline only).
+LIVEGRAD_CODE selects the tiers: `tiered` (both, the default), `optimised` (before the first run), or `baseline` alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from livegrad.codegen.llvm.kernel_module import KernelText, module_text
 from livegrad.diagnostics import UsageError
 from livegrad.runtime.cpu.math_library import MathRequest, math_imports
-from livegrad.runtime.cpu.native.compile_thread import Compilation, is_idle
+from livegrad.runtime.cpu.native.compile_thread import PendingModule, is_idle
 from livegrad.runtime.cpu.native.llvm_jit import (
     NativeFunction,
     compile_image,
@@ -29,44 +29,44 @@ from livegrad.runtime.cpu.native.llvm_jit import (
     link_image,
     load_image,
 )
-from livegrad.runtime.cpu.native.trampolines import give_back, take_trampoline
+from livegrad.runtime.cpu.native.trampolines import release_trampoline, take_trampoline
 from livegrad.runtime.cpu.native.unlocked_compile import compile_freely
 from livegrad.runtime.object_cache import ObjectCache
 from livegrad.state import renew_lock_after_fork
 
-CodeChoice = Literal["both", "good", "quick"]
+CodeChoice = Literal["tiered", "optimised", "baseline"]
 _SYMBOL = "kernel"
-# Lines held back at most: a module costs 0.3 ms besides its kernels, and those 10 to 20 µs a line; but modules compile
-# in parallel, and kernels of one module do not.
-_WORTH_A_MODULE = 100
+# Kernels are collected into a module until it has this many lines. A module costs 0.3 ms besides its kernels, and a
+# line 10 to 20 µs; but modules compile in parallel, and kernels of one module do not.
+_LINES_OF_A_MODULE = 100
 _MOST_STACK = 1 << 20  # bytes: baseline code spills every value
-_LENGTHS = struct.Struct("<II")  # of the description and of the object code; the rest is the optimised module
+_LENGTHS = struct.Struct("<II")  # of the JSON header and of the object code; the optimised module follows them
 
 
 def code_choice() -> CodeChoice:
-    """The tiers that this process uses, as LIVEGRAD_CODE says now."""
-    setting = os.environ.get("LIVEGRAD_CODE") or "both"
+    """The tiers that the environment variable LIVEGRAD_CODE selects."""
+    setting = os.environ.get("LIVEGRAD_CODE") or "tiered"
     for choice in get_args(CodeChoice):
         if setting == choice:
             return choice
     raise UsageError(
         "invalid value for LIVEGRAD_CODE, which selects the tiers of compiled code",
-        expected="both, good or quick",
+        expected="tiered, optimised or baseline",
         found=setting,
     )
 
 
 @dataclass(frozen=True)
 class OptimizedModule:
-    """What the optimised tier is compiled from: an LLVM module with the function `kernel`, and the math it calls."""
+    """The input of the optimised tier: an LLVM module with the function `kernel`, and the math functions it calls."""
 
     text: str
     math: tuple[MathRequest, ...]
-    speed: int  # how much effort it is worth
+    speed: int  # which passes to run (`llvm_passes.py`)
 
 
 @dataclass(frozen=True)
-class Source:
+class KernelSource:
     """A kernel to compile: its cache key, its baseline module, and how to emit the optimised one later."""
 
     key: bytes
@@ -81,7 +81,7 @@ class Source:
 
     @property
     def fits_the_stack(self) -> bool:
-        """Whether baseline code can be used: it needs stack memory for every value."""
+        """Whether the baseline tier can compile it: its code needs stack memory for every value."""
         return self.baseline.longest * self.vector_bytes <= _MOST_STACK
 
 
@@ -97,7 +97,7 @@ class ObjectCode:
 class TieredFunction:
     """A kernel whose address stays the same while its code is recompiled. Callers hold it like a `NativeFunction`.
 
-    They `wait` for the baseline code before the first call.
+    Callers `wait` for the baseline code before the first call.
     """
 
     __slots__ = (
@@ -105,7 +105,7 @@ class TieredFunction:
         "_baseline",
         "_cache",
         "_codes",
-        "_coming",
+        "_compiler",
         "_key",
         "_optimized",
         "_trampoline",
@@ -116,32 +116,32 @@ class TieredFunction:
     def __init__(self, key: bytes, optimized: Callable[[], OptimizedModule], cache: ObjectCache) -> None:
         self._key, self._optimized, self._cache = key, optimized, cache
         self._baseline: ObjectCode | None = None
-        self._coming: BaselineCompiler | None = None
+        self._compiler: BaselineCompiler | None = None
         self._codes: list[NativeFunction] = []
         self._trampoline = take_trampoline()
         self.address = self._trampoline.address
         self.addresses = {_SYMBOL: self.address}
-        weakref.finalize(self, give_back, self._trampoline).atexit = False
+        weakref.finalize(self, release_trampoline, self._trampoline).atexit = False
 
     @property
     def is_optimized(self) -> bool:
         return len(self._codes) > 1
 
-    def begin(self, coming: BaselineCompiler) -> None:
-        """Notes where its baseline code is being compiled."""
-        self._coming = coming
+    def wait_for(self, compiler: BaselineCompiler) -> None:
+        """Sets the compiler that is compiling the baseline code."""
+        self._compiler = compiler
 
-    def start(self, baseline: ObjectCode, native: NativeFunction) -> None:
-        """Gives it its baseline code."""
-        self._baseline, self._coming = baseline, None
+    def set_baseline(self, baseline: ObjectCode, native: NativeFunction) -> None:
+        """Sets the baseline code, which can be called from now on."""
+        self._baseline, self._compiler = baseline, None
         self._codes.append(native)
         self._trampoline.point_to(native.addresses[baseline.symbol])
 
     def wait(self) -> None:
-        """Returns when there is code to call."""
-        coming = self._coming
-        if coming is not None:
-            coming.finish()
+        """Returns when the baseline code is compiled."""
+        compiler = self._compiler
+        if compiler is not None:
+            compiler.finish()
 
     def tier_up(self) -> None:
         """Compiles the optimised tier, stores it on disk and retargets the trampoline.
@@ -152,57 +152,57 @@ class TieredFunction:
         module = self._optimized()
         image = compile_freely(module.text, module.speed)
         native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
-        self._cache.store(self._key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
+        self._cache.store(self._key, _pack(ObjectCode(image, _SYMBOL, module.math), None))
         self._codes.append(native)
         self._trampoline.point_to(native.address)
 
-    def leave_behind(self) -> None:
-        """Stores the baseline code on disk with the optimised module, for the next process to tier up."""
+    def store_baseline(self) -> None:
+        """Stores the baseline code on disk with the optimised module, which the next process compiles."""
         if not self.is_optimized:
             self.wait()
             assert self._baseline is not None
-            self._cache.store(self._key, _packed(self._baseline, self._optimized()))
+            self._cache.store(self._key, _pack(self._baseline, self._optimized()))
 
 
 Code = NativeFunction | TieredFunction
 
 
 class BaselineCompiler:
-    """Compiles the baseline tier of several kernels, in a thread beside the one that adds them.
+    """Compiles the baseline tier of several kernels, on another thread than the one that adds them.
 
-    A kernel is compiled at once if the thread is idle; otherwise it waits to share a module with the next ones.
-    Baseline modules are verified only on request, which takes a twentieth of the time; optimised ones, from the same
-    emitter, always are.
+    A kernel is compiled at once if that thread is idle; otherwise it waits to share a module with the next ones.
+    Verifying takes a twentieth of the compile time, so baseline modules are verified only on request; optimised modules
+    come from the same emitter and are always verified.
     """
 
     def __init__(self, verified: bool) -> None:
         self._verified = verified
-        self._open: list[Source] = []  # for the next module
+        self._open: list[KernelSource] = []  # for the next module
         self._modules: list[_Module] = []
-        self._functions: list[TieredFunction] = []  # those of all sources, in order
+        self._functions: list[TieredFunction] = []  # of all sources, in order
         self._is_open = True
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
 
-    def add(self, source: Source) -> TieredFunction:
-        """The kernel's code, which is on its way."""
+    def add(self, source: KernelSource) -> TieredFunction:
+        """Queues a kernel; returns its code, which is not compiled yet."""
         if self._open and self._open[0].baseline.attributes != source.baseline.attributes:
             self._close_module()
         self._open.append(source)
-        if is_idle() or sum(one.lines for one in self._open) >= _WORTH_A_MODULE:
+        if is_idle() or sum(kernel.lines for kernel in self._open) >= _LINES_OF_A_MODULE:
             self._close_module()
         function = TieredFunction(source.key, source.optimized, source.cache)
-        function.begin(self)
+        function.wait_for(self)
         self._functions.append(function)
         return function
 
-    def go_on(self) -> None:
-        """Has what is kept back compiled if nothing waits for that by now."""
+    def compile_if_idle(self) -> None:
+        """Compiles the open module if the thread is idle."""
         if self._open and is_idle():
             self._close_module()
 
     def close(self) -> Sequence[TieredFunction]:
-        """All functions; no more are added."""
+        """Returns all functions. No more may be added."""
         self._close_module()
         self._is_open = False
         return tuple(self._functions)
@@ -212,50 +212,50 @@ class BaselineCompiler:
             symbols = [f"{_SYMBOL}{number}" for number in range(len(self._open))]
             text = module_text([source.baseline for source in self._open], symbols)
             math = tuple(sorted({request for source in self._open for request in source.baseline.math}))
-            code = Compilation(text, symbols, math_imports(math), self._verified)
+            code = PendingModule(text, symbols, math_imports(math), self._verified)
             self._modules.append(_Module(code, tuple(symbols), math))
             self._open = []
 
     def finish(self) -> None:
-        """Returns when the functions can be called, having done what is left to do."""
+        """Returns when the functions can be called. The calling thread compiles modules too."""
         with self._lock:
             assert not self._is_open
-            for module in reversed(self._modules):  # the others are done in order
-                module.code.take_part()
+            for module in reversed(self._modules):  # the other thread compiles them from the first one on
+                module.code.compile_here()
             while self._modules:
                 module, count_of_kernels = self._modules[0], len(self._modules[0].symbols)
                 image, native = module.code.finish()
                 for function, symbol in zip(self._functions, module.symbols, strict=False):
-                    function.start(ObjectCode(image, symbol, module.math), native)
+                    function.set_baseline(ObjectCode(image, symbol, module.math), native)
                 count("compiled", count_of_kernels)
                 del self._modules[0], self._functions[:count_of_kernels]
 
 
 @dataclass(frozen=True)
 class _Module:
-    """Some of the kernels, which are compiled together, with their names and the math functions that they call."""
+    """Kernels that are compiled together, with their symbols and the math functions that they call."""
 
-    code: Compilation
+    code: PendingModule
     symbols: tuple[str, ...]
     math: tuple[MathRequest, ...]
 
 
-def compile_optimized(source: Source) -> NativeFunction:
-    """Good code for a kernel, however long that takes."""
+def compile_optimized(source: KernelSource) -> NativeFunction:
+    """Compiles the optimised tier of a kernel at once."""
     module = source.optimized()
     image = compile_image(module.text, module.speed)
     native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
     count("compiled")
-    source.cache.store(source.key, _packed(ObjectCode(image, _SYMBOL, module.math), None))
+    source.cache.store(source.key, _pack(ObjectCode(image, _SYMBOL, module.math), None))
     return native
 
 
 def load_code(key: bytes, cache: ObjectCache) -> Code | None:
-    """Code that is on disk: good, or what an earlier process has left for this one to improve."""
+    """Loads code from disk: optimised, or baseline code that an earlier process stored with the optimised module."""
     stored = cache.load(key)
     if stored is None:
         return None
-    code, module = _unpacked(stored)
+    code, module = _unpack(stored)
     try:
         native = load_image(code.image, (code.symbol,), math_imports(code.math))
     except RuntimeError:
@@ -265,18 +265,18 @@ def load_code(key: bytes, cache: ObjectCache) -> Code | None:
     if module is None:
         return native
     function = TieredFunction(key, lambda: module, cache)
-    function.start(code, native)
+    function.set_baseline(code, native)
     return function
 
 
-def _packed(code: ObjectCode, module: OptimizedModule | None) -> bytes:
+def _pack(code: ObjectCode, module: OptimizedModule | None) -> bytes:
     optimized = None if module is None else (module.math, module.speed)
     description = json.dumps([code.symbol, code.math, optimized]).encode()
     text = b"" if module is None else module.text.encode()
     return b"".join([_LENGTHS.pack(len(description), len(code.image)), description, code.image, text])
 
 
-def _unpacked(stored: bytes) -> tuple[ObjectCode, OptimizedModule | None]:
+def _unpack(stored: bytes) -> tuple[ObjectCode, OptimizedModule | None]:
     description_length, image_length = _LENGTHS.unpack_from(stored)
     description_end = _LENGTHS.size + description_length
     image_end = description_end + image_length

@@ -1,5 +1,4 @@
-"""Fourier transforms of a plan as native code. In: a step. Out: its transforms, axis by axis, if native code supports
-them.
+"""Fourier transforms of a plan. In: a step. Out: its transforms, axis by axis, if native code supports them.
 
 Called when a plan is serialised. NumPy computes the others: lengths with large prime factors.
 """
@@ -20,8 +19,10 @@ _KERNELS = {fft: "transform", rfft: "transform_real", irfft: "invert_real"}
 
 
 def native_transforms(step: HostStep) -> list[Transform] | None:
-    """The transforms of a step, in order, the first from the operand and each from the result of the last; None for any
-    other step, and for one that has no native code."""
+    """The transforms of a step, one for each axis; each reads the result of the one before.
+
+    None for other steps, and for transforms without native code.
+    """
     if step.op not in _KERNELS or not isinstance(step.result, Buffer) or not step.result.size:
         return None
     node = step.function.results[0]
@@ -68,8 +69,7 @@ def _scale(norm: str, inverse: bool, length: int) -> float:
 def batch_of_rows(
     shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], axis: int
 ) -> list[tuple[int, int, int]] | None:
-    """The dimensions beside an axis as two, each with its extent and both strides, in elements; None where they are
-    more."""
+    """The other axes, merged to two, each with its extent and both strides in elements; None if they do not merge."""
     merged: list[tuple[int, int, int]] = []  # inner dimensions first
     for dimension in reversed(range(len(shape))):
         if dimension == axis or shape[dimension] == 1:

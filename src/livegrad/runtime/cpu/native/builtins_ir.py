@@ -1,7 +1,10 @@
-"""LLVM IR text of the Python built-ins that call kernels: ordinary `METH_FASTCALL` functions of CPython's C API.
+"""Python built-ins that call kernels, as LLVM IR: `METH_FASTCALL` functions of CPython's C API.
 
 Called by `pool.py`, which provides the addresses of the C API and appends the text to `pool_ir`. A ctypes call costs
-0.6 µs and always releases the GIL; these cost 0.05 µs, and release it (0.06 µs) only when there is work to share.
+0.6 µs and always releases the GIL; these cost 0.05 µs, and release it (0.06 µs) only if other threads get work.
+
+Each built-in checks the number of its arguments, reads them as integers, and then works on addresses alone. `%words`
+is a kernel call of four words: kernel, total, grain, args.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ define internal ptr @return_none() alwaysinline {
   ret ptr @livegrad_none
 }
 
-; An integer that does not fit has set its own exception already.
+; Sets a TypeError, unless the conversion of an integer that does not fit has raised already. Returns null.
 define internal ptr @return_type_error(ptr %message) noinline {
 entry:
   %error = call ptr @PyErr_Occurred()
@@ -60,7 +63,7 @@ finish:
   ret ptr null
 }
 
-; Reads the four integers of a call into %words; returns 0 if they are not such.
+; Reads the four integers of a kernel call into %words. Returns 0 if one is no integer, or the kernel is null.
 define internal i1 @read_call(ptr %args, i64 %count, ptr %words) alwaysinline {
 entry:
   %four = icmp eq i64 %count, 4
@@ -85,9 +88,9 @@ read:
   %w3 = getelementptr i64, ptr %words, i64 3
   store i64 %block, ptr %w3
   %error = call ptr @PyErr_Occurred()
-  %fine = icmp eq ptr %error, null
-  %there = icmp ne i64 %kernel, 0
-  %ok = and i1 %fine, %there
+  %are_integers = icmp eq ptr %error, null
+  %has_kernel = icmp ne i64 %kernel, 0
+  %ok = and i1 %are_integers, %has_kernel
   br i1 %ok, label %accept, label %refuse
 accept:
   ret i1 true
@@ -95,6 +98,7 @@ refuse:
   ret i1 false
 }
 
+; Runs a kernel on the pool without the GIL.
 define internal void @run_released(ptr %kernel, i64 %total, i64 %grain, ptr %block) {
   %thread = call ptr @PyEval_SaveThread()
   call void @pool_run(ptr %kernel, i64 %total, i64 %grain, ptr %block)
@@ -104,7 +108,7 @@ define internal void @run_released(ptr %kernel, i64 %total, i64 %grain, ptr %blo
 """
 
 _INVOKE = """
-; $name(kernel, total, grain, args): the GIL is $policy.
+; $name(kernel, total, grain, args): the GIL is released $policy. A run that keeps it is one call of the kernel.
 define ptr @py_$name(ptr %self, ptr %args, i64 %count) {
 entry:
   %words = alloca [4 x i64]
@@ -139,8 +143,8 @@ refuse:
 """
 
 _SEQUENCE = """
-; Runs records of four words (kernel, total, grain, args) one after the other. The GIL is let go of once, before the
-; first record of more than one chunk.
+; Runs records of four words (kernel, total, grain, args) one after the other. The GIL is released once, before the
+; first record of more than one chunk, and taken again at the end: %thread is null while it is held.
 define internal void @run_records(ptr %records, i64 %count) {
 start:
   br label %check
@@ -161,12 +165,12 @@ step:
   %held = icmp eq ptr %thread, null
   %long = icmp sgt i64 %total, %grain
   %release = and i1 %held, %long
-  br i1 %release, label %let_go, label %run
-let_go:
+  br i1 %release, label %release_gil, label %run
+release_gil:
   %saved = call ptr @PyEval_SaveThread()
   br label %run
 run:
-  %thread1 = phi ptr [ %thread, %step ], [ %saved, %let_go ]
+  %thread1 = phi ptr [ %thread, %step ], [ %saved, %release_gil ]
   call void @pool_run(ptr %kernel, i64 %total, i64 %grain, ptr %block)
   br label %next
 next:
@@ -174,15 +178,15 @@ next:
   br label %check
 over:
   %released = icmp ne ptr %thread, null
-  br i1 %released, label %take, label %finish
-take:
+  br i1 %released, label %take_gil, label %finish
+take_gil:
   call void @PyEval_RestoreThread(ptr %thread)
   br label %finish
 finish:
   ret void
 }
 
-; invoke_sequence(records, count)
+; invoke_sequence(records, count): runs the records at an address.
 define ptr @py_invoke_sequence(ptr %self, ptr %args, i64 %given) {
 entry:
   %two = icmp eq i64 %given, 2
@@ -208,15 +212,15 @@ refuse:
 """
 
 _INTERRUPTIBLE = """
-; Runs a record (kernel, total, grain, args). One function for each thread kind: only the main thread puts itself before
-; Python's SIGINT handler. After that is done, PyErr_CheckSignals sees a signal that came before; one that comes later
-; sets the flag. Returns the flag, or -1 with an exception.
+; Runs a record (kernel, total, grain, args) that an interrupt may end. There is one function for the main thread, which
+; installs a SIGINT handler in front of Python's, and one for other threads. PyErr_CheckSignals, called once the handler
+; is installed, sees a signal that came before; a later signal sets the flag. Returns the flag, or -1 with an exception.
 define internal i32 @run_$name(ptr %words) {
 enter:
   %others = atomicrmw add ptr @interruptible_runs, i32 1 seq_cst
   %first = icmp eq i32 %others, 0
   br i1 %first, label %clear, label %chain
-clear: ; not while another run may still have to see it
+clear: ; only the first of concurrent runs: the others may not have seen the flag yet
   store atomic i32 0, ptr @interrupt_flag seq_cst, align 4
   br label %chain
 chain:
@@ -275,7 +279,7 @@ refuse:
 """
 
 _ARRAYS = """
-; The data pointer is the first member behind PyArrayObject's object header, whose size is $header_bytes bytes here.
+; The data pointer of an array, null for other objects. It follows PyArrayObject's object header of $header_bytes bytes.
 define internal ptr @data_of(ptr %object) alwaysinline {
 entry:
   %type_place = getelementptr i8, ptr %object, i64 $type_offset
@@ -294,6 +298,7 @@ refuse:
   ret ptr null
 }
 
+; array_address(array)
 define ptr @py_array_address(ptr %self, ptr %object) {
 entry:
   %data = call ptr @data_of(ptr %object)
@@ -308,7 +313,7 @@ refuse:
   ret ptr %wrong
 }
 
-; store_words(block, index, word or array, ...): an array stores its address.
+; store_words(block, index, word or array, ...): stores integers, and the addresses of arrays, to consecutive words.
 define ptr @py_store_words(ptr %self, ptr %args, i64 %count) {
 entry:
   %enough = icmp sge i64 %count, 2
@@ -339,7 +344,7 @@ one:
 array:
   %data_word = ptrtoint ptr %data to i64
   br label %stored
-integer:
+integer: ; -1 may be the value, or mean that an exception was raised
   %value = call i64 @PyLong_AsLongLong(ptr %object)
   %minus = icmp eq i64 %value, -1
   br i1 %minus, label %suspect, label %stored
@@ -365,14 +370,14 @@ refuse:
 
 
 def builtins_ir(header_bytes: int) -> str:
-    """Return the built-ins' IR; `header_bytes` is `object.__basicsize__` of the running interpreter."""
+    """Returns the IR of the built-ins; `header_bytes` is `object.__basicsize__` of the running interpreter."""
     invoke, interruptible = Template(_INVOKE), Template(_INTERRUPTIBLE)
     return "".join(
         (
             *(f'@{name} = private constant [{len(text) + 1} x i8] c"{text}\\00"\n' for name, text in _MESSAGES.items()),
             _DECLARATIONS,
-            invoke.substitute(name="invoke", policy="let go of when there is more than one chunk", threshold="%grain"),
-            invoke.substitute(name="invoke_released", policy="always let go of", threshold="0"),
+            invoke.substitute(name="invoke", policy="if there is more than one chunk", threshold="%grain"),
+            invoke.substitute(name="invoke_released", policy="always", threshold="0"),
             _SEQUENCE,
             interruptible.substitute(name="invoke_interruptible", chain="call i32 @chain_sigint()"),
             interruptible.substitute(name="invoke_off_main", chain="add i32 0, 0"),

@@ -1,8 +1,7 @@
-"""A kernel that runs a chain of kernels for each block of rows (producer–consumer tiling). Its argument block names
-them. Called when a plan with chains of steps is bound.
+"""A kernel that runs a chain of kernels for each tile of rows (producer–consumer tiling).
 
-Each worker has its own copies of the argument blocks, because the addresses of intermediate results differ between
-workers and blocks: a member that works on block 5 counts from the first row.
+Its argument block lists the members of the chain. Each worker has copies of their argument blocks, because the
+addresses of intermediate results differ between workers and tiles. Called when a plan with chains is bound.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, call, counting,
 from livegrad.ir.types import i64
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
-# The argument block: HEADER words, MEMBER words for each member, PATCH words for each address that changes.
+# The argument block: HEADER words, MEMBER words for each member, PATCH words for each address of private memory.
 HEADER = ("members", "patches", "scratch", "scratch_bytes")
-MEMBER = ("code", "block", "words", "items", "total", "copy")  # items of a block; where the copy lies, in bytes
-PATCH = ("word", "place", "step")  # bytes: where the word lies, what it points to, and how far rows move it for a block
+MEMBER = ("code", "block", "words", "items", "total", "copy")  # work items in a tile; offset of the copy of the block
+# Byte offsets in the worker's scratch memory: of the slot, and of the buffer that it points to. Members index rows from
+# the first row of the matrix, so the address moves back by `step` bytes for each tile.
+PATCH = ("slot", "buffer", "step")
 LIBRARY = "chain"
 
 
 @lru_cache(maxsize=1)
 def chain_library() -> NativeFunction:
-    """The kernel `run_chain`; it stays for the process's life."""
+    """The kernel `run_chain`, which is never freed."""
     return compile_library(_text(), "run_chain", speed=1)
 
 

@@ -1,6 +1,6 @@
-"""A native thread that compiles LLVM modules while Python continues. In: modules. Out: callable functions.
+"""A native thread that compiles LLVM modules while Python continues. In: LLVM text. Out: callable functions.
 
-A caller that needs a result before the thread has started the job does the job itself. Called by `tiers.py`.
+A caller that needs a module before the thread has started on it compiles it itself. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from livegrad.runtime.cpu.native.compile_thread_ir import (
     JOB_WORDS,
     LLVM_FUNCTIONS,
     WAITING,
-    side_thread_ir,
+    compile_thread_ir,
 )
 from livegrad.runtime.cpu.native.llvm_jit import (
     NativeFunction,
@@ -37,17 +37,17 @@ from livegrad.runtime.cpu.native.llvm_jit import (
 from livegrad.runtime.cpu.native.pool import default_threads
 from livegrad.runtime.cpu.native.unlocked_compile import exclusive_machine, unlocked
 
-_QUICK = 0  # the speed of code that somebody waits for
-_STATE, _IS_LEFT = JOB_WORDS.index("state"), JOB_WORDS.index("is_left")
+_BASELINE_SPEED = 0  # no passes (`llvm_passes.py`)
+_STATE, _IS_RELEASED = JOB_WORDS.index("state"), JOB_WORDS.index("is_released")
 
 
 class _Job:
-    """Something for LLVM to do: words in memory, which the thread and those who wait for the result read and write."""
+    """A module to compile: words in memory that the thread and its clients share."""
 
-    __slots__ = ("_kept", "_words", "address")
+    __slots__ = ("_kept_alive", "_words", "address")
 
-    def __init__(self, kept: object = None, **words: int) -> None:
-        self._kept = kept  # alive: words point into it
+    def __init__(self, keep: object = None, **words: int) -> None:
+        self._kept_alive = keep  # words point into it
         self._words = array("q", [words.get(name, 0) for name in JOB_WORDS])
         self.address: int = self._words.buffer_info()[0]
 
@@ -63,80 +63,77 @@ class _Job:
         return self._words[_STATE] == DONE
 
     @property
-    def is_left(self) -> bool:
-        """Whether the thread is through with it, and knows its address no more."""
-        return bool(self._words[_IS_LEFT])
+    def is_released(self) -> bool:
+        """Whether the thread no longer uses its memory."""
+        return bool(self._words[_IS_RELEASED])
 
-    def take_part(self) -> None:
-        """Does the job, unless somebody has begun."""
+    def compile_here(self) -> None:
+        """Does the job on this thread, unless another has taken it."""
         if self.is_waiting:
-            with exclusive_machine(_QUICK) as machine:
+            with exclusive_machine(_BASELINE_SPEED) as machine:
                 _native().do_job(self.address, address_of(machine))
 
     def wait(self) -> None:
-        """Returns when the job is done."""
-        self.take_part()
+        """Returns when the job is done, if need be by this thread."""
+        self.compile_here()
         if not self.is_done:
             _native().await_job(self.address)
 
 
-class Compilation:
-    """A text whose functions can be called soon: it is compiled while others do something else.
-
-    Texts are our own: LLVM reads them, but looks for contradictions in them only if it is asked to.
-    """
+class PendingModule:
+    """An LLVM module that is being compiled. Its text comes from our emitters, so it is verified only on request."""
 
     def __init__(self, text: str, exports: Sequence[str], imports: Mapping[str, int], verified: bool = True) -> None:
         self.text, self._exports, self._imports = text, tuple(exports), imports
         encoded = text.encode()
-        self._job = _side_thread.begin(kept=encoded, text=_address_of_bytes(encoded), is_verified=int(verified))
+        self._job = _compile_thread.begin(keep=encoded, text=_address_of_bytes(encoded), is_verified=int(verified))
 
-    def take_part(self) -> None:
-        """Begins with it now, unless that has happened."""
+    def compile_here(self) -> None:
+        """Compiles it on this thread, unless another has begun."""
         if self._job is not None:
-            self._job.take_part()
+            self._job.compile_here()
 
     def finish(self) -> tuple[bytes, NativeFunction]:
-        """The object code and its functions, once they are there; asked for once."""
-        # LLVM refuses again what it refused, this time with a reason.
-        image = self._take_image() or compile_image(self.text, _QUICK)
+        """Waits for the object code and links it; called once."""
+        # The thread keeps no error messages: a module that LLVM rejected is compiled again here, which raises.
+        image = self._take_image() or compile_image(self.text, _BASELINE_SPEED)
         return image, link_image(image, self._exports, self._imports, self.text)
 
     def _take_image(self) -> bytes:
-        """Takes the object code from the job; the caller owns it."""
+        """Takes the object code from the job; empty if there is none."""
         job, self._job = self._job, None
         if job is None:
             return b""
         job.wait()
-        return _content(job["image"]) if job["image"] else b""
+        return _take_buffer(job["image"]) if job["image"] else b""
 
     def __del__(self) -> None:
-        """Frees what nobody asked for: an error came in between."""
+        """Frees the object code if `finish` was never called, because of an error."""
         if getattr(self, "_job", None) is not None and not sys.is_finalizing():
             self._take_image()
 
 
 def is_idle() -> bool:
-    """Whether no text waits: one that comes now is the next to be compiled."""
-    return _side_thread.is_idle
+    """Whether no module waits, so that the next one is compiled at once."""
+    return _compile_thread.is_idle
 
 
-class _SideThread:
-    """The thread, which starts with the first job."""
+class _CompileThread:
+    """The thread, which starts with the first job, and its queue."""
 
     def __init__(self) -> None:
-        self._machine: Any = None  # the thread's own
+        self._machine: Any = None  # used only by the thread
         self._renew()
 
     def _renew(self) -> None:
-        """What belongs to threads, which a child of a fork does not have."""
+        """Resets the state of threads, which the child of a fork does not have."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._begun: deque[_Job] = deque()  # kept alive: the thread has their addresses
 
-    def begin(self, kept: object = None, **words: int) -> _Job | None:
-        """A job that the thread does soon; None where it would take turns with the others on one processor."""
+    def begin(self, keep: object = None, **words: int) -> _Job | None:
+        """Queues a job; None on a single processor, where a second thread gains nothing."""
         if sys.platform == "win32" or default_threads() < 2:
             return None
         with self._lock:
@@ -144,11 +141,11 @@ class _SideThread:
                 return None
             if self._thread is None:
                 self._start(_native())
-            while self._begun and self._begun[0].is_left:
+            while self._begun and self._begun[0].is_released:
                 self._begun.popleft()
-            job = _Job(kept, **words)
+            job = _Job(keep, **words)
             self._begun.append(job)
-            if not _native().submit(job.address):  # too many wait: whoever wants this one does it
+            if not _native().submit(job.address):  # the queue is full: the client does the job
                 self._begun.pop()
             return job
 
@@ -158,9 +155,9 @@ class _SideThread:
 
     def _start(self, native: _Native) -> None:
         native.reset()
-        self._machine = host_machine(_QUICK)
+        self._machine = host_machine(_BASELINE_SPEED)
         arguments = (address_of(self._machine),)
-        self._thread = threading.Thread(target=native.serve, args=arguments, name="livegrad-side", daemon=True)
+        self._thread = threading.Thread(target=native.serve, args=arguments, name="livegrad-compile", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -173,15 +170,15 @@ class _SideThread:
                 self._thread.join()
 
     def before_fork(self) -> None:
-        """No job is under way while the process forks: the child would not have the thread that does it."""
+        """Waits for all jobs and blocks new ones: the child would not have the thread that does them."""
         self._lock.acquire()
         self._finish()
 
     def _finish(self) -> None:
-        """Returns when the thread has nothing left to do, not even to tidy up after what is done."""
+        """Returns when the thread has done all jobs and no longer uses their memory."""
         for job in list(self._begun):
             job.wait()
-            while not job.is_left:
+            while not job.is_released:
                 time.sleep(1e-5)
 
     def after_fork_in_parent(self) -> None:
@@ -194,7 +191,7 @@ class _SideThread:
 
 
 class _Native:
-    """The native code. Python's lock is free while it runs, but where that takes no time."""
+    """The native functions. Those that may take long release the GIL."""
 
     def __init__(self, code: NativeFunction) -> None:
         pointer, addresses = ctypes.c_void_p, code.addresses
@@ -208,12 +205,13 @@ class _Native:
 @lru_cache(maxsize=1)
 def _native() -> _Native:
     imports = {name: address_of(unlocked(getattr(llvm.ffi.lib, name))) for name in LLVM_FUNCTIONS}
-    code = compile_library(side_thread_ir(), EXPORTS[0], speed=_QUICK, also_export=EXPORTS[1:], imports=imports)
+    text = compile_thread_ir()
+    code = compile_library(text, EXPORTS[0], speed=_BASELINE_SPEED, also_export=EXPORTS[1:], imports=imports)
     return _Native(code)
 
 
 def address_of(reference: Any) -> int:
-    """The address of something of LLVM's, or of one of its functions."""
+    """The address of an llvmlite object, or of an LLVM function."""
     return ctypes.cast(getattr(reference, "_ptr", reference), ctypes.c_void_p).value or 0
 
 
@@ -221,8 +219,8 @@ def _address_of_bytes(content: bytes) -> int:
     return ctypes.cast(ctypes.c_char_p(content), ctypes.c_void_p).value or 0
 
 
-def _content(buffer: int) -> bytes:
-    """What is in a buffer of LLVM's, which goes."""
+def _take_buffer(buffer: int) -> bytes:
+    """Copies the content of an LLVM buffer and frees it."""
     reference = ctypes.cast(buffer, llvm.ffi.LLVMMemoryBufferRef)
     try:
         start, size = llvm.ffi.lib.LLVMPY_GetBufferStart(reference), llvm.ffi.lib.LLVMPY_GetBufferSize(reference)
@@ -231,11 +229,11 @@ def _content(buffer: int) -> bytes:
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(reference)
 
 
-_side_thread = _SideThread()
-atexit.register(_side_thread.stop)
+_compile_thread = _CompileThread()
+atexit.register(_compile_thread.stop)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_side_thread.before_fork,
-        after_in_parent=_side_thread.after_fork_in_parent,
-        after_in_child=_side_thread.after_fork_in_child,
+        before=_compile_thread.before_fork,
+        after_in_parent=_compile_thread.after_fork_in_parent,
+        after_in_child=_compile_thread.after_fork_in_child,
     )

@@ -1,7 +1,11 @@
 """The compile thread as LLVM IR: how it takes jobs and compiles modules.
 
 `compile_thread.py` compiles it. It calls LLVM through the functions that llvmlite uses, but never takes the GIL between
-jobs: waiting for it would take up to five milliseconds each time.
+jobs, which could take five milliseconds each time.
+
+A job is the words `JOB_WORDS`. Its state goes from waiting to taken by a compare-exchange, which the thread or a client
+wins, and from taken to done under the mutex. `is_released` is set when the thread no longer uses the job's memory. The
+queue is a ring of `MOST_WAITING` jobs: `@submitted` counts the jobs that entered it, `@served` those that left.
 """
 
 import sys
@@ -9,7 +13,7 @@ from string import Template
 
 from livegrad.runtime.cpu.native.pool_life_ir import KEEP_APART, LOCKING, TRUST_SCHEDULER
 
-JOB_WORDS = ("state", "is_verified", "text", "image", "is_left")
+JOB_WORDS = ("state", "is_verified", "text", "image", "is_released")
 WAITING, TAKEN, DONE = range(3)  # states
 LLVM_FUNCTIONS = (
     "LLVMPY_ContextCreate", "LLVMPY_ContextDispose", "LLVMPY_ParseAssembly", "LLVMPY_VerifyModule",
@@ -18,7 +22,7 @@ LLVM_FUNCTIONS = (
 EXPORTS = ("do_job", "await_job", "reset", "submit", "serve")
 MOST_WAITING = 64
 
-_SIDE_THREAD = """
+_COMPILE_THREAD = """
 declare ptr @LLVMPY_ContextCreate()
 declare void @LLVMPY_ContextDispose(ptr)
 declare ptr @LLVMPY_ParseAssembly(ptr, ptr, ptr)
@@ -33,40 +37,41 @@ $locking
 @done = internal global [256 x i8] zeroinitializer, align 128
 @jobs = internal global [$most_waiting x ptr] zeroinitializer, align 64
 @submitted = internal global i64 0, align 8 ; guarded by the mutex
+@served = internal global i64 0, align 8 ; written by the thread
 @spare_context = internal global ptr null, align 8
-@handles = internal global [1 x i64] zeroinitializer, align 8 ; the thread's, once it serves: then one has started
+@handles = internal global [1 x i64] zeroinitializer, align 8 ; for @keep_apart: the thread, once @started is 1
 @started = internal global i64 0, align 8
 declare i64 @pthread_self()
-@served = internal global i64 0, align 8 ; the thread is through with as many
 
-define internal void @forget(ptr %complaint) nounwind {
+; Frees the error message of LLVM at %message, if there is one.
+define internal void @free_message(ptr %message) nounwind {
 entry:
-  %said = load ptr, ptr %complaint
-  %quiet = icmp eq ptr %said, null
-  br i1 %quiet, label %leave, label %free
+  %text = load ptr, ptr %message
+  %none = icmp eq ptr %text, null
+  br i1 %none, label %leave, label %free
 free:
-  call void @LLVMPY_DisposeString(ptr %said)
-  store ptr null, ptr %complaint
+  call void @LLVMPY_DisposeString(ptr %text)
+  store ptr null, ptr %message
   br label %leave
 leave:
   ret void
 }
 
-; A context: one that was made ahead, if there is one.
+; Returns a context: the spare one, or else a new one.
 define internal ptr @take_context() nounwind {
 entry:
-  %there = atomicrmw xchg ptr @spare_context, ptr null acq_rel
-  %missing = icmp eq ptr %there, null
-  br i1 %missing, label %make, label %leave
-make:
-  %made = call ptr @LLVMPY_ContextCreate()
+  %spare = atomicrmw xchg ptr @spare_context, ptr null acq_rel
+  %missing = icmp eq ptr %spare, null
+  br i1 %missing, label %create, label %leave
+create:
+  %new = call ptr @LLVMPY_ContextCreate()
   br label %leave
 leave:
-  %context = phi ptr [ %there, %entry ], [ %made, %make ]
+  %context = phi ptr [ %spare, %entry ], [ %new, %create ]
   ret ptr %context
 }
 
-; Only the thread does so: nobody else puts a context there meanwhile.
+; Makes the spare context while nobody waits. Only the thread calls it, so no other context is overwritten.
 define internal void @make_context_ahead() nounwind {
 entry:
   %context = call ptr @take_context()
@@ -74,13 +79,13 @@ entry:
   ret void
 }
 
-; The object code of a text; null where LLVM refuses it. Why, it says when it is asked again, by Python. What is held,
-; a context and a module unless that is null, goes by @let_go, when nobody waits any more.
-define internal ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %held, ptr %complaint) nounwind {
+; Returns the object code of a text; null if LLVM rejects it (Python compiles it again for the reason). Stores the
+; context and the module, which may be null, to %held: @dispose frees them once clients have the result.
+define internal ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %held, ptr %message) nounwind {
 entry:
   %context = call ptr @take_context()
   store ptr %context, ptr %held
-  %module = call ptr @LLVMPY_ParseAssembly(ptr %context, ptr %text, ptr %complaint)
+  %module = call ptr @LLVMPY_ParseAssembly(ptr %context, ptr %text, ptr %message)
   %module_place = getelementptr ptr, ptr %held, i64 1
   store ptr %module, ptr %module_place
   %parsed = icmp ne ptr %module, null
@@ -88,26 +93,26 @@ entry:
 look:
   br i1 %verified, label %verify, label %generate
 verify:
-  %status = call i8 @LLVMPY_VerifyModule(ptr %module, ptr %complaint)
-  call void @forget(ptr %complaint)
+  %status = call i8 @LLVMPY_VerifyModule(ptr %module, ptr %message)
+  call void @free_message(ptr %message)
   %valid = icmp eq i8 %status, 0
   br i1 %valid, label %generate, label %leave
 generate:
-  %code = call ptr @LLVMPY_TargetMachineEmitToMemory(ptr %machine, ptr %module, i32 1, ptr %complaint)
+  %code = call ptr @LLVMPY_TargetMachineEmitToMemory(ptr %machine, ptr %module, i32 1, ptr %message)
   br label %leave
 leave:
   %result = phi ptr [ null, %entry ], [ null, %verify ], [ %code, %generate ]
   ret ptr %result
 }
 
-define internal void @let_go(ptr %held) nounwind {
+define internal void @dispose(ptr %held) nounwind {
 entry:
   %context = load ptr, ptr %held
   %module_place = getelementptr ptr, ptr %held, i64 1
   %module = load ptr, ptr %module_place
   %parsed = icmp ne ptr %module, null
-  br i1 %parsed, label %dispose, label %leave
-dispose:
+  br i1 %parsed, label %dispose_module, label %leave
+dispose_module:
   call void @LLVMPY_DisposeModule(ptr %module)
   br label %leave
 leave:
@@ -115,13 +120,13 @@ leave:
   ret void
 }
 
-; Does a job unless somebody has taken it. Code is generated by the caller's own machine.
+; Does a job unless another thread has taken it. No other thread may use the target machine meanwhile.
 define void @do_job(ptr %job, ptr %machine) nounwind {
 entry:
-  %complaint = alloca ptr, align 8
+  %message = alloca ptr, align 8
   %held = alloca [2 x ptr], align 16
-  store ptr null, ptr %complaint
-  %attempt = cmpxchg ptr %job, i64 0, i64 1 acq_rel monotonic
+  store ptr null, ptr %message
+  %attempt = cmpxchg ptr %job, i64 $waiting, i64 $taken acq_rel monotonic
   %won = extractvalue { i64, i1 } %attempt, 1
   br i1 %won, label %begin, label %leave
 begin:
@@ -130,28 +135,28 @@ begin:
   %verified = icmp ne i64 %verified_word, 0
   %text_place = getelementptr i64, ptr %job, i64 $text
   %text = load ptr, ptr %text_place
-  %image = call ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %held, ptr %complaint)
+  %image = call ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %held, ptr %message)
   %image_place = getelementptr i64, ptr %job, i64 $image
   store ptr %image, ptr %image_place
-  call void @forget(ptr %complaint)
+  call void @free_message(ptr %message)
   call i32 @pthread_mutex_lock(ptr @mutex)
-  store atomic i64 2, ptr %job release, align 8
+  store atomic i64 $done_state, ptr %job release, align 8
   call i32 @pthread_mutex_unlock(ptr @mutex)
   call i32 @pthread_cond_broadcast(ptr @done)
-  call void @let_go(ptr %held)
+  call void @dispose(ptr %held)
   br label %leave
 leave:
   ret void
 }
 
-; Returns when a job that somebody has taken is done.
+; Returns when a job that was taken is done.
 define void @await_job(ptr %job) nounwind {
 entry:
   call i32 @pthread_mutex_lock(ptr @mutex)
   br label %look
 look:
   %state = load atomic i64, ptr %job acquire, align 8
-  %done = icmp eq i64 %state, 2
+  %done = icmp eq i64 %state, $done_state
   br i1 %done, label %leave, label %wait
 wait:
   call i32 @pthread_cond_wait(ptr @done, ptr @mutex)
@@ -161,7 +166,7 @@ leave:
   ret void
 }
 
-; Called before a thread serves: in a child of a fork, whatever the parent's was doing.
+; Called before a thread starts to serve, also in the child of a fork, where the parent's may have held the mutex.
 define void @reset() nounwind {
 entry:
   call i32 @pthread_mutex_init(ptr @mutex, ptr null)
@@ -174,7 +179,7 @@ entry:
   ret void
 }
 
-; Has a job done by the thread; null ends it. Returns 0 when too many wait.
+; Adds a job to the queue; null ends the thread. Returns 0 if the queue is full.
 define i32 @submit(ptr %job) nounwind {
 entry:
   call i32 @pthread_mutex_lock(ptr @mutex)
@@ -229,8 +234,8 @@ take:
 work:
   call void @do_job(ptr %job, ptr %machine)
   call void @make_context_ahead()
-  %left_place = getelementptr i64, ptr %job, i64 $is_left
-  store atomic i64 1, ptr %left_place release, align 8 ; from here on, the job's memory may be gone
+  %released_place = getelementptr i64, ptr %job, i64 $is_released
+  store atomic i64 1, ptr %released_place release, align 8 ; from here on, the job's memory may be freed
   %done = add i64 %number, 1
   store atomic i64 %done, ptr @served release, align 8
   br label %next
@@ -240,9 +245,11 @@ leave:
 """
 
 
-def side_thread_ir() -> str:
-    """The text, with the numbers of the words filled in."""
+def compile_thread_ir() -> str:
+    """The IR of the thread for this system."""
     words = {name: str(number) for number, name in enumerate(JOB_WORDS)}
     placing = KEEP_APART if sys.platform == "linux" else TRUST_SCHEDULER
-    template = Template(_SIDE_THREAD + placing)
-    return template.substitute(words, most_waiting=MOST_WAITING, locking=LOCKING, max_threads=1)
+    template = Template(_COMPILE_THREAD + placing)
+    return template.substitute(
+        words, waiting=WAITING, taken=TAKEN, done_state=DONE, most_waiting=MOST_WAITING, locking=LOCKING, max_threads=1
+    )

@@ -1,7 +1,8 @@
 """Convolutions in native code. In: sizes and strides. Out: kernel launches with their argument slots.
 
-Called by the plan compiler, like `matmul.py`. A convolution is the product of its kernels and all windows of the image,
-of which only panels are in memory at a time. The partition depends only on sizes, so results have the same bits for any
+Called by `runtime/cpu/step_calls.py`, like `matmul.py`. A convolution is the product of its kernels and the matrix of
+all windows of the image (implicit im2col): a *line* of that matrix is an element of a window, a *column* is a window.
+Only panels of it are in memory at a time. The partition depends only on sizes, so results have the same bits for any
 number of threads.
 """
 
@@ -20,16 +21,16 @@ from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Oper
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
 
-_DEPTH = 256  # lines that a tile sums at once: their panel and as many columns of the kernels stay close
-_MOST_ROWS, _MOST_PANELS = 512, 16  # of an item
-_ITEM_WORK = 1 << 20  # multiplications
-_ENOUGH_ITEMS = 16  # to be shared by some threads
-_COPY_COST = 0.6  # cycles for a number that is moved to another place afterwards
-_SPACE = 3  # dimensions of space that there are tables for
+_DEPTH = 256  # lines that a tile sums at once: their panel and a block of the kernels stay in the L1 cache
+_MOST_ROWS, _MOST_PANELS = 512, 16  # of a work item
+_ITEM_WORK = 1 << 20  # multiplications in a work item
+_ENOUGH_ITEMS = 16  # work items to share among threads
+_COPY_COST = 0.6  # cycles to copy an element
+_SPATIAL_DIMENSIONS = 3  # at most: the kernels have tables for three
 
 
 class Line(NamedTuple):
-    """One dimension of what a window covers: channels, or places of it; distances in bytes."""
+    """One dimension of a window: channels or a spatial dimension, with strides of both operands in bytes."""
 
     extent: int
     left: int
@@ -37,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One dimension along which windows stand: images, or places in the image; a distance in bytes."""
+    """One dimension of the windows' positions: images or a spatial dimension, with the stride in the image in bytes."""
 
     extent: int
     right: int
@@ -45,7 +46,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Convolution:
-    """The sizes of a convolution without padding, and where its operands lie; the kernels are the left one."""
+    """The sizes and strides of a convolution without padding. The kernels are its left operand, the image its right."""
 
     element: str  # float32 or float64
     groups: int
@@ -59,10 +60,10 @@ class Convolution:
 
 
 def is_native(convolution: Convolution) -> bool:
-    """Whether there is code for a convolution: not for more dimensions of space than three, nor for kernels whose
-    elements lie in no order."""
+    """Whether native code supports a convolution: at most three spatial dimensions, and kernels whose elements, but for
+    the outermost dimension, have one stride."""
     flat = _left_flat(_merged_lines(convolution.lines)[1:])
-    return len(convolution.space) <= _SPACE and flat
+    return len(convolution.space) <= _SPATIAL_DIMENSIONS and flat
 
 
 def arrange_convolution(convolution: Convolution, shapes: TileShapes | None = None) -> Launches:
@@ -73,11 +74,11 @@ def arrange_convolution(convolution: Convolution, shapes: TileShapes | None = No
     apart = images * best_tiles(convolution.rows, positions, lines, shapes)[0]
     joined = best_tiles(convolution.rows, images * positions, lines, shapes)[0]
     joined += _COPY_COST * convolution.rows * images * positions
-    return _Arranged(convolution, shapes, images > 1 and joined < apart).launches()
+    return _Arrangement(convolution, shapes, images > 1 and joined < apart).launches()
 
 
-class _Cut(NamedTuple):
-    """How the work of a convolution is cut into items: rows and columns of each, and blocks of lines of a part."""
+class _Partition(NamedTuple):
+    """The partition of a convolution into work items: their rows and columns, and the blocks of lines of a part."""
 
     row_block: int
     row_blocks: int
@@ -89,9 +90,9 @@ class _Cut(NamedTuple):
     grain: int
 
 
-class _Arranged:
-    """One way to compute a convolution: image by image, or with the places of all images as the columns of one
-    product, which are moved to their images afterwards."""
+class _Arrangement:
+    """A way to compute a convolution: image by image or, if `joined`, with the windows of all images as the columns of
+    one product, whose rows are then copied to their images."""
 
     def __init__(self, convolution: Convolution, shapes: TileShapes, joined: bool) -> None:
         self.convolution, self.shapes, self.joined = convolution, shapes, joined
@@ -105,10 +106,10 @@ class _Arranged:
         self.depth = -(-self.inner // -(-self.inner // _DEPTH))
         self.blocks = self.stretches * -(-self.inner // self.depth)
         _, self.vectors = best_tiles(convolution.rows, self.column_count, self.inner, shapes)
-        self.cut = self._cut()
+        self.cut = self._partition()
 
-    def _cut(self) -> _Cut:
-        """Blocks of columns, then of rows, then parts of the sums, until there are enough items for some threads."""
+    def _partition(self) -> _Partition:
+        """Blocks of columns, then of rows, then parts of the sums, until there are enough work items for threads."""
         rows, panel = self.convolution.rows, self.shapes.panel(self.vectors)
         panels, highest = -(-self.column_count // panel), self.shapes.heights_of(self.vectors)[0]
         others = self.images * self.convolution.groups
@@ -129,7 +130,7 @@ class _Arranged:
         part_blocks = -(-self.blocks // parts)
         parts = -(-self.blocks // part_blocks)
         grain = max(1, ONE_ITEM * items * parts // every)
-        return _Cut(row_block, row_blocks, column_block, column_blocks, part_blocks, parts, items * parts, grain)
+        return _Partition(row_block, row_blocks, column_block, column_blocks, part_blocks, parts, items * parts, grain)
 
     def launches(self) -> Launches:
         run, scratch = self._run()
@@ -145,7 +146,7 @@ class _Arranged:
         return Launches(tuple(steps), size if moves else 0, scratch, self.cut.parts * size if self.cut.parts > 1 else 0)
 
     def _run(self) -> tuple[Launch, int]:
-        """The launch of the product, and the memory that each worker needs."""
+        """The launch of the product, and the bytes of scratch memory of each worker."""
         convolution, size, flat = self.convolution, self.shapes.bytes, self.lines
         stretch = self.lines[0].left if self.stretches > 1 else 0
         role, spacing = self._runs()
@@ -182,8 +183,8 @@ class _Arranged:
         return run, scratch
 
     def _left_bytes(self) -> int:
-        """Blocks of the kernels are packed where their rows lie across memory, or so far apart that all fall on the
-        same lines of the cache."""
+        """Bytes of a packed block of the kernels; 0 if they are read in place. They are packed if their rows are not
+        contiguous, or alias in the cache because they are multiples of 4096 bytes apart."""
         step = self.lines[-1].left if self.lines else self.shapes.bytes
         if self.cut.row_block == 1 or (step == self.shapes.bytes and self.convolution.left_row % 4096):
             return 0
@@ -191,8 +192,8 @@ class _Arranged:
         return _line_of_cache((self.cut.row_block + highest) * (line + ROW_PADDING))
 
     def _runs(self) -> tuple[Literal["column", "line", "none"], int]:
-        """Whether columns or else lines lie in runs that are packed together, whichever takes less time, and how far
-        apart their elements are."""
+        """Whether panels are packed by runs of columns, of lines, or by single elements, whichever is estimated to be
+        fastest; and the spacing of a run's elements."""
         lanes = self.shapes.lanes
         costs: dict[tuple[Literal["column", "line", "none"], int], float] = {("none", 0): 1.1 * lanes}
         for spacing in SPACINGS:
@@ -204,7 +205,7 @@ class _Arranged:
         return min(costs, key=lambda way: costs[way])
 
     def _move(self) -> Launch:
-        """From rows of the places of all images to images."""
+        """The launch that copies rows of windows of all images to their images."""
         size, images = self.shapes.bytes, self.convolution.images.extent
         positions, rows = self.column_count // images, self.convolution.groups * self.convolution.rows
         return pack(
@@ -215,7 +216,7 @@ class _Arranged:
 
 
 def _merged_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Without dimensions of 1, and with those joined that lie in both operands like one."""
+    """Drops dimensions of size 1 and merges dimensions that are contiguous in both operands."""
     merged: list[Line] = []
     for line in lines:
         if line.extent == 1:
@@ -240,12 +241,12 @@ def _merged_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def _left_flat(lines: Sequence[Line]) -> bool:
-    """Whether the left operand's elements are all as far apart as the last two."""
+    """Whether all elements of the left operand have one stride."""
     return all(a.left == b.extent * b.left for a, b in pairwise(lines))
 
 
 def _table(role: str, dimensions: Sequence[tuple[int, int]]) -> dict[str, int | OperandName]:
-    """The words that say how a table counts: extents of all dimensions but the first, and distances."""
+    """The argument slots of a table of offsets: extents of all dimensions but the first, and strides."""
     padded = [*[(1, 0)] * (4 - len(dimensions)), *dimensions]
     extents: dict[str, int | OperandName] = {f"{role}_extent{axis}": padded[axis][0] for axis in (1, 2, 3)}
     return extents | {f"{role}_step{axis}": step for axis, (_, step) in enumerate(padded)}

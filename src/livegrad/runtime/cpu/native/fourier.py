@@ -1,8 +1,9 @@
 """Fourier transforms in native code. In: lengths, strides and batches. Out: kernel launches with their argument slots.
 
-Called by the plan compiler. All decisions are made here, from sizes and strides alone. A transform that is too long for
-the workspace of a thread, or of which there are fewer than lanes, becomes two: N = N1 · N2 elements are a matrix whose
-columns are transformed, multiplied by twiddle factors, and then its rows (Bailey's four steps).
+Called by `runtime/cpu/step_calls.py`. All decisions are made here, from sizes and strides alone. A transform that is
+too long for the workspace of a thread, or a batch of fewer transforms than lanes, takes two launches: N = N1 · N2
+elements are a matrix whose columns are transformed and multiplied by twiddle factors, and then its rows (Bailey's
+four-step algorithm).
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
-PREFIX = "fourier_"  # of the libraries of the two precisions
-_LONGEST = 2048  # elements in the workspace of a group: it stays in the second-level cache
-_LONGEST_WITHOUT_STEPS = 8192  # where a transform cannot be cut
+PREFIX = "fourier_"  # of the names of libraries, one for each precision
+_LONGEST = 2048  # elements: the workspace of a vector of rows stays in the L2 cache
+_LONGEST_WITHOUT_STEPS = 8192  # elements, if the length has no suitable factors
 _SHORTEST_IN_STEPS = 64
-_ITEM = 1 << 15  # elements of a group's rows that are worth a work item
+_ITEM = 1 << 15  # elements that are worth a work item
 
 
 @lru_cache(maxsize=2)
 def lanes_of(element: str) -> Lanes:
-    """The vectors of this processor."""
+    """The vectors of this processor for an element type."""
     host = host_target()
     return Lanes({"float32": f32, "float64": f64}[element], host.vector_bytes, host.has_fma)
 
 
 @lru_cache(maxsize=16)
 def library(name: str, kernel: str) -> NativeFunction:
-    """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
+    """A kernel, compiled or read from the disk cache, and never freed."""
     modules = [_module(name, f"rows_{kind}") for kind in moves_of(kernel)]
     imports = {symbol: address for module in modules for symbol, address in module.addresses.items()}
     return compile_library(_text(name, kernel), kernel, speed=1, imports=imports)
@@ -63,7 +64,7 @@ def _text(name: str, module: str) -> str:
 
 @lru_cache(maxsize=256)
 def radices_of(length: int) -> tuple[int, ...] | None:
-    """The radices of the passes of a transform; None if there is no code for a prime factor."""
+    """The radices of the passes of a transform; None if the length has a prime factor without a butterfly."""
     twos = (length & -length).bit_length() - 1
     rest, odd = length >> twos, []
     for radix in (r for r in RADICES if r % 2):
@@ -78,7 +79,7 @@ def radices_of(length: int) -> tuple[int, ...] | None:
 
 
 def _cut(length: int, lanes: int) -> tuple[int, int] | None:
-    """Two factors of a length, about the same, such that transforms of both fit the workspace."""
+    """The two closest factors of a length whose transforms fit the workspace; None if there are none."""
     pairs = [(first, length // first) for first in range(1, int(length**0.5) + 1) if length % first == 0]
     possible = [pair for pair in pairs if lanes <= pair[1] <= _LONGEST and pair[0] >= lanes // 2]
     return possible[-1] if possible else None
@@ -89,10 +90,10 @@ def _cut(length: int, lanes: int) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=64)
 def table(name: str, length: int, columns: int) -> np.ndarray[Any, Any]:
-    """Numbers that a kernel reads: the passes of a transform with their twiddle factors or, with columns, the factors
-    between the two steps of a long one.
+    """A table of constants: the passes of a transform with their twiddle factors or, with `columns`, the twiddle
+    factors between the two steps of a long transform.
 
-    Whoever holds the address holds the array.
+    The caller keeps the array alive while kernels have its address.
     """
     lanes = lanes_of(name.removeprefix(PREFIX))
     return _factors_between(length, columns, lanes) if columns else _program(name, length, lanes)
@@ -115,7 +116,7 @@ def _program(name: str, length: int, lanes: Lanes) -> np.ndarray[Any, Any]:
 
 
 def _roots(turns: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
-    """exp(-2πi · turns / length): of angles up to an eighth of a circle, turned by quarters, which is exact."""
+    """exp(-2πi · turns / length): from angles up to an eighth of a circle and exact quarter turns, for accuracy."""
     quarters = (4 * (turns % length) + length // 2) // length
     angle = (0.5 * np.pi) * ((4 * (turns % length) - quarters * length) / length)
     return np.exp(-1j * angle) * np.array([1, -1j, -1, 1j])[quarters % 4]
@@ -127,7 +128,7 @@ def _as_pairs(values: np.ndarray[Any, Any], lanes: Lanes) -> np.ndarray[Any, Any
 
 
 def _factors_between(length: int, columns: int, lanes: Lanes) -> np.ndarray[Any, Any]:
-    """By group of columns, element and lane: vectors of real and of imaginary parts."""
+    """Twiddle factors by group of columns, element and lane, as vectors of real and of imaginary parts."""
     rows, width = length // columns, lanes.count
     starts = [max(min(first, columns - width), 0) for first in range(0, columns, width)]
     column = np.minimum(np.add.outer(starts, np.arange(width)), columns - 1)
@@ -141,8 +142,8 @@ def _factors_between(length: int, columns: int, lanes: Lanes) -> np.ndarray[Any,
 
 @dataclass(frozen=True)
 class Side:
-    """Where rows lie: distances in bytes from one group of inner rows to the next, from row to row, and from element to
-    element; and the bytes of an element."""
+    """Strides in bytes of one side of a transform: between groups of inner rows, rows, and elements; and the bytes of
+    an element."""
 
     outer: int
     row: int
@@ -152,7 +153,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Transform:
-    """Transforms of the rows of a batch of two dimensions."""
+    """A transform of all rows of a two-dimensional batch."""
 
     element: str  # float32 or float64: of the real parts
     kernel: str
@@ -166,12 +167,12 @@ class Transform:
 
 
 TableSlot = tuple[str, int, int]  # "table", the length, and columns
-Word = int | str | TableSlot  # a place is a string
+Word = int | str | TableSlot  # a string names an operand or the workspace, whose address is known later
 
 
 @dataclass(frozen=True)
 class TransformLaunch:
-    """One run of a kernel. Words are numbers, places whose addresses are known later, or tables."""
+    """One launch of a kernel."""
 
     kernel: str
     words: tuple[Word, ...]
@@ -181,7 +182,7 @@ class TransformLaunch:
 
 @dataclass(frozen=True)
 class TransformLaunches:
-    """What a transform takes, in order, and the bytes that it uses in between."""
+    """The launches of a transform in order, and the bytes of workspace and of scratch memory that they need."""
 
     steps: tuple[TransformLaunch, ...]
     workspace: int
@@ -189,7 +190,7 @@ class TransformLaunches:
 
 
 def is_native(transform: Transform) -> bool:
-    """Whether there is code for a transform."""
+    """Whether native code supports a transform."""
     return radices_of(transform.length) is not None and (
         transform.length <= _LONGEST_WITHOUT_STEPS or _in_steps(transform) is not None
     )
@@ -209,7 +210,7 @@ def arrange_transform(transform: Transform) -> TransformLaunches:
 
 
 def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
-    """The columns and the rows of a long transform; None for one that is computed at once."""
+    """The transforms of the columns and rows of a long transform; None for one that takes a single launch."""
     length, lanes = transform.length, lanes_of(transform.element).count
     few = transform.outer * transform.inner < lanes and length >= _SHORTEST_IN_STEPS
     if transform.kernel != "transform" or transform.inner > 1 or not (few or length > _LONGEST):
@@ -235,7 +236,7 @@ def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
 def _launch(
     transform: Transform, source: OperandName, target: OperandName, columns: int
 ) -> tuple[TransformLaunch, int]:
-    """One kernel; with columns, their twiddle factors are behind it. Also the bytes of the workspace of a thread."""
+    """A launch, which with `columns` multiplies by twiddle factors; and the bytes of scratch memory of each thread."""
     lanes = lanes_of(transform.element)
     radices = radices_of(transform.length)
     assert radices is not None
@@ -265,7 +266,7 @@ def _launch(
 
 
 def _lengths(transform: Transform) -> tuple[int, int]:
-    """The elements of a row in memory, before and after."""
+    """The elements of a row in memory, before and after the transform."""
     half = transform.length // 2 + 1
     kinds = {"transform_real": (transform.length, half), "invert_real": (half, transform.length)}
     return kinds.get(transform.kernel, (transform.length, transform.length))

@@ -1,13 +1,13 @@
-"""LLVM IR text of the conversions between half and single precision for processors without instructions for them.
+"""Conversions between half and single precision as LLVM IR, for processors without instructions for them.
 
-LLVM calls them by these names, which compiler-rt has elsewhere. Called by `llvm_jit.py`, which links them to the code
-that needs them. Results are those of the F16C instructions, NaN payloads included.
+LLVM emits calls of these names, which compiler-rt defines elsewhere. `llvm_jit.py` links them to code that needs them.
+Results are those of the F16C instructions, NaN payloads included.
 """
 
 EXPORTS = ("__extendhfsf2", "__truncsfhf2")
 
-# The exponent is moved by 112, the difference between both biases; that of infinity and NaN by as much again. A
-# subnormal half becomes the difference of two normal singles.
+# Adds 112, the difference of the biases, to the exponent, and for infinity and NaN another 112. A subnormal half is the
+# difference of two normal singles.
 _EXTEND = """
 define float @__extendhfsf2(half %value) {
   %narrow = bitcast half %value to i16
@@ -35,7 +35,7 @@ define float @__extendhfsf2(half %value) {
 }
 """
 
-# Rounds to nearest, ties to even. To add 0.5 aligns the bits of a subnormal half at the end of the single, rounded.
+# Rounds to nearest, ties to even. Adding 0.5 shifts the bits of a subnormal half to the end of the single, rounded.
 _TRUNCATE = """
 define half @__truncsfhf2(float %value) {
   %bits = bitcast float %value to i32

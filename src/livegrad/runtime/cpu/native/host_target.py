@@ -1,4 +1,4 @@
-"""The processor that native code is compiled for: this machine's, or a lower level that LIVEGRAD_CPU names.
+"""The processor that native code is compiled for: this machine's, or a lower x86-64 level that LIVEGRAD_CPU names.
 
 Code for a lower level runs on every processor of that level, for example on all machines of a cluster that share a
 cache. The tests use it to run everything without AVX-512 and without AVX2.
@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 from livegrad.diagnostics import UsageError
 
 _AVX512 = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
-# The levels of the x86-64 psABI, and what a processor must have of it beyond the level before.
+# The levels of the x86-64 psABI, and the features that each adds to the one before.
 _LEVELS = {
     "x86-64": (),
     "x86-64-v2": ("cx16", "popcnt", "ssse3", "sse4.2"),
@@ -27,7 +27,7 @@ _LEVELS = {
 
 @dataclass(frozen=True)
 class HostTarget:
-    """A processor as LLVM names it."""
+    """A processor in LLVM's terms, and the features that emitters ask for."""
 
     triple: str
     cpu: str
@@ -40,7 +40,7 @@ class HostTarget:
 
 @lru_cache(maxsize=1)
 def host_target() -> HostTarget:
-    """Return the processor to compile for."""
+    """The processor to compile for."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # without it, LLVM ends the process when it meets inline assembly
@@ -62,7 +62,7 @@ def host_target() -> HostTarget:
 
 
 def _target_of_level(level: str, present: set[str] | None) -> HostTarget:
-    """The target of a named level; `present` are the features of this processor, None if it is no x86-64."""
+    """The target of a named level; `present` are the features of this processor, None if it is not an x86-64."""
     levels = list(_LEVELS)
     names = ["native", *(levels if present is not None else ())]
     if level not in names:

@@ -1,6 +1,6 @@
-"""Calls kernels from Python with minimal overhead. In: kernel addresses and argument slots.
+"""Calls kernels from Python with minimal overhead: built-ins made of the code in `builtins_ir.py`, and argument blocks.
 
-The plan executor keeps `invoker().invoke` and calls it for each step. `builtins_ir.py` contains the code.
+In: kernel addresses and argument slots. `CompiledPlan` and loops keep `invoker().invoke` and call it for each step.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ class NativeInvoker:
     """Built-ins of this process. A kernel is `void(i64 begin, i64 end, ptr args, i64 worker)`."""
 
     invoke: Callable[[int, int, int, int], None]
-    """(kernel, total, grain, args): run the chunks of [0, total); keeps the GIL when there is only one of them."""
+    """(kernel, total, grain, args): runs the chunks of [0, total). Keeps the GIL if there is only one."""
     invoke_released: Callable[[int, int, int, int], None]
-    """The same, without the GIL in every case: for one chunk that may take long."""
+    """The same, but always without the GIL: for a single chunk that may take long."""
     invoke_sequence: Callable[[int, int], None]
-    """(address of records, count): run records of four words (kernel, total, grain, args) one after the other."""
+    """(address of records, count): runs records of four words (kernel, total, grain, args) one after the other."""
     invoke_interruptible: Callable[[int, int, int, int], bool]
-    """As `invoke_released`; during it SIGINT sets the interrupt flag, and then raises KeyboardInterrupt as ever. True:
-    the flag was set (in a run on another thread, or a Python handler did not raise) and the results are partial."""
+    """Like `invoke_released`, but SIGINT sets the interrupt flag before it raises KeyboardInterrupt. Returns True if
+    the flag was set without an exception (the run is on another thread, or a Python handler did not raise): then
+    results are partial."""
     array_address: Callable[[np.ndarray], int]
     """The address of an array's first element."""
     store_words: Callable[..., None]
-    """(block address, index, word, ...): write integers, or the addresses of arrays, to consecutive words."""
+    """(block address, index, word, ...): writes integers, or the addresses of arrays, to consecutive words."""
 
 
 class ArgumentBlock:
-    """64-bit words that a kernel reads. `ints[i] = value` is the quickest single store (25 ns); `invoker().store_words`
-    the quickest for several. `grow` moves the block: read `address` again after it."""
+    """64-bit words that a kernel reads. `ints[i] = value` is the fastest single store (25 ns), `invoker().store_words`
+    the fastest for several. `grow` moves the block: read `address` again after it."""
 
     __slots__ = ("_storage", "address", "doubles", "floats", "ints")
 
@@ -74,11 +75,11 @@ class ArgumentBlock:
         self.doubles[index] = value
 
     def set_f32(self, index: int, value: float) -> None:
-        """Store into the low half of a word, where a kernel loads a float from the word's address."""
+        """Stores to the low half of a word, because kernels load a float from the word's address."""
         self.floats[2 * index] = value
 
     def grow(self, words: int) -> None:
-        """Have at least `words` words, keeping those there are."""
+        """Extends the block to at least `words` words, with the same content."""
         if words > len(self):
             self._attach(array("q", self._storage.tobytes() + bytes(8 * (words - len(self)))))
 
@@ -93,7 +94,7 @@ _definitions: dict[str, _MethodDefinition] = {}  # CPython keeps pointers to the
 
 @lru_cache(maxsize=1)
 def invoker() -> NativeInvoker:
-    """Return the built-ins, compiling the runtime on the first call."""
+    """The built-ins; the first call compiles the run time."""
     builtins = {name: make_builtin(name, runtime().code.addresses[f"py_{name}"]) for name in BUILTINS}
     on_main, off_main = builtins["invoke_interruptible"], builtins["invoke_off_main"]
     main_thread = threading.main_thread().ident
@@ -113,7 +114,7 @@ def invoker() -> NativeInvoker:
 
 
 def array_address(array: np.ndarray) -> int:
-    """Return the address of an array's first element. Hot code keeps `invoker().array_address` and calls that."""
+    """The address of an array's first element. Hot code keeps `invoker().array_address` and calls that."""
     return invoker().array_address(array)
 
 
@@ -123,7 +124,7 @@ _make_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_
 
 
 def make_builtin(name: str, address: int, itself: object = None) -> Callable[..., Any]:
-    """A built-in function of Python with the code at an address, which is handed `itself` in each call."""
+    """Makes a Python built-in from the code at an address, which gets `itself` as its first argument."""
     definition = _definitions.get(name)
     if definition is None:
         flags = _METH_O if name == "array_address" else _METH_FASTCALL
@@ -132,7 +133,7 @@ def make_builtin(name: str, address: int, itself: object = None) -> Callable[...
 
 
 def _verified(address_of: Callable[[np.ndarray], int]) -> Callable[[np.ndarray], int]:
-    """Return `address_of`, or NumPy's own way if this NumPy keeps the data pointer elsewhere."""
+    """Returns `address_of`, or a function in Python if this NumPy has the data pointer elsewhere."""
     samples = (np.zeros(5), np.zeros((3, 4), np.float32)[1:, ::2], np.zeros(7, np.int8)[3:], np.zeros(0))
     if all(address_of(sample) == sample.ctypes.data for sample in samples):
         return address_of

@@ -1,6 +1,6 @@
 """Compiles LLVM IR to a `NativeFunction`: an address and the memory that it keeps alive.
 
-Objects pass through the disk cache. Called by the CPU backend for kernels and by `pool.py` for the runtime itself.
+Object code goes through the disk cache. Called by the CPU backend for kernels, and by `pool.py` for the run time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from livegrad.runtime.cpu.native.llvm_passes import (
 from livegrad.runtime.object_cache import ObjectCache, default_cache
 from livegrad.state import Owned, renew_lock_after_fork
 
-# `small` with `pic`: every section of a kernel lies in one allocation, so constants are one instruction away, and calls
-# and addresses of symbols outside (libc may be terabytes off) go through stubs and a table that the linker builds.
+# `small` with `pic`: all sections of a kernel are in one allocation, so constants are one instruction away. Calls and
+# addresses of external symbols (libc may be terabytes away) go through stubs and a table that the linker builds.
 CODE_MODEL = "small"
 RELOCATION = "pic"
 
@@ -42,7 +42,7 @@ _DECLARED = re.compile(r'^\s*declare\b[^@\n]*@(?:"([^"]+)"|([\w.$-]+))\(', re.MU
 
 
 class NativeCompileError(RuntimeError):
-    """LLVM refused the text. `line_number` and `line` point into the IR where that is known."""
+    """LLVM rejected a module. `line_number` and `line` are those of the IR, if they are known."""
 
     def __init__(self, message: str, line_number: int | None = None, line: str | None = None) -> None:
         super().__init__(message)
@@ -52,18 +52,20 @@ class NativeCompileError(RuntimeError):
 
 @dataclass(frozen=True)
 class CompileStats:
+    """Counts of a session."""
+
     compiled: int = 0
     loaded_from_disk: int = 0
     failed: int = 0
-    alive: int = 0  # engines in memory now
+    alive: int = 0  # functions in memory now
 
 
 class NativeFunction:
-    """Machine code in memory, freed with this object: hold it for as long as anything may call `address`."""
+    """Machine code in memory, which is freed with this object. Keep it while anything may call `address`."""
 
     __slots__ = ("__weakref__", "_finalizer", "address", "addresses", "symbol")
 
-    def __init__(self, symbol: str, addresses: Mapping[str, int], code: PlacedCode) -> None:
+    def __init__(self, symbol: str, addresses: Mapping[str, int], code: CodeMemory) -> None:
         self.symbol = symbol
         self.address = addresses[symbol]
         self.addresses = dict(addresses)
@@ -73,10 +75,10 @@ class NativeFunction:
         self._finalizer.atexit = False  # threads may still run the code then, and the process ends anyway
 
     def wait(self) -> None:
-        """Return when there is code to call: at once."""
+        """Returns when the code can be called: at once. A `TieredFunction` may have to wait."""
 
     def make_immortal(self) -> None:
-        """Leave the code in memory until the process ends."""
+        """Keeps the code in memory until the process ends."""
         detached = self._finalizer.detach()
         if detached is not None:
             _immortal.append(detached)
@@ -85,15 +87,15 @@ class NativeFunction:
         return f"NativeFunction({self.symbol!r}, address={self.address:#x})"
 
 
-class PlacedCode(Protocol):
+class CodeMemory(Protocol):
     """Memory with code in it."""
 
     def close(self) -> None:
-        """Free it."""
+        """Frees it."""
 
 
-class _Linked(NamedTuple):
-    """A library and the engine that made it: the engine is closed last, also by a garbage collection."""
+class _LibraryCode(NamedTuple):
+    """A library of LLVM and its engine, which must be closed after it."""
 
     library: Any
     engine: Any
@@ -103,13 +105,13 @@ class _Linked(NamedTuple):
         self.engine.close()
 
 
-def _dispose(code: PlacedCode, alive: set[int]) -> None:
+def _dispose(code: CodeMemory, alive: set[int]) -> None:
     code.close()
     alive.discard(id(code))
 
 
 class _Counts:
-    """What a session has compiled, and which of its code is in memory."""
+    """The counts of a session, and the identities of its code in memory."""
 
     def __init__(self) -> None:
         self.stats = CompileStats()
@@ -123,13 +125,13 @@ _immortal: list[object] = []  # code that native threads or other code may run u
 
 
 def stats() -> CompileStats:
-    """Return how many kernels this session has compiled, loaded, failed to compile, and holds in memory."""
+    """How many functions this session has compiled, loaded, failed to compile, and holds in memory."""
     counts = _counts.current
     return replace(counts.stats, alive=len(counts.alive))
 
 
 def count(field: Literal["compiled", "loaded_from_disk", "failed"], number: int = 1) -> None:
-    """Add to one of the numbers in `stats()`."""
+    """Adds to one of the counts of `stats()`."""
     counts = _counts.current
     with counts.lock:
         counts.stats = replace(counts.stats, **{field: getattr(counts.stats, field) + number})
@@ -144,11 +146,11 @@ def compile_kernel(
     also_export: tuple[str, ...] = (),
     cache: ObjectCache | None = None,
 ) -> NativeFunction:
-    """Compile `ir_text`, or load its object from `cache`, and return the function `symbol` in it.
+    """Compiles `ir_text`, or loads its object from `cache`, and returns its function `symbol`.
 
-    `imports` gives addresses to names that the text declares and that are not symbols of this process. They are no part
-    of the cache key: an object names what it needs, and the addresses are put in whenever it is loaded.
-    Without `speed`, the length of the text decides.
+    `imports` has the addresses of symbols that the text declares and that this process does not define. They are not
+    part of the cache key, because an object refers to them by name and is relocated when it is loaded. `speed` selects
+    the passes (`llvm_passes.py`); by default, it depends on the length of the text.
     """
     speed = suitable_speed(ir_text) if speed is None else speed
     cache = default_cache() if cache is None else cache
@@ -182,26 +184,26 @@ def compile_library(
     imports: Mapping[str, int] | None = None,
     also_export: tuple[str, ...] = (),
 ) -> NativeFunction:
-    """Like `compile_kernel`, but the code stays in memory until the process ends: other code keeps its addresses."""
+    """Like `compile_kernel`, but the code is never freed, because other code keeps its addresses."""
     function = compile_kernel(ir_text, symbol, speed=speed, imports=imports, also_export=also_export)
     function.make_immortal()
     return function
 
 
 def object_key(ir_text: str, speed: int | None = None) -> bytes:
-    """Return the digest that names the object code of `ir_text` on this machine."""
+    """The key of the object code of `ir_text` on this machine."""
     digest = hashlib.sha256(_key_prefix(suitable_speed(ir_text) if speed is None else speed))
     digest.update(ir_text.encode())
     return digest.digest()
 
 
 def cross_compile(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> bytes:
-    """Return object code for another machine; the llvmlite wheels hold every LLVM target."""
+    """Compiles to object code for another machine; the wheels of llvmlite have all LLVM targets."""
     return compile_image(ir_text, speed, _machine(triple, cpu, features, speed))
 
 
 def cross_assemble(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> str:
-    """Return assembly text for another machine, to look at and to test."""
+    """Compiles to assembly text for another machine, for reading and for tests."""
     machine = _machine(triple, cpu, features, speed)
     with parsed_module(ir_text) as module:
         optimize(module, machine, speed)
@@ -233,22 +235,22 @@ def _machine(triple: str, cpu: str, features: str, speed: int) -> Any:
 
 
 def host_machine(speed: int) -> Any:
-    """Return a machine of its own for code of this processor."""
+    """A new target machine for this processor, not shared with any other caller."""
     host = host_target()
     return _machine.__wrapped__(host.triple, host.cpu, host.features, speed)
 
 
 @lru_cache(maxsize=1)
 def _linking_machine() -> Any:
-    """Return the machine that engines are made for."""
-    # To load an object, only the triple matters; without the list of features this costs 0.05 ms and not 0.4.
+    """The target machine of LLVM's linker."""
+    # Only the triple matters for linking; without the list of features this takes 0.05 ms instead of 0.4.
     return llvm.Target.from_triple(host_target().triple).create_target_machine(
         opt=0, reloc=RELOCATION, codemodel=CODE_MODEL, jit=True
     )
 
 
 def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
-    """Return the object code of `ir_text`."""
+    """Compiles `ir_text` to object code for this processor, or for another target machine."""
     if machine is None:
         host = host_target()
         machine = _machine(host.triple, host.cpu, host.features, speed)
@@ -261,9 +263,9 @@ def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
 
 @contextmanager
 def parsed_module(ir_text: str) -> Iterator[Any]:
-    """Give a verified module in a context of its own, so that its types and constants are freed with it.
+    """Parses and verifies a module in a fresh context, so that its types and constants are freed with it.
 
-    Both are closed here, in this order: a garbage collection after an exception would not mind the order.
+    Closes the module and then the context, an order that a garbage collection would not guarantee.
     """
     context = llvm.create_context()
     try:
@@ -282,11 +284,11 @@ def parsed_module(ir_text: str) -> Iterator[Any]:
 
 
 def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
-    """Place object code in memory.
+    """Loads object code into memory.
 
-    What our own linker does not know LLVM places, by one LLJIT with JITLink for each kernel. Measured for 310 / 3,000
-    ops: 0.36 / 1.3 ms, and nothing left after freeing. MCJIT takes 0.45 / 2.9 ms and ends the process when a symbol is
-    missing; one LLJIT for all keeps 9 KiB a kernel.
+    Objects that `linker.py` does not support are loaded by LLVM, with one LLJIT with JITLink for each. For 310 and
+    3,000 ops this takes 0.36 and 1.3 ms, and leaves nothing behind when freed. MCJIT takes 0.45 and 2.9 ms and aborts
+    the process on a missing symbol; one LLJIT for all kernels keeps 9 KiB for each.
     """
     if not host_target().has_half:
         imports = {**_half_conversions().addresses, **imports}
@@ -310,11 +312,11 @@ def _load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, in
         builder.import_symbol(name, address)
     engine = llvm.create_lljit_compiler(_linking_machine(), use_jit_link=True, suppress_errors=True)
     library = builder.link(engine, "kernel")
-    return NativeFunction(exports[0], {name: library[name] for name in exports}, _Linked(library, engine))
+    return NativeFunction(exports[0], {name: library[name] for name in exports}, _LibraryCode(library, engine))
 
 
 def link_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], ir_text: str) -> NativeFunction:
-    """Place object code that was just compiled in memory; say what is missing if that fails."""
+    """Loads object code that was just compiled from `ir_text`; an error lists the missing symbols."""
     try:
         return load_image(image, exports, imports)
     except RuntimeError as error:
@@ -344,7 +346,7 @@ def _parse_failure(message: str, ir_text: str) -> NativeCompileError:
 
 
 def _verify_failure(message: str, ir_text: str) -> NativeCompileError:
-    # The verifier prints the instruction, but not its line number: look for a line with the same words.
+    # The verifier prints the instruction but not its line number, so look for a line with the same words.
     lines = {" ".join(line.split()): (number, line) for number, line in enumerate(ir_text.splitlines(), 1)}
     for printed in message.splitlines():
         numbered_line = lines.get(" ".join(printed.split()))
@@ -354,7 +356,7 @@ def _verify_failure(message: str, ir_text: str) -> NativeCompileError:
 
 
 def _prepare_for_forks() -> None:
-    """Let no thread be inside LLVM while the process forks: the child would wait for its lock for ever."""
+    """Holds llvmlite's lock while the process forks: the child of a fork during a compilation would deadlock on it."""
     lock = getattr(llvm.ffi.lib, "_lock", None)
     if lock is None or not hasattr(os, "register_at_fork"):
         return

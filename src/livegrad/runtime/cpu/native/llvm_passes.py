@@ -1,4 +1,4 @@
-"""LLVM's passes over a module, by how much effort it is worth. Used by `llvm_jit.py` and `unlocked_compile.py`."""
+"""Which LLVM passes run over a module, by its `speed`. Used by `llvm_jit.py` and `unlocked_compile.py`."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-# What each speed does, and what it costs on float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use):
-# processor time of `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for
-# 3,000 ops (one process, best of 4). At 310 ops, 2 ran 7 to 10 % faster than 1 in 8 of 9 processes, slower in one.
+# The speeds, with costs of float32 kernels of 32 lanes (Ice Lake, LLVM 22, on a machine in use): processor time of
+# `compile_kernel` and Mpoints/s on one thread, for 310 ops (least to most of 8 processes) and for 3,000 ops (one
+# process, best of 4). At 310 ops, 2 ran 7 to 10 % faster than 1 in 8 of 9 processes, slower in one.
 #   0: no passes, code generation 0                                13..24 ms, 157..227 | 139 ms, 14
 #   1: inline, SROA, instcombine, simplifycfg; code generation 2   25..41 ms, 180..240 | 279 ms, 20
 #   2: the function simplification pipeline at level 1; likewise   28..49 ms, 198..256 | 290 ms, 21
 #   3: LLVM's whole pipeline at level 3; code generation 3: for kernels of scalar loops
 #   4: likewise, without the loop vectoriser
-# Up to 2, the loop and SLP vectorisers are off, and so is the unroller: the IR is already made of vectors of the width
-# that its emitter chose. Only functions marked `alwaysinline` are inlined: what the emitter outlined stays outlined.
-# Short texts gain nothing from 2 and spend half of their compile time on it: a kernel of 100 lines takes 8 ms with 1,
-# 13 ms with 2, and runs as fast.
+# Up to 2, the loop and SLP vectorisers and the unroller are off, because the IR already has vectors of the width that
+# the loop passes chose. Only functions marked `alwaysinline` are inlined.
+# Short kernels do not gain from 2: one of 100 lines takes 8 ms to compile with 1, 13 ms with 2, and runs as fast.
 _LONG_TEXT = 300  # lines
 LOOP_SPEED, UNVECTORISED_LOOP_SPEED = 3, 4
 CODE_GENERATION_LEVEL = (0, 2, 2, 3, 3)
 
 
 def suitable_speed(ir_text: str) -> int:
-    """How much effort this text is worth."""
+    """The speed for a module without scalar loops."""
     return 1 if ir_text.count("\n") < _LONG_TEXT else 2
 
 
 def optimize(module: Any, machine: Any, speed: int) -> None:
-    """Run the passes of a speed over a module."""
+    """Runs the passes of a speed over a module."""
     if speed == 0:
         return
     if speed >= LOOP_SPEED:
@@ -48,19 +47,20 @@ def optimize(module: Any, machine: Any, speed: int) -> None:
 
 
 def is_mistrusted(module: Any, speed: int) -> bool:
-    """Return whether loops that were vectorised have masked loads, which kernels of scalar loops do not begin with.
+    """Whether LLVM's loop vectoriser introduced masked loads, which kernels of scalar loops do not have before.
 
-    LLVM 22.1 may move such a load behind a store to the same memory (llvm/llvm-project#215453).
+    LLVM 22.1 may move such a load behind a store to the same memory (llvm/llvm-project#215453). Such modules are
+    compiled again without the vectoriser.
     """
     return speed == LOOP_SPEED and any(function.name.startswith("llvm.masked.load") for function in module.functions)
 
 
 @lru_cache(maxsize=32)
 def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
-    """Return the pass builder, the module passes, and the passes then run on each function (None: none).
+    """The pass builder, the module passes, and the passes that then run on each function (or None).
 
-    Kept, because llvmlite 0.50 never frees a pass manager (20 KiB each). LLVM's whole module pipelines cannot be kept:
-    their inliner gives its passes away on the first run, and ends the process on the second.
+    Cached, because llvmlite 0.50 never frees a pass manager (20 KiB each). LLVM's whole module pipelines cannot be
+    reused: their inliner moves its passes out on the first run, and crashes on the second.
     """
     options = llvm.create_pipeline_tuning_options(speed_level=1)
     options.loop_vectorization = False
@@ -81,9 +81,9 @@ def pass_pipeline(machine: Any, speed: int) -> tuple[Any, Any, Any]:
 
 @contextmanager
 def whole_pipeline(machine: Any, speed: int) -> Iterator[tuple[Any, Any]]:
-    """Give a pass builder, and LLVM's whole pipeline for one run.
+    """A pass builder, and LLVM's whole pipeline for one run.
 
-    The pipeline is freed here: llvmlite 0.50 does not free a pass manager (170 KiB after a run).
+    Frees the pipeline, which llvmlite 0.50 does not (170 KiB after a run).
     """
     builder = _loop_pass_builder(machine, speed)
     passes = builder.getModulePassManager()

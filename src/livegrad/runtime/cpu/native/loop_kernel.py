@@ -1,8 +1,8 @@
 """A kernel that runs all iterations of a loop over the kernels of its body, without returning to Python.
 
-Its argument block, filled by `loop_body.py` and `native_loops.py`, has tables of kernels, which iterations use in turn,
-and the addresses that change between iterations. It ends early if a check fails, the loop condition is false, or an
-interrupt arrives.
+Its argument block, filled by `loop_body.py` and `native_loops.py`, has tables of kernels, which iterations cycle
+through, and the addresses that change between iterations. It ends early if a check fails, the loop condition is false,
+or an interrupt arrives.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Value, call, co
 from livegrad.ir.types import i32, i64, u8
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
-# The argument block. Iterations use `lead` tables once and then `period` tables in turn; the first iteration uses table
-# `position`. A table has the address of its records (kernel, total, grain, arguments), and the address and number of
-# its moves (the address of a slot, its value in iteration 0, and its increment per iteration). The first `kept` records
-# run in the first `full` iterations only: they copy what no iteration changes. Copies (to, from, bytes) run before the
-# first iteration and after the last. `failed` is the address of a word that becomes 0 if a check failed.
+# The argument block. Iterations use `lead` tables once and then cycle through `period` tables; the first iteration uses
+# table `position`. A table has the address of its records (kernel, total, grain, arguments), and the address and number
+# of its moves (the address of a slot, its value in iteration 0, and its increment per iteration). The first `kept`
+# records run in the first `full` iterations only: they copy parts of the state that no iteration changes. Copies (to,
+# from, bytes) run before the first iteration and after the last. `failed` is the address of a word that becomes 0 if a
+# check failed.
 SLOTS = {
     "run": pointer, "iterations": i64, "done": i64, "first": i64, "step": i64, "index": pointer,
     "goes_on": pointer, "statuses": pointer, "checks": i64, "failed": pointer, "interrupt": pointer, "count": i64,
@@ -34,7 +35,7 @@ _COPY = "llvm.memcpy.p0.p0.i64"
 
 @lru_cache(maxsize=1)
 def iterations_library() -> NativeFunction:
-    """The kernel `run_iterations`; it stays for the process's life."""
+    """The kernel `run_iterations`, which is never freed."""
     return compile_library(_text(), "run_iterations", speed=1)
 
 
@@ -45,7 +46,7 @@ def _text() -> str:
     _run_copies(w["copies"], w["copies_before"])
     loop = OpenLoop(builder, [builder.constant(0, i64)])
     done = Value(builder, loop.carried[0])
-    exits = [(done.register, builder.block)]  # how many iterations are done where the loop ends
+    exits = [(done.register, builder.block)]  # the number of completed iterations at each exit
     builder.branch((done < w["iterations"]).register, loop.body, loop.done)
     builder.begin(loop.body)
     _run_iteration(w, done)
@@ -83,7 +84,7 @@ def _run_copies(copies: Value, count: Value) -> None:
 
 
 def _run_iteration(w: dict[str, Value], done: Value) -> None:
-    """Moves the addresses of the table whose turn it is, and runs its kernels."""
+    """Updates the addresses that move in an iteration's table, and runs its kernels."""
     number = w["first"] + done * w["step"]
     w["index"].store(number)
     position = w["position"] + done

@@ -1,7 +1,7 @@
 """Matrix products in native code. In: shapes and strides. Out: kernel launches with their argument slots.
 
-Called by the plan compiler. All decisions are made here, from sizes and strides only: what is packed, which operand is
-transposed, the width of tiles, and the partition into work items.
+Called by `runtime/cpu/step_calls.py`. All decisions are made here, from sizes and strides only: which operands are
+packed, whether the product is transposed, the width of tiles, and the partition into work items.
 """
 
 from __future__ import annotations
@@ -31,33 +31,35 @@ from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
-# `pack` and `sum` prepare and end
+# The kernels that multiply; `pack` and `sum` run before and after them.
 PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convolve") for vectors in (4, 3, 2, 1)))
 
-# Rows: from here on it pays to pack a right operand whose rows are consecutive; earlier where these are so far apart
-# that all fall on the same lines of the cache.
+# Rows of the left operand from which it pays to pack a right operand with contiguous rows; fewer if its rows are a
+# multiple of 4096 bytes apart and therefore alias in the cache.
 PACKED_FROM, PACKED_FROM_ALIASED = 512, 16
-WHOLE_PANELS = 1 << 20  # bytes of a right operand up to which it is packed as a whole, before the product
-TRANSPOSED = 1.25  # a transposed product must be so much cheaper: it needs memory of its own and joins no row chain
-PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # of a long inner dimension
+WHOLE_PANELS = 1 << 20  # bytes up to which a right operand is packed as a whole, before the product
+TRANSPOSED = (
+    1.25  # the factor by which a transposed product must be cheaper: it needs a temporary and joins no row chain
+)
+PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # parts of a long inner dimension by preference, and their least length
 
 
 @lru_cache(maxsize=4)
 def shapes_for(element: str) -> TileShapes:
-    """The tiles for this processor."""
+    """The register tiles for this processor."""
     host = host_target()
     many = host.vector_bytes == 64 or host.triple.startswith(("aarch64", "arm64"))
     return tile_shapes({"float32": f32, "float64": f64}[element], host.vector_bytes, many, host.has_fma)
 
 
 def library(element: str, kernel: str) -> NativeFunction:
-    """The module that has a kernel for one element."""
+    """The code of a kernel for one element type."""
     return compiled_module(shapes_for(element), kernel)
 
 
 @lru_cache(maxsize=64)
 def compiled_module(shapes: TileShapes, kernel: str) -> NativeFunction:
-    """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
+    """A kernel, compiled or read from the disk cache, and never freed."""
     exports, imports = (("pack_panel",) if kernel == "pack" else ()), {}
     if kernel.startswith(("multiply", "convolve")):
         imports = {"pack_panel": compiled_module(shapes, "pack").addresses["pack_panel"]}
@@ -67,27 +69,27 @@ def compiled_module(shapes: TileShapes, kernel: str) -> NativeFunction:
 def arrange(product: Product, shapes: TileShapes | None = None) -> Launches:
     """The launches that compute a product."""
     shapes = shapes or shapes_for(product.element)
-    product = _folded(product)
+    product = _fold_batch(product)
     if product.columns == 1 and product.rows > 1:
-        # A column is a row of the transposed product, and lies in memory like one.
+        # The column is the row of the transposed product, in the same memory.
         return _exchange_operands(arrange(_transpose(product), shapes))
     parts = _parts(product)
     if parts > 1:
-        return _in_parts(product, shapes, parts)
+        return _split_inner(product, shapes, parts)
     return _best_way(product, shapes).launches(None)
 
 
 def goes_by_rows(product: Product) -> bool:
-    """Whether a product is best computed as it stands: it may then as well be, block by block of rows."""
-    product = _folded(product)
+    """Whether the cheapest way computes rows independently, so that blocks of rows cost the same in total."""
+    product = _fold_batch(product)
     if product.columns == 1 or _parts(product) > 1:
         return False
     return _best_way(product, shapes_for(product.element)).by_rows
 
 
 def arrange_rows(product: Product, row_block: int, shapes: TileShapes | None = None) -> Launches:
-    """The launches for a product that is computed block by block of rows: the last has an item for each block."""
-    return _best_by_rows(_folded(product), shapes or shapes_for(product.element)).launches(row_block)
+    """The launches that compute a product by blocks of rows: the last launch has a work item for each block."""
+    return _best_by_rows(_fold_batch(product), shapes or shapes_for(product.element)).launches(row_block)
 
 
 def _best_by_rows(product: Product, shapes: TileShapes) -> _Way:
@@ -95,9 +97,8 @@ def _best_by_rows(product: Product, shapes: TileShapes) -> _Way:
     return min(ways, key=_cost_of)
 
 
-def _folded(product: Product) -> Product:
-    """A batch of which all matrices are multiplied by the same one, as one product of all their rows, if these lie in
-    memory like rows of one matrix."""
+def _fold_batch(product: Product) -> Product:
+    """Folds a batch with one right operand into one product of all rows, if these are evenly spaced in memory."""
     left, right, inner = product.left, product.right, product.inner_matrices
     outer = product.matrices // inner
     follow = left.matrix == product.rows * left.row and (outer == 1 or left.outer == inner * left.matrix)
@@ -111,7 +112,7 @@ def _folded(product: Product) -> Product:
 
 
 class _Way(NamedTuple):
-    """About how long one way takes, in cycles of one processor, and its launches for blocks of so many rows."""
+    """A way to compute a product: its estimated cycles on one processor, and its launches for blocks of rows."""
 
     cost: float
     by_rows: bool
@@ -142,7 +143,7 @@ def _transposed_ways(product: Product, shapes: TileShapes) -> list[_Way]:
 
 
 def _direct_ways(product: Product, shapes: TileShapes, has_dots: bool) -> list[_Way]:
-    """By tiles, and by the scalar products of rows and columns where the left operand's rows lie in memory as such."""
+    """By register tiles, and by dot products of rows and columns if the left operand's rows are contiguous."""
     tiled = _tiled(product, shapes)
     return [tiled, _by_dots(product, shapes)] if has_dots else [tiled]
 
@@ -171,7 +172,7 @@ def _tiled(product: Product, shapes: TileShapes) -> _Way:
 
 
 def best_tiles(rows: int, columns: int, inner: int, shapes: TileShapes) -> tuple[float, int]:
-    """Whole tiles, then lower ones for the rows that are left: cycles, and vectors of the best width."""
+    """The cycles of the best tile width, and its vectors: full tiles, then lower ones for the remaining rows."""
     best, width = float("inf"), 0
     for vectors, panel, tiles in _tile_costs(shapes):
         left, each = rows, 0.0
@@ -187,8 +188,8 @@ def best_tiles(rows: int, columns: int, inner: int, shapes: TileShapes) -> tuple
 
 @lru_cache(maxsize=8)
 def _tile_costs(shapes: TileShapes) -> list[tuple[int, int, list[tuple[int, float]]]]:
-    """For each width its vectors, its columns, and what tiles of each height cost for one inner element."""
-    # Few rows to a tile, as where there are few registers, read a panel often, and wide panels do not stay close by.
+    """For each tile width: its vectors, its columns, and the cycles per inner element of tiles of each height."""
+    # With few registers, tiles have few rows and read panels often, and wide panels do not stay in the L1 cache.
     load = 0.25 if shapes.dot_heights[0] > 2 else 0.5
     return [
         (
@@ -203,7 +204,7 @@ def _tile_costs(shapes: TileShapes) -> list[tuple[int, int, list[tuple[int, floa
 def _by_dots(product: Product, shapes: TileShapes) -> _Way:
     rows, columns = product.rows, product.columns
     steps = -(-product.inner // shapes.lanes) + 1
-    each = 0.55 if shapes.dot_heights[0] > 2 else 0.8  # the more sums at once, the fewer loads for each
+    each = 0.55 if shapes.dot_heights[0] > 2 else 0.8  # more sums at once need fewer loads for each
     cost = columns * (2.5 * rows + steps * (each * rows if rows > 1 else 1.0))
     along = product.right.row == shapes.bytes or product.inner == 1
     if not along:
@@ -212,7 +213,7 @@ def _by_dots(product: Product, shapes: TileShapes) -> _Way:
 
 
 def _transpose(product: Product) -> Product:
-    """The same numbers as columns times rows."""
+    """The product of the transposed operands in reverse order."""
     left, right = product.right.transposed, product.left.transposed
     return product._replace(rows=product.columns, columns=product.rows, left=left, right=right)
 
@@ -222,7 +223,7 @@ def _exchange_operands(launches: Launches) -> Launches:
 
 
 def _transpose_back(product: Product, shapes: TileShapes, transposed: _Way) -> Launches:
-    """The transposed product into memory of its own, from where it is copied, transposed again, to its place."""
+    """Computes the transposed product into a temporary, and transposes that into the result."""
     launches = _exchange_operands(transposed.launches(None))
     rows, columns = product.rows, product.columns
     steps = tuple(step.with_operands({"out": "between"}) for step in launches.steps)
@@ -236,8 +237,8 @@ def _transpose_back(product: Product, shapes: TileShapes, transposed: _Way) -> L
 
 
 def _parts(product: Product) -> int:
-    """Into how many stretches the inner dimension is cut: where a product is small but for that, there is nothing else
-    to share between threads. 1: it is not cut."""
+    """The number of parts of the inner dimension (split-K). More than 1 if only that dimension is large, so that
+    threads have nothing else to share."""
     rows, columns, inner = product.rows, product.columns, product.inner
     if product.matrices > 1 or min(rows, columns) == 1 or inner < 16 * max(rows, columns):
         return 1
@@ -246,8 +247,8 @@ def _parts(product: Product) -> int:
     return next((count for count in PARTS if inner % count == 0 and inner // count >= LEAST_PART), 1)
 
 
-def _in_parts(product: Product, shapes: TileShapes, count: int) -> Launches:
-    """Stretches of the inner dimension as a batch of products, and their sum."""
+def _split_inner(product: Product, shapes: TileShapes, count: int) -> Launches:
+    """Computes parts of the inner dimension as a batch of products, and their sum."""
     each, size = product.inner // count, product.rows * product.columns
     left, right = product.left, product.right
     batch = product._replace(

@@ -1,7 +1,7 @@
-"""Where this interpreter and this NumPy keep the members of objects, for built-ins that read them without a call.
+"""The memory layout of objects of this interpreter and this NumPy, for built-ins that read members without a call.
 
-In: classes. Out: offsets in bytes, found by looking at sample objects; None where an object looks otherwise, and
-then Python code does the work.
+Out: offsets in bytes, verified on sample objects; None if an object has another layout, and then Python code runs
+instead of the built-ins.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from livegrad.runtime.cpu.native.plan_call_ir import ObjectLayout
 
 _WORD = 8
-# Places in the table of functions that NumPy exports to extensions; they never change.
+# Indices in the table of functions that NumPy exports to extensions, which are stable across versions.
 _NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94}
 
 
 def _words(value: object, size: int) -> tuple[int, ...]:
-    """The memory of an object."""
+    """The memory of an object as words."""
     return tuple((ctypes.c_int64 * (size // _WORD)).from_address(id(value)))
 
 
 def slot_offset(sample: object, name: str) -> int | None:
-    """Where an object of a class with slots keeps a slot, which is set to something else; None if that is not plain."""
+    """The offset of a slot of a class with `__slots__`, found by setting it in a sample; None if it is ambiguous."""
     marker = object()
     setattr(sample, name, marker)
     words = _words(sample, type(sample).__basicsize__)
@@ -36,7 +36,7 @@ def slot_offset(sample: object, name: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def find_layout() -> ObjectLayout | None:
-    """The layout of Python's and NumPy's objects; None if they are not laid out as expected, or there is no GIL."""
+    """The layout of Python's and NumPy's objects; None if it is not as expected, or there is no GIL."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or sys.maxsize < 2**62:
         return None
     header = object.__basicsize__
@@ -86,7 +86,7 @@ def _is_array_right(layout: ObjectLayout, array: np.ndarray[Any, Any]) -> bool:
 
 @lru_cache(maxsize=8)
 def numpy_function(name: str) -> int:
-    """The address of a function that NumPy exports to extensions; 0 if there is none."""
+    """The address of a function in NumPy's C API; 0 if it is not found."""
     capsule = getattr(np._core._multiarray_umath, "_ARRAY_API", None)  # type: ignore[attr-defined]
     if capsule is None:
         return 0

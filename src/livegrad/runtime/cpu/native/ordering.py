@@ -1,6 +1,6 @@
-"""Sorting of short rows, and the first few of long ones, in native code. In: sizes and strides. Out: a kernel launch.
+"""Sorts of short rows, and the first few elements of long ones. In: sizes and strides. Out: a kernel launch.
 
-Called by the plan compiler. NumPy sorts long rows.
+Called by `runtime/cpu/step_calls.py`. NumPy sorts long rows.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from livegrad.ir.types import Scalar, f32, f64, i32, i64
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
-PREFIX = "ordering_"  # of the libraries, by element
+PREFIX = "ordering_"  # of the names of libraries, one for each element type
 ELEMENTS: dict[Scalar, str] = {f32: "float32", f64: "float64", i32: "int32", i64: "int64"}
-_LONGEST_RANKED = 128  # numbers of a row: each is compared with all of them
-_LONGEST_RANKED_VALUES = 32  # NumPy has vector instructions to sort values, but not to sort positions in order
-# The first 4 of 64 rows of 50 float64 take 3.3 µs by a list and 10.1 by ranks; 9.9 by a list in the worst order.
+# Ranking compares each element of a row with all others. NumPy vectorises sorts of values, but not stable sorts of
+# positions, so values are ranked only in shorter rows.
+_LONGEST_RANKED, _LONGEST_RANKED_VALUES = 128, 32
+# The first 4 of 64 rows of 50 float64 take 3.3 µs by insertion into a list and 10.1 by ranks; 9.9 by insertion in the
+# worst order.
 _FEWEST_SEARCHED = 24
-_LONGEST_LIST = 32  # positions: a number that comes first moves all of them
-_ITEM = 1 << 14  # numbers that are worth a work item
+_LONGEST_LIST = 32  # positions: an insertion at the front moves all of them
+_ITEM = 1 << 14  # elements that are worth a work item
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """What is wanted of the rows of a batch of two dimensions. Strides in bytes: of the outer dimension, from row to
-    row, and from number to number."""
+    """A sort of all rows of a two-dimensional batch. Strides are in bytes: of the outer dimension, of rows, and of
+    elements."""
 
     element: str
     kernel: str
@@ -47,12 +49,12 @@ def keys_of(element: str) -> Keys:
 
 @lru_cache(maxsize=16)
 def library(name: str, kernel: str) -> NativeFunction:
-    """A kernel, compiled once or read from the disk cache; it stays for the process's life."""
+    """A kernel, compiled or read from the disk cache, and never freed."""
     return compile_library(module_text(keys_of(name.removeprefix(PREFIX)), kernel), kernel, speed=1)
 
 
 def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bool) -> str | None:
-    """The kernel that orders rows of such a length; None if NumPy is faster."""
+    """The kernel that sorts rows of a length and keeps `count` elements; None if NumPy is faster."""
     if wants_values:
         return "rank_values" if 0 < length <= _LONGEST_RANKED_VALUES else None
     is_few = 0 < count <= _LONGEST_LIST and 4 * count < length
@@ -62,7 +64,7 @@ def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bo
 
 
 def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
-    """The launch, and the bytes of scratch memory of each thread."""
+    """The launch of a sort, and the bytes of scratch memory of each thread."""
     keys = keys_of(ordering.element)
     rounded = -(-ordering.length // keys.lanes) * keys.vector_bytes
     if ordering.kernel == "top_positions":

@@ -1,10 +1,11 @@
-"""LLVM IR text that reads the arguments of a plan's built-in: arrays, handles of arrays, and numbers.
+"""LLVM IR that reads the arguments of a plan's built-in: arrays, handles of tensors, and numbers.
 
-In: Python objects, and records that say what each must be. Out: their arrays and bits; 0 for what is not plain, which
-the built-in declines. `plan_call_ir.py` fills in the layout of objects.
+In: Python objects, and a record for each argument (`plan_call.py`): its accepted kinds, the code of its number type,
+its dtype, rank and shape. Out: arrays, and the bits of numbers; 0 if an argument does not match, and then the built-in
+declines the call. `plan_call_ir.py` fills in the layout of objects.
 """
 
-# %source says which arguments are taken: 0 any, 1 arrays, 2 handles, 3 numbers.
+# %source is the accepted kind: 0 any, 1 arrays, 2 handles, 3 numbers.
 READ_ARGUMENTS = """
 define internal ptr @load_at(ptr %object, i64 %offset) alwaysinline {
   %place = getelementptr i8, ptr %object, i64 %offset
@@ -24,7 +25,7 @@ define internal i1 @is_array(ptr %object) alwaysinline {
   ret i1 %exact
 }
 
-; Word %index of the layout is an offset in %object: loads what is there.
+; Loads the member of %object whose offset is word %index of the layout.
 define internal ptr @slot_of(ptr %object, ptr %layout, i64 %index) alwaysinline {
   %offset = call i64 @word_at(ptr %layout, i64 %index)
   %value = call ptr @load_at(ptr %object, i64 %offset)
@@ -39,7 +40,7 @@ define internal i1 @is_word(ptr %object, ptr %layout, i64 %index) alwaysinline {
   ret i1 %same
 }
 
-; Whether a value with this stamp is good: no leaf was given other data since, and no gradient may lead through it.
+; Whether a value with this stamp is still valid: no leaf has changed since, and no gradient is being recorded.
 define internal i1 @is_current(ptr %stamp, ptr %layout) alwaysinline {
   %clock_word = call i64 @word_at(ptr %layout, i64 5)
   %clock = inttoptr i64 %clock_word to ptr
@@ -53,8 +54,8 @@ define internal i1 @is_current(ptr %stamp, ptr %layout) alwaysinline {
   ret i1 %current
 }
 
-; The array behind a handle: data that nobody has asked the node of, a deferred op that is computed, the data of a leaf,
-; or the value of a computed node. Null for all others. `native_handles.py` has the words of the layout.
+; The array of a handle, null if it has none yet. There are four cases: data without a node, a deferred op that has run,
+; the data of a leaf, and the value of a node that has run. `native_handles.py` has the words of the layout.
 define internal ptr @array_of_handle(ptr %object, ptr %layout) {
 entry:
   %extra = call ptr @slot_of(ptr %object, ptr %layout, i64 7)
@@ -116,7 +117,7 @@ of_cell:
   %cell_good = and i1 %current, %stays
   %cell_value = call ptr @slot_of(ptr %cell, ptr %layout, i64 15)
   br i1 %cell_good, label %found, label %decline
-found: ; a value that is not there is None
+found: ; None, which is no array, if there is no value yet
   %array = phi ptr [ %source, %of_deferred ], [ %op_value, %of_op ], [ %data, %of_leaf ], [ %cell_value, %of_cell ]
   %on_host = call i1 @is_array(ptr %array)
   br i1 %on_host, label %give, label %decline
@@ -126,6 +127,7 @@ decline:
   ret ptr null
 }
 
+; The array of an argument: the object itself, or the array of a handle; null if the kind is not accepted.
 define internal ptr @array_of(ptr %object, ptr %layout, i64 %source) {
 entry:
   %is_array = call i1 @is_array(ptr %object)
@@ -152,7 +154,7 @@ decline:
   ret ptr null
 }
 
-; Whether an array has the element type and shape of an argument, and lies in one piece.
+; Whether an array has the element type and shape of an argument, and is C-contiguous and aligned (flags 1 and 256).
 define internal i1 @array_fits(ptr %array, ptr %record) {
 entry:
   %dtype = call ptr @load_at(ptr %array, i64 $array_dtype)
@@ -192,8 +194,8 @@ refuse:
   ret i1 false
 }
 
-; Reads a Python number for an argument without dimensions: its bits go to %bits. Returns 0 if it is none that fits.
-; The element is 1 for float64, 2 for float32, 3 for int64.
+; Reads a Python number for a scalar argument: stores its bits to %bits. Returns 0 if it is no number of the element
+; type (1 for float64, 2 for float32, 3 for int64), or is out of range.
 define internal i1 @read_number(ptr %object, i64 %element, ptr %bits) {
 entry:
   %overflow = alloca i32
@@ -221,7 +223,7 @@ float:
 wide:
   store double %double, ptr %bits
   ret i1 true
-narrow: ; a number that becomes infinite is left to NumPy, which warns
+narrow: ; a number that overflows to infinity is left to NumPy, which warns
   %single = fptrunc double %double to float
   store float %single, ptr %bits
   %single_bits = bitcast float %single to i32
@@ -237,7 +239,8 @@ refuse:
   ret i1 false
 }
 
-; Reads all arguments: arrays go to %arrays (null for numbers), the bits of numbers to %numbers. 0: declined.
+; Reads all arguments: stores arrays to %arrays (null for numbers), and the bits of numbers to %numbers. Returns 0 to
+; decline the call.
 define internal i1 @read_arguments(ptr %args, i64 %count, ptr %records, ptr %layout, ptr %arrays, ptr %numbers) {
 entry:
   br label %check

@@ -1,7 +1,7 @@
-"""Makes a built-in function of Python for a plan. In: what its arguments, results and kernels are. Out: a callable.
+"""Makes a Python built-in for a plan. In: its arguments, results and kernels. Out: a callable.
 
-`CompiledPlan` makes one when it is first run. The built-in takes the arguments of the plan and gives its result, or a
-list of several; None says that it declines this call, and nothing has happened. `plan_call_ir.py` has its code.
+`CompiledPlan` makes one in its first run. The built-in maps the arguments of the plan to its result, or to a list of
+several; it returns None, without side effects, for calls that it declines. `plan_call_ir.py` has its code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from livegrad.runtime.cpu.native.invoke import make_builtin
 from livegrad.runtime.cpu.native.pool import runtime
 
-ANY, ARRAYS, HANDLES, NUMBERS = range(4)  # which arguments are taken
+ANY, ARRAYS, HANDLES, NUMBERS = range(4)  # the accepted kinds of arguments
 _NUMBER_CODES = {np.dtype(np.float64): 1, np.dtype(np.float32): 2, np.dtype(np.int64): 3}
-Patch = tuple[int, int]  # the address of an argument slot, and what is added to the array's address
+Patch = tuple[int, int]  # the address of an argument slot, and the offset that is added to the array's address
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An array or number that a plan takes; `cell` is where the value goes if kernels read it from there."""
+    """An array or number that a plan takes. `cell` is the address that the value of a scalar is copied to, or 0."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Result:
-    """An array that a plan gives; `maker` makes it if its memory comes from the pool."""
+    """An array that a plan returns. `maker` allocates it if its memory comes from the pool."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -47,20 +47,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Segment:
-    """Kernels that run one after the other; `status` is the address of the word that says whether a check failed."""
+    """Kernels that run one after the other. `status` is the address of the status word of their checks, or 0."""
 
     records: Sequence[tuple[int, int, int, int]]
     interruptible: bool
     status: int = 0
 
     @property
-    def lets_others_run(self) -> bool:
-        """Whether the GIL is let go of meanwhile."""
+    def releases_gil(self) -> bool:
+        """Whether the GIL is released during the run."""
         return self.interruptible or any(total > grain for _, total, grain, _ in self.records)
 
 
 class _Table:
-    """64-bit words with the objects and memory that they point to."""
+    """Builds tables of 64-bit words, and keeps the objects and memory alive that they point to."""
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
@@ -104,19 +104,19 @@ def make_plan_call(
     handles: array[int] | None = None,
     frozen: bool = False,
 ) -> Callable[..., Any] | None:
-    """The built-in that runs a plan; None if this interpreter has none.
+    """The built-in that runs a plan; None if this interpreter does not support it.
 
-    `lock` is the plan's: others who run it hold it. `keep` stays alive with the built-in, for the memory that addresses
-    point to. `handles` says how to find the arrays of handles (see `array_of_handle` in `plan_arguments_ir.py`).
-    `frozen` results cannot be written to.
+    `lock` is held during each run of the plan. `keep` stays alive with the built-in, for memory that addresses point
+    to. `handles` is the layout of tensor handles (see `array_of_handle` in `plan_arguments_ir.py`). `frozen` results
+    are read-only.
     """
     address = runtime().code.addresses.get("py_run_plan")
     if address is None:
         return None
     table = _Table()
     table.kept += (keep, handles)
-    # While the GIL is held, nobody else can begin: then it is enough to see that nobody has begun.
-    release = table.object(lock.release) if any(segment.lets_others_run for segment in segments) else 0
+    # If no kernel releases the GIL, no other run can begin during this one, and it is enough that none is in progress.
+    release = table.object(lock.release) if any(segment.releases_gil for segment in segments) else 0
     ask = table.object(lock.acquire if release else lock.locked)
     words = (
         len(arguments),

@@ -1,9 +1,9 @@
-"""LLVM IR text of the built-in that runs a whole plan: checks the arguments, makes the results, calls the kernels.
+"""The built-in that runs a whole plan, as LLVM IR: it checks the arguments, allocates the results, runs the kernels.
 
 Called by `pool.py`, which appends the text to the other built-ins. `plan_call.py` writes the table that the code reads
-(its words are named there) and makes one Python callable for each plan. Whatever is not plain (an array of another type
-or layout, a handle without data, a plan in use by another thread, a failed check) is declined: the callable returns
-None, nothing has happened, and the caller goes the general way.
+(its words are named there) and makes one Python callable for each plan. Uncommon cases (an array of another type or
+layout, a handle without data, a plan in use by another thread, a failed check) are declined: the callable returns None
+without side effects, and the caller runs the plan step by step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ C_API = (
 
 @dataclass(frozen=True)
 class ObjectLayout:
-    """Where the running interpreter and NumPy keep what the code reads, in bytes from the start of an object."""
+    """Byte offsets of the members of objects that the code reads."""
 
     type: int
     tuple_items: int
@@ -62,8 +62,8 @@ declare ptr @numpy_new_from_descr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)
 """
 
 _RUN = """
-; Runs segments: (records, their count, whether an interrupt may end the run, status word). Returns 0; 1 if a check
-; failed; -1 with an exception.
+; Runs segments of four words: the records, their count, whether an interrupt may end the run, and the address of the
+; status word. Returns 0; 1 if a check failed; -1 with an exception.
 define internal i32 @run_segments(i64 %count, ptr %segments, i64 %main_thread) {
 entry:
   br label %check
@@ -103,7 +103,7 @@ stop:
 raise_own:
   call void @PyErr_SetNone(ptr @livegrad_keyboard_interrupt)
   br label %raise
-raise: ; a check that failed before the interrupt is no business of the next run
+raise: ; a check may have failed before the interrupt
   %has_status = icmp ne ptr %status, null
   br i1 %has_status, label %clean, label %failed
 clean:
@@ -128,8 +128,8 @@ accept:
   ret i32 0
 }
 
-; Takes the lock of a plan. One whose kernels never let go of the GIL needs only to know that nobody else is at it.
-; Returns 0 if it is taken, -1 with an exception.
+; Takes the lock of a plan. If its kernels never release the GIL, it is enough that no other thread holds the lock.
+; Returns 1; 0 if another thread holds it; -1 with an exception.
 define internal i32 @enter_plan(ptr %ask, i1 %asks_only) {
 entry:
   br i1 %asks_only, label %ask_only, label %take
@@ -154,6 +154,7 @@ finish:
   ret i32 %result
 }
 
+; run_plan(arguments...): %self is a tuple of the table, as bytes, and the objects that it points to.
 define ptr @py_run_plan(ptr %self, ptr %args, i64 %given) {
 entry:
   %table_object = call ptr @load_at(ptr %self, i64 $tuple_items)
@@ -184,7 +185,7 @@ entry:
 read:
   %fits = call i1 @read_arguments(ptr %args, i64 %count, ptr %argument_records, ptr %layout, ptr %arrays, ptr %numbers)
   br i1 %fits, label %make, label %decline
-make: ; what follows may run other code, which could let go of the arrays
+make: ; allocations may run Python code, which could free the arrays, so hold references
   call void @hold(i64 %count, ptr %arrays)
   %made = call i1 @make_results(i64 %result_count, ptr %result_records, ptr %results)
   br i1 %made, label %enter, label %raise_early
@@ -201,7 +202,7 @@ run:
   %main_thread = call i64 @word_at(ptr %table, i64 10)
   %state = call i32 @run_segments(i64 %segment_count, ptr %segments, i64 %main_thread)
   br i1 %asks_only, label %left, label %leave
-leave: ; nothing may be called while an exception is set
+leave: ; Python functions must not be called while an exception is set
   %had_error = icmp slt i32 %state, 0
   br i1 %had_error, label %leave_with_error, label %leave_plainly
 leave_with_error:
@@ -243,6 +244,6 @@ decline:
 
 
 def plan_call_ir(layout: ObjectLayout) -> str:
-    """Return the IR of `run_plan` for objects of this layout."""
+    """Returns the IR of `run_plan` for objects of this layout."""
     text = Template("".join((READ_ARGUMENTS, FILL_SLOTS, MAKE_RESULTS, _RUN)))
     return _DECLARATIONS + text.substitute(asdict(layout))

@@ -1,10 +1,11 @@
-"""LLVM IR text that makes the results of a plan's built-in and fills the argument slots of its kernels.
+"""LLVM IR that allocates the results of a plan's built-in and fills the argument slots of its kernels.
 
-In: the arrays and numbers that `plan_arguments_ir.py` has read, and records of the results. `plan_call_ir.py` fills in
-the layout of objects.
+In: the arrays and numbers that `plan_arguments_ir.py` has read, and records of the results (`plan_call.py`).
+`plan_call_ir.py` fills in the layout of objects.
 """
 
 FILL_SLOTS = """
+; Copies one element of 1, 2, 4, 8 or 16 bytes.
 define internal void @copy_item(ptr %target, ptr %source, i64 %bytes) {
   switch i64 %bytes, label %bytes8 [ i64 1, label %bytes1
                                      i64 2, label %bytes2
@@ -32,7 +33,8 @@ bytes16:
   ret void
 }
 
-; Writes an address, each time with its own offset, to the argument slots that want it.
+; Writes an address, plus an offset for each slot, to argument slots. Word %first of the record is the list of slots and
+; offsets; the next word is its length.
 define internal void @patch(ptr %address, ptr %record, i64 %first) {
 entry:
   %start = ptrtoint ptr %address to i64
@@ -57,6 +59,7 @@ finish:
   ret void
 }
 
+; Copies scalar arguments to their cells, and writes the addresses of the others to argument slots.
 define internal void @fill_slots(i64 %count, ptr %records, ptr %arrays, ptr %numbers) {
 entry:
   br label %check
@@ -96,7 +99,7 @@ finish:
 """
 
 MAKE_RESULTS = """
-; A fresh array for each result, in %results; 0 with an exception.
+; Allocates an array for each result, in %results. Returns 0 with an exception.
 define internal i1 @make_results(i64 %count, ptr %records, ptr %results) {
 entry:
   br label %check
@@ -116,7 +119,7 @@ fresh:
   %rank32 = trunc i64 %rank to i32
   %sizes_place = getelementptr i64, ptr %record, i64 3
   %sizes = load ptr, ptr %sizes_place
-  call void @Py_IncRef(ptr %dtype) ; NumPy takes the reference
+  call void @Py_IncRef(ptr %dtype) ; NumPy steals the reference
   %new = call ptr @numpy_new_from_descr(ptr @livegrad_ndarray, ptr %dtype, i32 %rank32, ptr %sizes, ptr null, ptr null,
                                         i32 0, ptr null)
   br label %made
@@ -139,7 +142,7 @@ accept:
   ret i1 true
 }
 
-; Lets go of objects; there may be null among them.
+; Drops references to objects, some of which may be null.
 define internal void @drop(i64 %count, ptr %objects) {
 entry:
   br label %check
@@ -159,6 +162,7 @@ finish:
   ret void
 }
 
+; Takes references to objects, some of which may be null.
 define internal void @hold(i64 %count, ptr %objects) {
 entry:
   br label %check
@@ -176,7 +180,7 @@ finish:
   ret void
 }
 
-; Tells kernels where the results are; with %frozen nobody can write to them after that.
+; Writes the addresses of the results to argument slots; %frozen makes the arrays read-only.
 define internal void @give_results(i64 %count, ptr %records, ptr %results, i1 %frozen) {
 entry:
   br label %check
@@ -204,7 +208,7 @@ finish:
   ret void
 }
 
-; The only result, or a list of several.
+; Returns the only result, or a list of several.
 define internal ptr @return_results(i64 %count, ptr %results) {
 entry:
   %single = icmp eq i64 %count, 1

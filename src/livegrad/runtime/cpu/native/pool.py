@@ -1,6 +1,6 @@
 """The native run time of this process: the thread pool, its size and statistics, and the interrupt flag.
 
-In: a number of threads. Out: addresses inside the run time, for `invoke.py` and kernels that poll the flag.
+In: a number of threads. Out: addresses of its functions and flags, for `invoke.py` and for kernels.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from livegrad.runtime.cpu.native.plan_call_ir import C_API as PLAN_CALL_API
 from livegrad.runtime.cpu.native.plan_call_ir import plan_call_ir
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS, pool_ir
 
-# How long an idle thread looks for work before it sleeps, and a caller for the end of its helpers' work. Long enough
-# for the Python between two steps of one plan (a few µs each), short enough to cost others nothing.
+# How long an idle thread spins for work before it sleeps, and a caller for its helpers to finish. Long enough for the
+# Python between two steps of a plan (a few µs), short enough not to cost other processes anything.
 SPIN_SECONDS = 30e-6
 
 BUILTINS = ("invoke", "invoke_released", "invoke_sequence", "invoke_interruptible", "invoke_off_main", "array_address",
@@ -36,12 +36,12 @@ _FUNCTIONS = ("pool_run", "pool_pause", "pool_resize", "pool_reset_after_fork", 
 @dataclass(frozen=True)
 class PoolStats:
     parallel_runs: int
-    contended_runs: int  # ran on the caller's thread alone, because another caller had the pool
+    contended_runs: int  # on the caller's thread alone, because another caller was using the pool
     threads_started: int
 
 
 class Runtime:
-    """The compiled pool and built-ins. There is one, made on first use; its code stays until the process ends."""
+    """The compiled pool and built-ins. There is one for the process, made on first use and never freed."""
 
     def __init__(self) -> None:
         self.code = _compile_runtime()
@@ -56,24 +56,24 @@ class Runtime:
         self.resize(default_threads())
 
     def resize(self, threads: int) -> None:
-        """Use `threads` threads, the caller's included, from the next run on. Waits for a run in progress."""
+        """Uses `threads` threads, the caller's included, from the next run on. Waits for a run in progress."""
         while not self._resize(threads, self._spin):
             time.sleep(0.0005)
         self.threads = threads
 
     def stop(self) -> None:
-        """End the workers if no run is in progress; otherwise they end with the process."""
+        """Ends the workers if no run is in progress; otherwise they end with the process."""
         self._resize(1, self._spin)
 
     def reset_after_fork(self) -> None:
-        """Forget the parent's threads and locks; the first run that needs workers starts this process's own."""
+        """Resets threads and locks in the child of a fork; the first run that needs workers starts new ones."""
         self._reset_after_fork()
 
     def stats(self) -> PoolStats:
         return PoolStats(*self._counts)
 
     def _pauses_in(self, seconds: float) -> int:
-        # One pause takes 10 ns on some processors and 60 on others: time some, and take the least disturbed.
+        # A pause takes 10 ns on some processors and 60 on others, so measure it; the minimum is the least disturbed.
         sample = 200
         best = min(self._time_pauses(sample) for _ in range(4))
         return max(1, int(seconds / max(best / sample, 1e-9)))
@@ -85,7 +85,7 @@ class Runtime:
 
 
 def default_threads() -> int:
-    """Return the number of processors that this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         count = len(os.sched_getaffinity(0))
     else:
@@ -94,14 +94,14 @@ def default_threads() -> int:
 
 
 def set_threads(count: int) -> None:
-    """Set how many threads a run uses, the calling one included. Results never depend on it."""
+    """Sets how many threads a run uses, the calling one included. Results never depend on it."""
     if not 1 <= count <= MAX_THREADS:
         raise ValueError(f"expected between 1 and {MAX_THREADS} threads, found {count}")
     runtime().resize(count)
 
 
 def threads() -> int:
-    """Return how many threads a run uses; worker ids are below this."""
+    """How many threads a run uses; worker numbers are below this."""
     return runtime().threads
 
 
@@ -110,12 +110,12 @@ def stats() -> PoolStats:
 
 
 def interrupt_flag_address() -> int:
-    """Return the address of the i32 that SIGINT sets during an interruptible run; kernels with open loops poll it."""
+    """The address of the i32 that SIGINT sets during an interruptible run; kernels with `while` loops poll it."""
     return runtime().code.addresses["interrupt_flag"]
 
 
 def pool_run_address() -> int:
-    """Return the address of the function that runs a kernel on threads, for kernels that start others."""
+    """The address of the function that runs a kernel on threads, for kernels that launch others."""
     return runtime().code.addresses["pool_run"]
 
 
@@ -124,7 +124,7 @@ _runtime_lock = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """Return this process's runtime, compiling it on the first call."""
+    """The run time of this process, compiled by the first call."""
     global _runtime
     if _runtime is None:
         with _runtime_lock:
@@ -134,7 +134,7 @@ def runtime() -> Runtime:
 
 
 def c_api_addresses() -> dict[str, int]:
-    """Return what the built-ins import: functions of the C API, and objects by their address."""
+    """The addresses of the functions and objects of the C API that the built-ins import."""
     names = (*C_API, *PLAN_CALL_API)
     addresses = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
     addresses["numpy_new_from_descr"] = numpy_function("PyArray_NewFromDescr")
@@ -149,10 +149,10 @@ def _compile_runtime() -> NativeFunction:
     text = pool_ir(architecture, sys.platform) + builtins_ir(object.__basicsize__)
     exports = _FUNCTIONS[1:] + tuple(f"py_{name}" for name in BUILTINS)
     layout = find_layout()
-    if layout is not None:  # else plans are called from Python
+    if layout is not None:  # without it, plans run step by step in Python
         text += plan_call_ir(layout)
         exports += ("py_run_plan",)
-    # Speed 0 compiles in 10 ms where 2 takes 80, and no call of a built-in is measurably slower for it.
+    # Speed 0 compiles in 10 ms and speed 2 in 80, without a measurable difference for any built-in.
     return compile_library(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())
 
 

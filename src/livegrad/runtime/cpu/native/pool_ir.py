@@ -1,27 +1,28 @@
-"""The thread pool as LLVM IR. In: the architecture and signal numbers of this machine. Out: the text of a module.
+"""The thread pool as LLVM IR. In: the architecture and the system. Out: the text of a module.
 
-Called by `pool.py`, which compiles it together with `builtins_ir.py`. Written in IR so that no C compiler is needed.
+Called by `pool.py`, which compiles it together with `builtins_ir.py`. It is IR, and not C, so that no C compiler is
+needed.
 
 How a run works. `@state` is one 64-bit word:
 
     generation:15 | open:1 | limit:16 | joined:16 | active:16
 
 The caller takes `@busy`, writes the job, and opens a new generation with one store. A thread joins by one
-compare-exchange that adds 1 to `joined` (its dense worker id) and to `active`, which can only succeed while the job is
-open and has room; it leaves by subtracting 1 from `active`. When the chunks run out, the caller closes the job and
-waits for `active` to be 0. The fields of a job therefore never change under a thread that reads them, and a caller
-never waits for a sleeping thread.
+compare-exchange that adds 1 to `joined` (its worker number) and to `active`, which succeeds only while the job is open
+and has room; it leaves by subtracting 1 from `active`. When the chunks run out, the caller closes the job and waits
+until `active` is 0. The fields of a job therefore never change while a thread reads them, and a caller never waits for
+a sleeping thread.
 
-Each thread has its own part of the chunks, the same one in each run of as many chunks, and takes chunks of other parts
-when its own is done. Time steps over a grid therefore find most of what they read in the cache of their processor.
+Work stealing. Each thread has a part of the chunks, the same one in every run of as many chunks, and takes chunks of
+other parts when its part is done. Time steps over a grid therefore find most of their data in the cache of their core.
 
-Brief runs (`BRIEF` is set in the grain) take less time than a thread takes to wake up. Threads that look for work join
-them. If all of them sleep, the caller works alone, unless its last brief run was so recently that a thread which wakes
-up now would still look for work when the next one comes: loops over small grids, and calls that follow each other.
+Brief runs (`BRIEF` is set in the grain) take less time than a thread takes to wake up. Spinning threads join them. If
+all threads sleep, the caller works alone, unless its last brief run was so recent that a thread which wakes up now
+would still spin when the next run comes, as in loops over small grids.
 
 Sleeping. A thread that found no work for `@spin` pauses counts itself in `@sleepers` and checks `@state` again before
-it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so one sees the other. A
-thread that wakes sleepers keeps them off its own processor (`pool_life_ir.KEEP_APART`).
+it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so at least one sees the
+other. A caller that wakes sleepers keeps them off its processor (`pool_life_ir.KEEP_APART`).
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ from livegrad.runtime.cpu.native.pool_life_ir import (
 MAX_THREADS = 512
 STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default
 
-BRIEF = 1 << 40  # a bit of the grain
+BRIEF = 1 << 40  # a flag in the grain
 
 _PAUSE = {
     "x86": "call void @llvm.x86.sse2.pause()",
-    "arm": "call void @llvm.aarch64.isb(i32 15)",  # `yield` is over in a cycle on most cores; `isb` takes about ten ns
+    "arm": "call void @llvm.aarch64.isb(i32 15)",  # takes about 10 ns; `yield` takes a cycle on most cores
     "other": "fence seq_cst",
 }
 _PAUSE_DECLARATION = {
@@ -54,10 +55,10 @@ _PAUSE_DECLARATION = {
     "other": "",
 }
 
-_MONOTONIC = {"darwin": 6}  # the number of the clock; 1 elsewhere
+_CLOCK_MONOTONIC = {"darwin": 6}  # 1 elsewhere
 
-# Splits [0, total) into chunks of `grain` on one thread. Chunk borders never depend on the number of threads.
 _RUN_INLINE = """
+; Runs [0, total) in chunks of %grain on this thread: the same chunks as with any number of threads.
 define internal void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args) nounwind {
 entry:
   br label %check
@@ -94,7 +95,7 @@ _GLOBALS = """
 @wanted = internal global i64 1
 @started = internal global i64 0
 @spin = internal global i64 0
-@pool_window = global i64 0 ; nanoseconds for which a thread looks for work
+@pool_window = global i64 0 ; nanoseconds for which an idle thread spins
 @last_brief = internal global i64 0 ; when the last brief run ended
 @initialized = internal global i32 0
 @mutex = internal global [256 x i8] zeroinitializer, align 128
@@ -152,7 +153,7 @@ define internal i64 @first_chunk(i64 %part) nounwind alwaysinline {
   ret i64 %first
 }
 
-; The chunks of the thread's own part, then those that are left of the parts behind it.
+; Runs the chunks of part %number, then chunks that are left of the other parts.
 define internal void @run_chunks(i64 %worker, i64 %number) nounwind {
 entry:
   %kernel = load ptr, ptr @job_kernel
@@ -188,7 +189,7 @@ finish:
   ret void
 }
 
-; Is there a job in this state that a thread which last worked on generation %last may join?
+; Whether a thread that last worked on generation %last may join the job of this state.
 define internal i1 @can_join(i64 %state, i64 %last) nounwind alwaysinline {
   %open_bits = and i64 %state, 281474976710656 ; 1 << 48
   %open = icmp ne i64 %open_bits, 0
@@ -204,6 +205,7 @@ define internal i1 @can_join(i64 %state, i64 %last) nounwind alwaysinline {
   ret i1 %b
 }
 
+; The loop of a worker thread: joins jobs, spins while there are none, and sleeps after %spin pauses.
 define internal ptr @worker_main(ptr %argument) nounwind {
 entry:
   %number = ptrtoint ptr %argument to i64
@@ -250,6 +252,7 @@ finish:
   ret ptr null
 }
 
+; Leaves a job. The last thread to leave signals the caller if that sleeps.
 define internal void @leave_job() nounwind {
 entry:
   %before = atomicrmw sub ptr @state, i64 1 seq_cst
@@ -268,8 +271,8 @@ finish:
   ret void
 }
 
-; After this, whoever was about to wait (and had the mutex) waits: a signal now reaches it. Signalling outside the mutex
-; spares the woken thread from blocking on it at once.
+; Lets a thread that holds the mutex begin to wait, so that a signal sent after this reaches it. The signal is sent
+; without the mutex, so that the woken thread does not block on it.
 define internal void @pass_through_mutex() nounwind {
   call i32 @pthread_mutex_lock(ptr @mutex)
   call i32 @pthread_mutex_unlock(ptr @mutex)
@@ -287,7 +290,7 @@ entry:
   %stay_awake = or i1 %stop, %joinable
   br i1 %stay_awake, label %finish, label %wait
 wait:
-  ; One wait only, spurious wake-ups included: the caller of this function looks for itself.
+  ; Waits once, spurious wake-ups included: the worker checks the state again.
   call i32 @pthread_cond_wait(ptr @wake, ptr @mutex)
   br label %finish
 finish:
@@ -298,6 +301,7 @@ finish:
 """
 
 _RUN = """
+; Runs a kernel over [0, total) in chunks of the grain, on this thread and on workers.
 define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) nounwind {
 entry:
   %brief_bit = and i64 %grain_given, $brief
@@ -389,7 +393,7 @@ define internal void @note_brief() nounwind {
   ret void
 }
 
-; Only a run that %wakes threads lets sleeping ones know.
+; Publishes the job to spinning threads, and wakes up to %helpers sleeping ones if %wakes.
 define internal void @open_job(i64 %helpers, i1 %wakes) nounwind {
 entry:
   call void @keep_apart()
@@ -423,6 +427,7 @@ finish:
   ret void
 }
 
+; Lets no further thread join, and waits until all have left: spins first, then sleeps.
 define internal void @close_job() nounwind {
 entry:
   %before = atomicrmw and ptr @state, i64 -281474976710657 seq_cst ; not (1 << 48)
@@ -464,7 +469,7 @@ finish:
 
 
 def pool_ir(architecture: str, system: str) -> str:
-    """Return the pool's IR for `architecture` ("x86", "arm" or "other") and `system`, a value of `sys.platform`."""
+    """Returns the pool's IR for `architecture` ("x86", "arm" or "other") and `system`, a value of `sys.platform`."""
     if system == "win32":
         return _RUN_INLINE + SINGLE_THREADED
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
@@ -475,7 +480,7 @@ def pool_ir(architecture: str, system: str) -> str:
         locking=LOCKING,
         stack_bytes=STACK_BYTES,
         pause=_PAUSE[architecture],
-        monotonic=_MONOTONIC.get(system, 1),
+        monotonic=_CLOCK_MONOTONIC.get(system, 1),
         brief=BRIEF,
         pause_declaration=_PAUSE_DECLARATION[architecture],
         sig_setmask=int(signal.SIG_SETMASK),

@@ -1,6 +1,6 @@
-"""The part of the thread pool's LLVM IR that starts, stops and resets its threads, and lets SIGINT set a flag.
+"""LLVM IR that starts, stops and resets the threads of the pool, and lets SIGINT set the interrupt flag.
 
-Templates that `pool_ir.py` fills in and joins to its own; the compile thread locks and waits in the same way.
+Templates that `pool_ir.py` fills in and appends to its text. The compile thread shares `LOCKING` and `KEEP_APART`.
 """
 
 LOCKING = """declare i32 @pthread_mutex_init(ptr, ptr)
@@ -12,8 +12,8 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)"""
 
 LIFE = """
-; Called with @busy held. Signals stay blocked in the new threads, but for those that a fault raises in the thread
-; itself: a signal must interrupt the Python thread that waits for it.
+; Starts the missing workers; called with @busy held. They block all signals but those of faults, so that signals
+; interrupt the Python thread that waits for them.
 define internal void @start_workers() nounwind noinline {
 entry:
   %attributes = alloca [256 x i8], align 64
@@ -52,7 +52,7 @@ created:
   store i32 -1, ptr @kept_free
   %c2 = atomicrmw add ptr getelementptr ([3 x i64], ptr @pool_counts, i64 0, i64 2), i64 1 monotonic
   br label %check
-refused: ; the system gives no more threads: be content with those there are
+refused: ; the system has no more threads: use those that started
   store atomic i64 %with_caller, ptr @wanted monotonic, align 8
   br label %finish
 finish:
@@ -61,7 +61,7 @@ finish:
   ret void
 }
 
-; Ends the workers and sets how many threads the next run shall use. Returns 0, having done nothing, during a run.
+; Ends the workers and sets how many threads the next run uses. Does nothing and returns 0 during a run.
 define i32 @pool_resize(i64 %wanted, i64 %spin) nounwind {
 entry:
   %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
@@ -97,7 +97,7 @@ set:
   ret i32 1
 }
 
-; In a forked child there are no workers, whatever they and the locks were doing.
+; Resets everything in the child of a fork, which has no workers; locks may have been held.
 define void @pool_reset_after_fork() nounwind {
 entry:
   store i64 0, ptr @state
@@ -116,9 +116,9 @@ entry:
 """
 
 # Linux may wake a thread on its waker's processor while another is idle (measured on two processors: 10.7 ms instead of
-# 5.6 for a sum of 16M numbers, the two threads taking turns of 4 ms on one of them). So workers may run wherever their
-# caller may, but on the processor it runs on now. They are told only when that changed; a caller that may use one
-# processor alone leaves them as they are.
+# 5.6 for a sum of 16M numbers, with both threads alternating on one of them every 4 ms). So the affinity of workers is
+# that of their caller without its current processor. It is set only when that processor changes, and never for a caller
+# with a single processor.
 KEEP_APART = """
 @kept_free = internal global i32 -1 ; the processor that workers leave to their caller
 declare i32 @sched_getcpu()
@@ -169,7 +169,7 @@ finish:
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-# Elsewhere the scheduler is trusted.
+# On other systems than Linux, the scheduler places threads.
 TRUST_SCHEDULER = """
 @kept_free = internal global i32 -1
 define internal void @keep_apart() nounwind alwaysinline {
@@ -183,7 +183,8 @@ INTERRUPT = """
 @chained = internal global i32 0
 @previous_action = internal global [512 x i8] zeroinitializer, align 64
 
-; The handler is the first member of struct sigaction on Linux and macOS. Takes the three arguments of SA_SIGINFO.
+; Sets the flag and calls the previous handler, which is the first member of struct sigaction on Linux and macOS. Takes
+; the three arguments of SA_SIGINFO, which handlers without it ignore.
 define internal void @on_sigint(i32 %number, ptr %info, ptr %context) nounwind {
   store atomic i32 1, ptr @interrupt_flag seq_cst, align 4
   %handler = load ptr, ptr @previous_action
@@ -191,8 +192,8 @@ define internal void @on_sigint(i32 %number, ptr %info, ptr %context) nounwind {
   ret void
 }
 
-; Returns 1 if it put @on_sigint before a handler; 0 if there is none (the default ends the process, or it is ignored),
-; or @on_sigint stands there already.
+; Installs @on_sigint in front of the current handler. Returns 0 if it is installed already, or if there is no handler
+; (SIGINT ends the process, or is ignored).
 define internal i32 @chain_sigint() nounwind {
 entry:
   %action = alloca [512 x i8], align 64
@@ -214,6 +215,7 @@ chain:
 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
+; Restores the previous handler.
 define internal void @unchain_sigint() nounwind {
 entry:
   %chained = load i32, ptr @chained
@@ -228,7 +230,7 @@ finish:
 }
 """
 
-# Where there are no pthreads (Windows), a run is a loop over its chunks and SIGINT waits for its end.
+# Without pthreads (on Windows), a run is a loop over its chunks, and SIGINT takes effect at its end.
 SINGLE_THREADED = """
 @interrupt_flag = global i32 0, align 64
 @interruptible_runs = internal global i32 0

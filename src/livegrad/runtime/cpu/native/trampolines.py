@@ -1,7 +1,7 @@
 """Trampolines: kernels of one indirect jump. Retargeting one swaps the code behind an address that callers keep.
 
-A trampoline has an address before there is code to jump to, and keeps it when the optimised tier replaces the baseline
-tier, also while threads run either. Called by `tiers.py`.
+A trampoline has an address before there is code to jump to. It can be retargeted from the baseline to the optimised
+tier while threads run either. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import ctypes
 
 from livegrad.runtime.cpu.native.llvm_jit import compile_library
 
-_IN_A_BLOCK = 16  # compiled in half a millisecond each
-# Without a lock: `append` and `pop` are whole, and trampolines come back from finalizers, which may run at any moment.
+_BLOCK = 16  # trampolines that are compiled together, in half a millisecond
+# Without a lock: `append` and `pop` are atomic, and finalizers, which release trampolines, may run at any moment.
 _free: list[Trampoline] = []
 
 
 class Trampoline:
-    """One trampoline. Its target is a word in memory, written atomically."""
+    """One trampoline. Its target is a word in memory that is written atomically."""
 
     __slots__ = ("_target", "address")
 
@@ -29,7 +29,7 @@ class Trampoline:
 
 
 def take_trampoline() -> Trampoline:
-    """A trampoline without a target. `give_back` it when nothing can call it any more."""
+    """A trampoline without a target, which the caller releases when nothing can call it any more."""
     try:
         trampoline = _free.pop()
     except IndexError:
@@ -38,13 +38,13 @@ def take_trampoline() -> Trampoline:
     return trampoline
 
 
-def give_back(trampoline: Trampoline) -> None:
+def release_trampoline(trampoline: Trampoline) -> None:
     _free.append(trampoline)
 
 
 def _new_block() -> list[Trampoline]:
-    names = [f"trampoline{number}" for number in range(_IN_A_BLOCK)]
-    # Trampolines are reused for other kernels.
+    names = [f"trampoline{number}" for number in range(_BLOCK)]
+    # A library, which is never freed, because trampolines are reused for other kernels.
     block = compile_library(_text(names), "targets", speed=0, also_export=tuple(names))
     start = block.addresses["targets"]
     return [Trampoline(block.addresses[name], start + 8 * number) for number, name in enumerate(names)]

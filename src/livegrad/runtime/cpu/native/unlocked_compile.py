@@ -1,7 +1,7 @@
 """Compiles LLVM IR to object code concurrently with other threads.
 
 llvmlite allows one thread at a time in LLVM. Passes and code generation take long and need no lock if nothing is
-shared: each compilation has its own module, context, target machine and passes. Called by `tiers.py`.
+shared: each compilation has a separate module, context, target machine and pass manager. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from livegrad.runtime.cpu.native.llvm_passes import (
 
 
 class _Gate:
-    """Counts the threads inside LLVM, and keeps them out while the process forks: a child would not have them."""
+    """Counts the threads inside LLVM, and keeps threads out while the process forks or ends."""
 
     def __init__(self) -> None:
         self.renew()
@@ -61,26 +61,26 @@ class _Gate:
 
 
 _gate = _Gate()
-atexit.register(_gate.close)  # LLVM's own data go when the process ends: no thread must be using them
+atexit.register(_gate.close)  # no thread may use LLVM's static data while the process ends
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_gate.close, after_in_parent=_gate.open, after_in_child=_gate.renew)
 
-_machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: [], 4: []}  # by speed: those that nobody uses
+_machines: dict[int, list[Any]] = {0: [], 1: [], 2: [], 3: [], 4: []}  # unused target machines by speed
 
 
 @contextmanager
 def exclusive_machine(speed: int) -> Iterator[Any]:
-    """A machine that nobody else uses meanwhile."""
+    """A target machine that no other thread uses."""
     try:
         machine = _machines[speed].pop()
     except IndexError:
         machine = host_machine(speed)
     yield machine
-    _machines[speed].append(machine)  # after an exception it goes: nobody knows what state it is in
+    _machines[speed].append(machine)  # not after an exception, which may leave it in any state
 
 
 def compile_freely(ir_text: str, speed: int) -> bytes:
-    """The object code of `ir_text`."""
+    """Compiles `ir_text` to object code for this processor, without llvmlite's lock."""
     with exclusive_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
         if speed:
             _run_passes(module, machine, speed)
@@ -114,5 +114,5 @@ def _run_passes(module: Any, machine: Any, speed: int) -> None:
 
 
 def unlocked(locked: Any) -> Any:
-    """An LLVM function without the lock that llvmlite puts around it, if that is how llvmlite does it."""
+    """An LLVM function without llvmlite's lock, if this llvmlite wraps functions in one."""
     return getattr(locked, "_cfn", locked)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.runtime.cpu import handed_on_state, loop_body, native_loops
+from livegrad.runtime.cpu import loop_body, native_loops, zero_copy_state
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -31,12 +31,12 @@ def relaxed(grid: np.ndarray[Any, Any], sweeps: int) -> np.ndarray[Any, Any]:
     return grid
 
 
-@pytest.fixture(params=["handed on", "copied"])
+@pytest.fixture(params=["zero copy", "copied"])
 def limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, without_caches: None) -> str:
-    """Hands on all state, however small, or none."""
-    bytes_ = 1 if request.param == "handed on" else 1 << 40
-    monkeypatch.setattr(handed_on_state, "HANDED_ON_BYTES", bytes_)
-    monkeypatch.setattr(loop_body, "HANDED_ON_BYTES", bytes_)
+    """Makes all state zero-copy, however small, or none."""
+    bytes_ = 1 if request.param == "zero copy" else 1 << 40
+    monkeypatch.setattr(zero_copy_state, "ZERO_COPY_BYTES", bytes_)
+    monkeypatch.setattr(loop_body, "ZERO_COPY_BYTES", bytes_)
     monkeypatch.setattr(native_loops.settings, "enabled", False)
     return request.param
 
