@@ -1,7 +1,5 @@
 """Guarded memory itself: it holds what it is given, and a step beyond its end is a crash that names the test."""
 
-import faulthandler
-import os
 import signal
 from collections.abc import Callable
 
@@ -10,17 +8,14 @@ import numpy as np
 import livegrad as lg
 from livegrad.runtime.cpu import cpu_function
 from tests.conformance.guarded_memory import guarded_array, guarded_copy, run_guarded
+from tests.forked import run_in_fork
 
 
 def signal_of(run: Callable[[], object]) -> int:
     """The signal that ends a process that runs this; 0 when it ends by itself."""
-    child = os.fork()
-    if child == 0:
-        faulthandler.disable()
-        run()
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return max(0, -status)
+    status = run_in_fork(run, report_crash=False)
+    assert status <= 0, "the child raised an exception; it is printed"
+    return -status
 
 
 def test_arrays_are_equal_and_end_at_a_guard() -> None:
@@ -60,5 +55,5 @@ def test_every_buffer_of_an_arena_is_followed_by_a_guard() -> None:
     assert compiled.plan.arena_offsets, "the program must have a buffer in its arena"
     for buffer, offset in compiled.plan.arena_offsets.items():
         end = offset + buffer.reserved_bytes
-        assert signal_of(lambda offset=offset, end=end: compiled._arena[offset:end].sum()) == 0
-        assert signal_of(lambda end=end: compiled._arena[end - 1 : end + 1].sum()) == signal.SIGSEGV
+        assert signal_of(lambda offset=offset, end=end: compiled._memory._arena[offset:end].sum()) == 0
+        assert signal_of(lambda end=end: compiled._memory._arena[end - 1 : end + 1].sum()) == signal.SIGSEGV

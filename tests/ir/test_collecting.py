@@ -1,7 +1,6 @@
 """The collector of cyclic garbage rests while programs are compiled, and only then."""
 
 import gc
-import os
 import threading
 from typing import Any
 
@@ -14,6 +13,7 @@ from livegrad.ir.types import f32
 from livegrad.ops.control import map_over
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.runtime.cpu.cpu_function import CpuFunction
+from tests.forked import run_in_fork
 
 
 def test_the_collector_rests_while_passes_run_and_works_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,12 +69,13 @@ def test_a_child_of_a_fork_collects_although_another_thread_compiles() -> None:
     thread = threading.Thread(target=compile_something)
     thread.start()
     paused.wait()
-    child = os.fork()
-    if child == 0:
+
+    def collects_outside() -> bool:
         with collection_paused():
             inside = gc.isenabled()
-        os._exit(0 if gc.isenabled() and not inside else 1)
-    status = os.waitpid(child, 0)[1]
+        return gc.isenabled() and not inside
+
+    status = run_in_fork(collects_outside)
     go_on.set()
     thread.join()
     assert (status, gc.isenabled()) == (0, True)

@@ -12,6 +12,7 @@ from livegrad.runtime.cpu.native import compile_thread
 from livegrad.runtime.cpu.native.compile_thread import PendingModule
 from livegrad.runtime.cpu.native.compile_thread_ir import MOST_WAITING
 from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, NativeFunction, compile_image, stats
+from tests.forked import run_in_fork
 from tests.runtime.subprocesses import run_python
 
 TEXT = "define i64 @f(i64 %x) {\n  %y = mul i64 %x, NUMBER\n  ret i64 %y\n}"
@@ -104,12 +105,12 @@ def test_a_text_that_nobody_waits_for_any_more_may_be_dropped() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_of_a_fork_has_a_thread_of_its_own() -> None:
     begun = [_begin(_text(number)) for number in range(20)]
-    child = os.fork()
-    if child == 0:
-        good = [_value(one.finish()[1], 2) for one in (*begun, _begin(_text(20)))] == [*range(0, 42, 2)]
-        os._exit(0 if good else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [_value(one.finish()[1], 2) for one in (*begun, _begin(_text(20)))] == [*range(0, 42, 2)]
+
+    def computes_all() -> bool:
+        return [_value(one.finish()[1], 2) for one in (*begun, _begin(_text(20)))] == [*range(0, 42, 2)]
+
+    assert run_in_fork(computes_all) == 0
+    assert computes_all()
 
 
 ENDING = """

@@ -1,13 +1,11 @@
 """Compiled functions work in a child of `os.fork` and of multiprocessing, and in the parent afterwards."""
 
-import faulthandler
 import multiprocessing
 import os
-import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import pytest
 import livegrad as lg
 from livegrad import ops
 from livegrad.runtime.cpu.native.pool import set_threads, threads
+from tests.forked import run_in_fork
 
 N = lg.ir.Dimension.symbol("n")
 VALUES = np.linspace(0.0, 1.0, 200_003, dtype=np.float32)
@@ -39,24 +38,11 @@ def _two_threads() -> Iterator[None]:
     set_threads(before)
 
 
-def _in_child(work: Callable[[], bool]) -> int:
-    """The exit status of a forked child that does the work: 0 when it held. A child that hangs prints its stacks."""
-    child = os.fork()
-    if child == 0:
-        faulthandler.register(signal.SIGALRM, chain=True)  # no timer of its own: that would be a thread of the parent
-        signal.alarm(90)  # below the time limit of a test; a sound child takes milliseconds
-        try:
-            os._exit(0 if work() else 1)
-        except BaseException:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def test_a_compiled_function_works_in_a_fork_and_the_parent_goes_on() -> None:
     run = _sum_of_squares()
     expected = run(VALUES)
     for _ in range(3):
-        assert _in_child(lambda: run(VALUES) == expected) == 0
+        assert run_in_fork(lambda: run(VALUES) == expected) == 0
         assert run(VALUES) == expected
 
 
@@ -70,13 +56,13 @@ def test_a_fork_compiles_and_checks() -> None:
             return close
         return False
 
-    assert _in_child(child) == 0
+    assert run_in_fork(child) == 0
 
 
 def test_a_fork_may_fork_again() -> None:
     run = _sum_of_squares()
     expected = run(VALUES)
-    assert _in_child(lambda: run(VALUES) == expected and _in_child(lambda: run(VALUES) == expected) == 0) == 0
+    assert run_in_fork(lambda: run(VALUES) == expected and run_in_fork(lambda: run(VALUES) == expected) == 0) == 0
 
 
 def test_a_fork_while_another_thread_runs_the_same_function_does_not_hang() -> None:
@@ -88,7 +74,7 @@ def test_a_fork_while_another_thread_runs_the_same_function_does_not_hang() -> N
     thread = threading.Thread(target=run, args=(1.0, 20_000_000))
     thread.start()
     time.sleep(0.05)
-    assert _in_child(lambda: run(1.0, 3) == expected) == 0
+    assert run_in_fork(lambda: run(1.0, 3) == expected) == 0
     assert thread.is_alive(), "the other thread was to be inside the function"
     thread.join()
     assert run(1.0, 3) == expected
@@ -114,7 +100,7 @@ def test_forks_while_other_threads_compile_and_compute_do_not_hang() -> None:
     for worker in workers:
         worker.start()
     try:
-        statuses = [_in_child(lambda: run(VALUES) == expected) for _ in range(8)]
+        statuses = [run_in_fork(lambda: run(VALUES) == expected) for _ in range(8)]
     finally:
         stop.set()
         for worker in workers:

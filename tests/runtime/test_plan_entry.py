@@ -20,6 +20,7 @@ from livegrad.runtime.cpu.native.object_layout import find_layout
 from livegrad.runtime.cpu.plan_entry import make_plan_entry
 from livegrad.state import fresh_session
 from livegrad.tensors.native_handles import handle_words
+from tests.forked import run_in_fork
 
 BITS = {np.dtype(np.float64): np.uint64, np.dtype(np.float32): np.uint32}
 
@@ -280,11 +281,7 @@ def test_a_child_of_a_fork_runs_plans_that_its_parent_was_running() -> None:
     plan = plan_of(lambda a: a - 1.0, x)
     plan.run([x])
     with plan.lock:
-        child = os.fork()
-        if child == 0:
-            is_right = not plan.lock.locked() and plan.run([x])[0].tolist() == [-1.0, 0.0, 1.0, 2.0]
-            os._exit(0 if is_right else 1)
-        _, status = os.waitpid(child, 0)
+        status = run_in_fork(lambda: not plan.lock.locked() and plan.run([x])[0].tolist() == [-1.0, 0.0, 1.0, 2.0])
     assert status == 0
 
 

@@ -19,6 +19,7 @@ from livegrad.runtime.cpu.native import llvm_jit, pool
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel, cross_compile
 from livegrad.runtime.cpu.native.pool_ir import BRIEF, pool_ir
+from tests.forked import run_in_fork
 
 # counts[i] += 1 for i in the chunk; owners[begin] = worker; args: counts, owners.
 COUNTING = """
@@ -250,6 +251,14 @@ def check_in_child(path: str) -> None:
     Path(path).write_text("right" if (counts == 1).all() and pool.stats().threads_started >= 2 else "wrong")
 
 
+def counts_once(function: NativeFunction) -> bool:
+    """Whether code of before the fork and code compiled after it run each item once."""
+    counts, _ = run_counting(function, 1000, 10)
+    fresh = compile_kernel(COUNTING + "; compiled in the child\n", "count", speed=0)
+    counts_of_fresh, _ = run_counting(fresh, 1000, 10)
+    return bool((counts == 1).all() and (counts_of_fresh == 1).all())
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_child_starts_its_own_workers() -> None:
@@ -257,13 +266,7 @@ def test_a_forked_child_starts_its_own_workers() -> None:
     pool.set_threads(3)
     run_counting(function, 1000, 10)
     for _ in range(5):
-        child = os.fork()
-        if child == 0:
-            counts, _ = run_counting(function, 1000, 10)
-            fresh = compile_kernel(COUNTING + "; compiled in the child\n", "count")
-            counts2, _ = run_counting(fresh, 1000, 10)
-            os._exit(0 if (counts == 1).all() and (counts2 == 1).all() else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert run_in_fork(lambda: counts_once(function)) == 0
         counts, _ = run_counting(function, 1000, 10)
         assert (counts == 1).all()
 
@@ -286,14 +289,7 @@ def test_a_fork_during_runs_and_compilations_of_other_threads_leaves_a_working_c
     busy.start()
     try:
         for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(20)  # a deadlocked child ends, and fails
-                counts, _ = run_counting(function, 1000, 10)
-                fresh = compile_kernel(COUNTING + "; in the child\n", "count", speed=0)
-                counts2, _ = run_counting(fresh, 1000, 10)
-                os._exit(0 if (counts == 1).all() and (counts2 == 1).all() else 1)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert run_in_fork(lambda: counts_once(function)) == 0
     finally:
         stop.set()
         busy.join()

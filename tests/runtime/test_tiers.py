@@ -1,9 +1,7 @@
 """Baseline and optimised tier compute the same bits at the same address, also after a fork."""
 
-import faulthandler
 import itertools
 import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +29,7 @@ from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
 from tests.codegen.llvm_instructions import instructions
 from tests.conformance.graphs import float_graph
+from tests.forked import run_in_fork
 from tests.runtime.subprocesses import run_python
 
 RNG = np.random.default_rng(3)
@@ -179,14 +178,12 @@ def test_a_child_of_a_fork_improves_its_own_kernels() -> None:
     compiled = CpuFunction(lg.ir.trace(lambda x: x * 0.28125 + 1.0, lg.ir.types.Tensor(lg.f32, (40,))))
     values = np.arange(40, dtype=np.float32)
     expected = compiled(values).tobytes()
-    child = os.fork()
-    if child == 0:
-        faulthandler.register(signal.SIGALRM, chain=True)  # a child that hangs prints its stacks
-        signal.alarm(90)
+
+    def recompiles() -> bool:
         background_compiler.current.wait()
-        good = all(code.is_optimized for code in _codes()) and compiled(values).tobytes() == expected
-        os._exit(0 if good else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return all(code.is_optimized for code in _codes()) and compiled(values).tobytes() == expected
+
+    assert run_in_fork(recompiles) == 0
     assert not any(code.is_optimized for code in _codes())
 
 
