@@ -108,7 +108,7 @@ THRESHOLDS = (
     *_of("runtime.cpu.host_steps", _WORTHWHILE=(0.0, 10.0), _FEWEST_ROWS=(1, 2)),
     *_of("runtime.cpu.kernel_calls", _LONGEST_SEQUENCE=(1, 2)),
     *_of("runtime.cpu.zero_copy_state", ZERO_COPY_BYTES=(0, 16)),
-    *_of("runtime.cpu.tiers", _WORTH_A_MODULE=(1, 10)),
+    *_of("runtime.cpu.tiers", _LINES_OF_A_MODULE=(1, 10)),
     *_of("lazy.execution", _MOST_NODES=(2, 5, 20), _WORTH_A_THREAD=(0.0, 10.0)),
     *_of("lazy.small_graphs", _MOST_NODES=(0, 2, 100), _MOST_BYTES=(0, 64), _MOST_DROPPED=(1, 10)),
     *_of("lazy.deferred_ops", MOST_BYTES=(0, 64), MOST_DEPTH=(1, 2)),

@@ -1,5 +1,6 @@
 """The short form of every fuzzer: its first seeds, in a process of its own, so that a crash names its seed."""
 
+import importlib
 import itertools
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from tests.fuzz.fuzzers import ROOT, Fuzzer, find_fuzzers
 from tests.fuzz.pool import Outcome, Pool
+from tests.fuzz.small_thresholds import THRESHOLDS, Threshold
 
 
 @pytest.mark.parametrize("fuzzer", find_fuzzers().values(), ids=lambda fuzzer: fuzzer.name)
@@ -58,3 +60,8 @@ def test_memory_that_nothing_has_written_is_poisoned() -> None:
         "assert all((result_maker(f32, (n,), 4 * n)() != 0.0).all() for n in (3, 1 << 18))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: f"{threshold.module}.{threshold.name}")
+def test_every_threshold_that_is_shrunk_exists(threshold: Threshold) -> None:
+    assert hasattr(importlib.import_module(threshold.module), threshold.name)

@@ -75,7 +75,7 @@ def test_data_that_is_no_serialised_plan_is_none(data: bytes) -> None:
 
 @needs_nvrtc
 def test_steps_of_the_host_stand_between_graphs_and_are_not_kept_on_disk(own_cache: None) -> None:
-    function = trace(lambda a: ops.sin(ops.eigvalsh(ops.cos(a))), Tensor(f64, (4, 3, 3)))
+    function = trace(lambda a: ops.sin(ops.real(ops.eigvals(ops.cos(a)))), Tensor(f64, (4, 3, 3)))
     serialised = serialise_plan(compile_plan(function, CUDA), "sm_90")
     assert [isinstance(segment, SerialisedHostStep) for segment in serialised.segments] == [False, True, False]
     assert encode(serialised) is None

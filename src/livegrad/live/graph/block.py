@@ -211,6 +211,8 @@ class Block(GradientSource):
 
     def has(self, pin: Pin) -> bool:
         """Whether the block has this pin now."""
+        if not isinstance(pin, Pin):
+            raise UsageError("`has` takes a pin", where=caller_origin(), found=shown(pin))
         return (self.inputs if pin.direction == "input" else self.outputs).get(pin.name) is pin
 
     def __getitem__(self, name: str) -> Pin:
