@@ -322,7 +322,7 @@ class Engine(GradientSource):
         Raises if the running plan does not match the described graph; `running=True` returns the value of the running
         plan.
         """
-        attempt = self._runtime.attempt(lambda: self._reader.read(pin, running))
+        attempt = self._runtime.attempt(self._reader.read, pin, running)
         return self._reader.request(pin, running).result() if attempt is None else attempt[0]
 
     def read_async(self, pin: Pin | Block, *, running: bool = False) -> Reading:
@@ -337,7 +337,7 @@ class Engine(GradientSource):
         >>> float(reading.result()), reading.ready()
         (8.0, True)
         """
-        attempt = self._runtime.attempt(lambda: self._reader.read_later(pin, running))
+        attempt = self._runtime.attempt(self._reader.read_later, pin, running)
         return self._reader.request(pin, running) if attempt is None else attempt[0]
 
     def peek(self, pin: Pin | Block) -> Numbers | None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.live.compile.flatten import find_keys, output_keys
@@ -19,17 +19,29 @@ from livegrad.live.readings import RequestedReading
 from livegrad.live.runtime import Runtime
 
 
+class _Output(NamedTuple):
+    """Where the value of an output is: its buffer, and the step and the block that compute it (None: it is given)."""
+
+    buffer: str
+    producer: str | None
+    block: Block | None
+
+
 class OutputReader:
     """Reads the outputs of one graph from the plan that runs."""
 
     def __init__(self, graph: Graph, runtime: Runtime) -> None:
-        self._graph, self._runtime = graph, runtime
-        self._keys: dict[Pin, str] = {}  # the buffers of outputs that were read
-        self._keys_of: tuple[object, int] = None, 0  # the connections and the count of structural edits they hold for
+        self._graph, self._runtime, self._journal = graph, runtime, graph.journal
+        # Programs read the same outputs in every frame. The cache holds for one version of the connections and the graph.
+        self._outputs: dict[Pin | Block, _Output] = {}
+        self._connections: Any = None
+        self._structural = 0
 
     def read(self, pin: Pin | Block, running: bool) -> Numbers:
         """A copy of an output. Called with the lock of the run time held."""
-        self._runtime.conclude_last_frame()
+        runtime = self._runtime
+        if runtime.unfinished or runtime.is_advancing or runtime.readings or runtime.transaction.changed:
+            runtime.conclude_last_frame()
         executable, key = self._readable_buffer(pin, running)
         return executable.read(key)
 
@@ -47,14 +59,17 @@ class OutputReader:
         if executable is None or runtime.transaction.is_open:
             return None
         plan = executable.plan
-        try:
-            key = self._buffer_key(output, plan)
-        except UsageError:  # it was removed, or exists in several places
-            return None
-        producer = plan.producer.get(key)
-        if key not in plan.buffers or (
-            producer is not None and (producer in runtime.failed or producer in executable.waiting)
-        ):
+        found = self._cached_output(output, plan)
+        if found is None:
+            try:
+                found = self._find_output(output, plan)
+            except UsageError:  # it was removed, or exists in several places
+                return None
+            if found.buffer not in plan.buffers:
+                return None
+            self._outputs[output] = found
+        key, producer, _ = found
+        if producer is not None and (producer in runtime.failed or producer in executable.waiting):
             return None
         return None if runtime.is_overwritten(key) else executable.read(key)
 
@@ -67,30 +82,44 @@ class OutputReader:
 
     def _readable_buffer(self, pin: Pin | Block, running: bool) -> tuple[Executable, str]:
         """The buffer behind an output, after computing its value if that was put off or overwritten."""
+        runtime = self._runtime
+        if running.__class__ is not bool:
+            raise UsageError("`running` must be True or False", where=caller_origin(), found=shown(running))
+        executable = runtime.executable
+        output = None if executable is None else self._cached_output(pin, executable.plan)
+        if output is None or runtime.transaction.is_open or runtime.problems:
+            output = self._require_output(pin, running)
+            executable = runtime.executable
+        assert executable is not None
+        producer, block = output.producer, output.block
+        if block is not None and producer is not None:
+            if not block.is_read:
+                runtime.want(producer)
+            if producer in runtime.failed:
+                raise runtime.failed[producer]
+            if producer in executable.waiting:
+                runtime.catch_up(producer)
+        if executable.plan.slot_of:
+            runtime.restore(output.buffer)
+        return executable, output.buffer
+
+    def _require_output(self, pin: Pin | Block, running: bool) -> _Output:
+        """Where the value of an output is; raises if there is none, or none that matches the described graph."""
         output, runtime = only_output(pin), self._runtime
         if output.direction != "output":
             _refuse_input(output)
-        if running.__class__ is not bool:
-            raise UsageError("`running` must be True or False", where=caller_origin(), found=shown(running))
         if runtime.transaction.is_open:
             raise UsageError("the last frame was interrupted", where=caller_origin(), help="call step() again")
         if runtime.problems and not running:
             raise EngineError(runtime.problems)
         executable = runtime.executable
-        key = "" if executable is None else self._buffer_key(output, executable.plan)
-        if executable is None or key not in executable.plan.buffers:
+        found = None if executable is None else self._find_output(output, executable.plan)
+        if executable is None or found is None or found.buffer not in executable.plan.buffers:
             if runtime.problems:
                 raise EngineError(runtime.problems)
             raise UsageError(f"`{output}` has no value yet", where=caller_origin(), help="call step() first")
-        producer = executable.plan.producer.get(key)
-        if producer is not None:
-            runtime.want(producer)
-            if producer in runtime.failed:
-                raise runtime.failed[producer]
-            if producer in executable.waiting:
-                runtime.catch_up(producer)
-        runtime.restore(key)
-        return executable, key
+        self._outputs[pin] = found
+        return found
 
     def buffer_keys(self, pin: Pin) -> list[str]:
         """The buffers behind an output. For a composite, those of the inner block, which may still be running."""
@@ -106,20 +135,22 @@ class OutputReader:
             raise UsageError(f"`{pin}` no longer exists", where=caller_origin())
         return [ref.key for ref in outputs]
 
-    def _buffer_key(self, pin: Pin, plan: LivePlan) -> str:
-        """The buffer behind an output; of several, the one that is not inside a region.
+    def _cached_output(self, pin: Pin | Block, plan: LivePlan) -> _Output | None:
+        """Where the value of an output was when it was read before."""
+        if self._connections is plan.connections and self._structural == self._journal.structural:
+            return self._outputs.get(pin) if isinstance(pin, (Pin, Block)) else None
+        self._connections, self._structural = plan.connections, self._journal.structural
+        self._outputs.clear()
+        return None
 
-        Cached, because programs read the same outputs in every frame.
-        """
-        structural = self._graph.journal.structural
-        if self._keys_of[0] is not plan.connections or self._keys_of[1] != structural:
-            self._keys_of, self._keys = (plan.connections, structural), {}
-        key = self._keys.get(pin)
-        if key is None:
-            key = self._keys[pin] = self._find_buffer_key(pin, plan)
-        return key
+    def _find_output(self, pin: Pin, plan: LivePlan) -> _Output:
+        """Where the value of an output is."""
+        key = self._find_buffer_key(pin, plan)
+        producer = plan.producer.get(key)
+        return _Output(key, producer, None if producer is None else self._runtime.block_of(producer))
 
     def _find_buffer_key(self, pin: Pin, plan: LivePlan) -> str:
+        """The buffer behind an output; of several, the one that is not inside a region."""
         keys = self.buffer_keys(pin)
         if len(keys) > 1:
             outside = [key for key in keys if key in plan.buffers and plan.buffers[key].lifetime == "graph"]

@@ -148,6 +148,13 @@ class Journal:
 
     def deliver(self) -> list[Entry]:
         """Turns posted numbers into entries, and returns all entries so far. Called first, with the lock held."""
+        if self.mailbox:
+            self._deliver_posted()
+        if len(self.entries) >= self._merge_at:
+            self._merge_entries()
+        return self.entries
+
+    def _deliver_posted(self) -> None:
         with self.posting:
             posted = list(self.mailbox.items())  # other threads continue to post
         for pin, (box, value) in posted:
@@ -168,9 +175,6 @@ class Journal:
             for pin, mail in posted:
                 if self.mailbox.get(pin) is mail:
                     del self.mailbox[pin]
-        if len(self.entries) >= self._merge_at:
-            self._merge_entries()
-        return self.entries
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an entry."""
