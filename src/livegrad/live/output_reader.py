@@ -32,7 +32,7 @@ class OutputReader:
 
     def __init__(self, graph: Graph, runtime: Runtime) -> None:
         self._graph, self._runtime, self._journal = graph, runtime, graph.journal
-        # Programs read the same outputs in every frame. The cache holds for one version of the connections and the graph.
+        # Programs read the same outputs in every frame. The cache holds for one version of connections and graph.
         self._outputs: dict[Pin | Block, _Output] = {}
         self._connections: Any = None
         self._structural = 0
