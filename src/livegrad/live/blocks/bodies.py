@@ -126,13 +126,11 @@ def replace_body(target: Block, what: Function | Callable[..., Any]) -> Body:
         raise UsageError("not a block", where=caller_origin(), found=type(target).__name__)
     if isinstance(target.body, CapturedBody) and not isinstance(what, Function):
         return target.body.with_call(what)
-    inputs: Sequence[str] | Mapping[str, Type | None] | None = None
-    if isinstance(what, Function):
-        inputs = tuple(target.inputs)
-    elif isinstance(target.body, TracedBody) and callable(what):  # declared symbolic sizes stay symbolic
-        parameters = {spec.name for spec in body_of(what, None, tuple(target.outputs), target.name).inputs}
-        inputs = {spec.name: spec.type for spec in target.body.inputs if spec.name in parameters}
-    return body_of(what, inputs, tuple(target.outputs), target.name)
+    outputs = tuple(target.outputs)
+    if isinstance(target.body, TracedBody) and callable(what) and not isinstance(what, Function):
+        declared = {spec.name: spec.type for spec in target.body.inputs}  # symbolic sizes stay symbolic
+        return TracedBody(what, declared, outputs, target.name)
+    return body_of(what, tuple(target.inputs) if isinstance(what, Function) else None, outputs, target.name)
 
 
 class FunctionBody:
