@@ -63,8 +63,9 @@ yes:
 """
 
 
-@pytest.mark.parametrize("function", [endless, lambda x: loops_in_loops(x, ops.cast(x * 0.0, type=lg.i64) + 400)])
+@pytest.mark.parametrize("function", [endless, lambda x: loops_in_loops(x, ops.cast(x * 0.0, type=lg.i64) + 5000)])
 @pytest.mark.parametrize("most", [0, 200, 1 << 12, 1 << 18])
+@pytest.mark.usefixtures("without_caches")  # kernels of one function differ only in what this test puts into them
 def test_a_system_without_memory_for_a_tape_ends_the_run_with_an_error(monkeypatch, function, most) -> None:
     text = tape_runtime._RUNTIME.replace("call ptr @malloc", "call ptr @scarce")
     monkeypatch.setattr(tape_runtime, "_RUNTIME", text + SCARCE.replace("LIMIT", str(most)))

@@ -149,32 +149,29 @@ class Journal:
     def deliver(self) -> list[Entry]:
         """Turns posted numbers into entries, and returns all entries so far. Called first, with the lock held."""
         if self.mailbox:
-            self._deliver_posted()
+            with self.posting:
+                posted = list(self.mailbox.items())  # other threads continue to post
+            for pin, (box, value) in posted:
+                before: Any = box.sources.get(pin)
+                if before.__class__ is not Setting or before.value.__class__ is not float:
+                    box.set_number(pin, value)
+                    continue
+                previous = before.value
+                if self.observer is not None:
+                    self.observer.after_edit("set", box.graph, (pin, value), None)
+                # `same_value` decides only for zeros and NaN.
+                if (value != previous and value == value) or not same_value(previous, value):
+                    # In this order: after an interrupt in between, the numbers still differ, and it is delivered again.
+                    self.entries.append(Entry("value", pin, (previous, value)))
+                    box.sources[pin] = Setting(value, before.input_type, before.line)
+            # Last: after an interrupt before this, all of them are delivered again, with the same result.
+            with self.posting:
+                for pin, mail in posted:
+                    if self.mailbox.get(pin) is mail:
+                        del self.mailbox[pin]
         if len(self.entries) >= self._merge_at:
             self._merge_entries()
         return self.entries
-
-    def _deliver_posted(self) -> None:
-        with self.posting:
-            posted = list(self.mailbox.items())  # other threads continue to post
-        for pin, (box, value) in posted:
-            before: Any = box.sources.get(pin)
-            if before.__class__ is not Setting or before.value.__class__ is not float:
-                box.set_number(pin, value)
-                continue
-            previous = before.value
-            if self.observer is not None:
-                self.observer.after_edit("set", box.graph, (pin, value), None)
-            # `same_value` decides only for zeros and NaN.
-            if (value != previous and value == value) or not same_value(previous, value):
-                # In this order: after an interrupt in between, the numbers still differ, and it is delivered again.
-                self.entries.append(Entry("value", pin, (previous, value)))
-                box.sources[pin] = Setting(value, before.input_type, before.line)
-        # Last: after an interrupt before this, all of them are delivered again, with the same result.
-        with self.posting:
-            for pin, mail in posted:
-                if self.mailbox.get(pin) is mail:
-                    del self.mailbox[pin]
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
         """Adds an entry."""
