@@ -72,6 +72,7 @@ class CompiledPlan:
         self._entry: PlanEntry | None = None  # made by the first run
         self._has_run = False
         self._memory = KernelMemory(serialised)
+        self._address_of_array = invoker().array_address
         arguments = [array for array in serialised.arguments if array is not None]
         self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
         self._results = [array for array in serialised.results if array is not None]
@@ -219,7 +220,7 @@ class CompiledPlan:
 
     def run_step_by_step(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
         """`run` without the native entry, which declines some plans and arguments."""
-        address_of = invoker().array_address
+        address_of = self._address_of_array
         with self.lock:
             for position, cell in self._argument_cells:
                 cell[()] = arguments[position]
