@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
 # Calls on Python's stack. A thread's stack of machine words, 8 MB as a rule, holds three times as many.
 MAX_CALLS = 20_000
@@ -27,18 +26,20 @@ class _Raised:
 _raised = _Raised()
 
 
-@contextmanager
-def deep_recursion() -> Iterator[None]:
+class deep_recursion(ContextDecorator):
     """Raises the recursion limit until the last user of this context leaves it."""
-    with _raised.lock:
-        if _raised.count == 0:
-            _raised.before = sys.getrecursionlimit()
-            _raised.since = max(_raised.before, MAX_CALLS)
-            sys.setrecursionlimit(_raised.since)
-        _raised.count += 1
-    try:
-        yield
-    finally:
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        with _raised.lock:
+            if _raised.count == 0:
+                _raised.before = sys.getrecursionlimit()
+                _raised.since = max(_raised.before, MAX_CALLS)
+                sys.setrecursionlimit(_raised.since)
+            _raised.count += 1
+
+    def __exit__(self, *exception: object) -> None:
         with _raised.lock:
             _raised.count -= 1
             if _raised.count == 0 and sys.getrecursionlimit() == _raised.since:  # no other code has changed the limit

@@ -30,9 +30,9 @@ Bits = int
 @propagates_lines
 def eliminate_dead_results(module: Module) -> Module:
     """The module without results, carried values, parameters and captures that nothing needs."""
-    order = reachable_functions(module.functions)
-    if not uses_any(order, REGIONS):
+    if not uses_any(module.functions, REGIONS):
         return module
+    order = reachable_functions(module.functions)
     liveness = _Liveness(called={})
     # What one caller reads makes the callee need more of the others, who then read more: until all agree.
     while True:

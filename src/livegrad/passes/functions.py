@@ -6,7 +6,7 @@ Passes call `rewrite_functions`. Callees come before their callers, and each fun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from livegrad.ir.function import map_results
@@ -15,7 +15,14 @@ from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.op import Op
 from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tape, Tensor, Type, inner_types
-from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions, substitute
+from livegrad.ir.walk import (
+    exchanged_functions,
+    functions_in,
+    nodes_of,
+    ops_below,
+    reachable_functions,
+    substitute,
+)
 from livegrad.ops.control import call, cond, parameters_of
 
 
@@ -47,9 +54,9 @@ def count_uses(function: Function) -> Counter[Node]:
     return uses
 
 
-def uses_any(functions: Iterable[Function], ops: Container[Op]) -> bool:
-    """Whether a node of these functions, themselves only, is of one of these ops."""
-    return any(op in ops for function in functions for op in ops_in(function))
+def uses_any(functions: Iterable[Function], ops: Iterable[Op]) -> bool:
+    """Whether a node of these functions, or of the functions that they use, is of one of these ops."""
+    return not all(ops_below(function).isdisjoint(ops) for function in functions)
 
 
 @lru_cache(maxsize=4096)

@@ -32,9 +32,9 @@ def inline_calls(module: Module) -> Module:
 
     Raises where calls that call others often make more of it than can be compiled.
     """
-    order = reachable_functions(module.functions)
-    if not uses_any(order, (call,)):
+    if not uses_any(module.functions, (call,)):
         return module
+    order = reachable_functions(module.functions)
     try:
         return _flattened(module, order, frozenset(), max(_MAX_NODES, 8 * _size(order)))
     except _TooLarge as error:
@@ -54,9 +54,9 @@ def inline_small_calls(module: Module) -> Module:
 
     For backends that have code for calls of functions of numbers (`is_pure`).
     """
-    order = reachable_functions(module.functions)
-    if not uses_any(order, (call,)):
+    if not uses_any(module.functions, (call,)):
         return module
+    order = reachable_functions(module.functions)
     try:
         return _flattened(module, order, frozenset(), max(SMALL, _size(order) * 5 // 4))
     except _TooLarge:

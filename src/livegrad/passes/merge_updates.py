@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import shape_of
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
@@ -23,7 +23,7 @@ from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_
 
 def merge_updates(function: Function) -> Function:
     """The function, and those inside it, with fewer additions by index."""
-    if not uses_any(reachable_functions([function]), (scatter_add,)):
+    if not uses_any([function], (scatter_add,)):
         return function
     merged = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return merged.functions[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from operator import is_
 from typing import Any
 
 from livegrad.diagnostics import VerifyError
@@ -45,7 +46,7 @@ def on_functions(rewrite: Callable[..., Function]) -> Callable[..., Module]:
     @wraps(rewrite)
     def run(module: Module, *arguments: Any) -> Module:
         functions = tuple([rewrite(function, *arguments) for function in module.functions])
-        unchanged = all(new is old for new, old in zip(functions, module.functions, strict=True))
+        unchanged = all(map(is_, functions, module.functions))
         return module if unchanged else Module(functions)
 
     return run
@@ -90,7 +91,8 @@ def run_passes(
         except Exception as error:
             error.add_note(f"in pass `{step.name}`")
             raise
-        _verify_after(step, module, result, removed)
+        if result is not module or step.removes:
+            _verify_after(step, module, result, removed)
         module = result
         if trace is not None:
             trace(step.name, module)

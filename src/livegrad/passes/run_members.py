@@ -11,7 +11,7 @@ from collections.abc import Callable
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.walk import ops_in, reachable_functions
+from livegrad.ir.walk import ops_in
 from livegrad.ops.members import call_in_turn, call_together, members_call
 from livegrad.passes.functions import rewrite_functions, uses_any
 
@@ -29,7 +29,7 @@ def run_members_together(module: Module) -> Module:
 
 
 def _resolve(module: Module, call: Callable[[Node], Node]) -> Module:
-    if not uses_any(reachable_functions(module.functions), {members_call}):
+    if not uses_any(module.functions, {members_call}):
         return module
 
     def rewrite(function: Function) -> Function:

@@ -35,7 +35,7 @@ from livegrad.ir.types import (
     f32,
     scalar_of,
 )
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.tape import add_plain, tape_get, tape_stack, zero_value
@@ -57,7 +57,7 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
     >>> float(evaluate(trace(lambda x: x * x + 1.0, f32), 3.0))
     10.0
     """
-    if uses_any(reachable_functions([function]), {fwd_diff, bwd_diff}):
+    if uses_any([function], {fwd_diff, bwd_diff}):
         function = lower(function, REFERENCE)
     values, sizes = _accepted(function, arguments)
     with np.errstate(all="ignore"):

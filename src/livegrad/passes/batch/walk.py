@@ -104,7 +104,7 @@ def with_batched_results(
 @lru_cache(maxsize=1024)
 def writes_tapes(function: Function) -> bool:
     """Whether members of a batch that do not count must be kept from writing."""
-    return uses_any(reachable_functions([function]), {tape_set, tape_add})
+    return uses_any([function], {tape_set, tape_add})
 
 
 # --- node by node ----------------------------------------------------------------------------------------------------

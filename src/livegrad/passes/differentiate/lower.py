@@ -11,7 +11,6 @@ from functools import cache
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.control import call
 from livegrad.ops.custom import custom_call, recompute_call
@@ -35,7 +34,7 @@ def differentiate(module: Module) -> Module:
 
 def forget_rules(module: Module) -> Module:
     """Replaces calls with differentiation rules by plain calls, and removes `kept` marks."""
-    if not uses_any(reachable_functions(module.functions), DERIVATIVE_RULES):
+    if not uses_any(module.functions, DERIVATIVE_RULES):
         return module
 
     def forget(node: Node) -> Node | None:
@@ -49,7 +48,7 @@ def forget_rules(module: Module) -> Module:
 @propagates_lines
 def write_derivatives(module: Module) -> Module:
     """The module with every requested derivative expanded."""
-    if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):
+    if not uses_any(module.functions, {fwd_diff, bwd_diff}):
         return module
     forward, backward = (cache(lambda function, derive=derive: derive(_trimmed(function))) for derive in (jvp, vjp))
 

@@ -43,7 +43,7 @@ def version_loops(nest: LoopNest) -> LoopNest:
 
 @lru_cache(maxsize=1024)
 def _versioned(function: Function) -> Function:
-    if not uses_any(reachable_functions([function]), (for_loop,)):
+    if not uses_any([function], (for_loop,)):
         return function
     (changed,) = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _in_versions)).functions
     return changed
