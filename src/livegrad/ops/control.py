@@ -13,7 +13,7 @@ import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.function import inline, name_of, returned_nodes, trace_open
+from livegrad.ir.function import call_with_nodes, inline, name_of, trace_open
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
@@ -312,7 +312,7 @@ def make_while_loop(
 def _close_loop(body: Callable[..., Any], types: Sequence[Type], scope: Scope, runs: Callable[[], Node]) -> Closed:
     inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
     with scope.entered():
-        results = returned_nodes(body, inputs)
+        results = call_with_nodes(body, inputs)
     return close_body(name_of(body), inputs, results, scope, runs)
 
 
@@ -324,7 +324,7 @@ def _close_together(
     scope, results = Scope(), []
     for callable in callables:
         with scope.entered():
-            results.append(returned_nodes(callable, inputs))
+            results.append(call_with_nodes(callable, inputs))
     functions, captures = close_branches([name_of(callable) for callable in callables], inputs, results, scope)
     return functions, (*arguments, *captures)
 

@@ -15,7 +15,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import (
     Matrix,
     Scalar,
@@ -45,7 +45,7 @@ def zero_value(type: Type) -> Any:
                 raise TypeRuleError(f"{type} has no zero before its sizes are known")
             return np.zeros(shape, element.dtype)  # type: ignore[arg-type]
         case Tape():
-            return Entries()
+            return PersistentArray()
     return tuple(map(zero_value, components(type)))
 
 
@@ -54,7 +54,7 @@ def add_plain(first: Any, second: Any) -> Any:
     if isinstance(first, tuple):
         return tuple(map(add_plain, first, second))
     if isinstance(first, Mapping):
-        return Entries({key: _sum_entries(first.get(key), second.get(key)) for key in {**first, **second}})
+        return PersistentArray({key: _sum_entries(first.get(key), second.get(key)) for key in {**first, **second}})
     return first + second
 
 
@@ -74,7 +74,9 @@ def _new_type(*, type: Type, residuals: bool = False) -> Type:
 
 
 # With `residuals`, reverse mode promises that it only reads entries that it has set.
-tape_new = Op("tape_new", type_of=_new_type, evaluate=lambda *, type, residuals=False: Entries(), jvp=zero_tangent)
+tape_new = Op(
+    "tape_new", type_of=_new_type, evaluate=lambda *, type, residuals=False: PersistentArray(), jvp=zero_tangent
+)
 
 
 def _set_type(tape: Type, index: Type, value: Type) -> Type:
@@ -100,7 +102,7 @@ def _set_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> t
 tape_set = Op(
     "tape_set",
     type_of=_set_type,
-    evaluate=lambda tape, index, value: tape.with_entry(int(index), value),
+    evaluate=lambda tape, index, value: tape.with_item(int(index), value),
     jvp=_set_jvp,
     transpose=_set_transpose,
     linear_in=(0, 2),
@@ -136,7 +138,7 @@ def _add_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> t
 
 def _evaluate_add(tape: Any, index: Any, value: Any) -> Any:
     entry = tape.get(int(index))
-    return tape.with_entry(int(index), value if entry is None else add_plain(entry, value))
+    return tape.with_item(int(index), value if entry is None else add_plain(entry, value))
 
 
 def _add_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
@@ -218,7 +220,7 @@ tape_stack = Op(
 tape_unstack = Op(
     "tape_unstack",
     type_of=_unstack_type,
-    evaluate=lambda stacked: Entries(dict(enumerate(stacked))),
+    evaluate=lambda stacked: PersistentArray(dict(enumerate(stacked))),
     jvp=lambda y, dx: None if dx is None else tape_unstack(dx),
     transpose=_unstack_transpose,
     linear_in=(0,),
