@@ -29,7 +29,7 @@ PROCESS_WIDE = {
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
-        "ir.collecting._pause ir.recursion._raised "
+        "ir.collecting._pause ir.recursion._limit "
         "frontend.function.python_source._texts frontend.function.python_source._numbers "
         "diagnostics.errors.cached_origins diagnostics.errors._library_files ir.node._plain_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 from livegrad.ir.node import Node
-from livegrad.ir.walk import exchange, toposort
 from livegrad.ir.walk import keep as keep_as_it_is
+from livegrad.ir.walk import rewrite_all, toposort
 from livegrad.lazy.gradient_variables import differentiable_among
 from livegrad.lazy.holders import holders_of, waiting_holders
 from livegrad.lazy.lazy_values import (
@@ -140,7 +140,7 @@ def _rebase(waiting: Iterable[Any], leaf_nodes: dict[Node, Node], needed: Contai
             for operand in node.operands:
                 if operand not in looked_at:
                     replacements.setdefault(operand, operand)
-    moved = exchange([holder._node for holder in holders], keep_as_it_is, replacements)
+    moved = rewrite_all([holder._node for holder in holders], keep_as_it_is, replacements)
     for before, after in moved.items():
         if after is not before and before not in leaf_nodes:
             _take_over(before, after)

@@ -19,7 +19,7 @@ from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import (
     Array,
     Matrix,
@@ -83,7 +83,7 @@ def _as_leaf(argument: Any, type: Type, label: str) -> Any:
     if isinstance(type, Tensor | Vector | Matrix):
         return array_argument(argument, type, label)
     assert isinstance(type, Tape)
-    return Entries({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
+    return PersistentArray({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
 
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:

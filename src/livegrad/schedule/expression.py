@@ -65,8 +65,8 @@ class Expressions:
     rank: int
     rows: dict[Node, tuple[tuple[Index, ...], int]] = field(default_factory=dict)
     reads: dict[tuple[Buffer, int, tuple[int, ...]], int] = field(default_factory=dict)
-    wholes: dict[Buffer, int] = field(default_factory=dict)
-    uniforms: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    indexed_buffers: dict[Buffer, int] = field(default_factory=dict)
+    scalar_arguments: dict[tuple[Buffer, int], int] = field(default_factory=dict)
     neighbours: dict[tuple[Buffer, int], None] = field(default_factory=dict)  # by index, one behind another along
     placeholders: dict[Node, Source] = field(default_factory=dict)
     _points: dict[tuple[Index, ...], _Point] = field(default_factory=dict)
@@ -91,23 +91,25 @@ class Expressions:
     def read(self, buffer: Buffer, index: tuple[Index, ...]) -> Node:
         """The buffer's element at an index: by stride where the index is affine, by lookup where it is computed."""
         if _is_loose(index):
-            return lookup_or(self.whole(buffer), zero(buffer.element), *(self.position(item) for item in index))
+            return lookup_or(
+                self.indexed_buffer(buffer), zero(buffer.element), *(self.position(item) for item in index)
+            )
         offset, strides = 0, [0] * self.rank
         for item, stride in zip(index, buffer.strides, strict=True):
             if not isinstance(item, Affine):
-                return lookup(self.whole(buffer), *map(self.position, index))
+                return lookup(self.indexed_buffer(buffer), *map(self.position, index))
             offset += item.start * stride
             if item.axis is not None:
                 strides[item.axis] += item.step * stride
         if not any(strides):
-            number = self.uniforms.setdefault((buffer, offset), len(self.uniforms))
-            return self.placeholder(Source("uniform", number), buffer.element)
+            number = self.scalar_arguments.setdefault((buffer, offset), len(self.scalar_arguments))
+            return self.placeholder(Source("scalar", number), buffer.element)
         number = self.reads.setdefault((buffer, offset, tuple(strides)), len(self.reads))
         return self.placeholder(Source("read", number), buffer.element)
 
-    def whole(self, buffer: Buffer) -> Node:
-        number = self.wholes.setdefault(buffer, len(self.wholes))
-        return self.placeholder(Source("whole", number), Tensor(buffer.element, buffer.shape))
+    def indexed_buffer(self, buffer: Buffer) -> Node:
+        number = self.indexed_buffers.setdefault(buffer, len(self.indexed_buffers))
+        return self.placeholder(Source("indexed", number), Tensor(buffer.element, buffer.shape))
 
     def position(self, item: Index) -> Node:
         """An index as a value."""
@@ -123,11 +125,11 @@ class Expressions:
 
     def exchange_buffers(self, other: Callable[[Buffer], Buffer]) -> bool:
         """Reads other memory of the same shapes; False if two buffers that were distinct would become one."""
-        before = len(self.reads), len(self.uniforms), len(self.wholes)
+        before = len(self.reads), len(self.scalar_arguments), len(self.indexed_buffers)
         self.reads = {(other(b), offset, strides): number for (b, offset, strides), number in self.reads.items()}
-        self.uniforms = {(other(b), offset): number for (b, offset), number in self.uniforms.items()}
-        self.wholes = {other(b): number for b, number in self.wholes.items()}
-        return before == (len(self.reads), len(self.uniforms), len(self.wholes))
+        self.scalar_arguments = {(other(b), offset): number for (b, offset), number in self.scalar_arguments.items()}
+        self.indexed_buffers = {other(b): number for b, number in self.indexed_buffers.items()}
+        return before == (len(self.reads), len(self.scalar_arguments), len(self.indexed_buffers))
 
     # --- elements ---
 
@@ -296,7 +298,7 @@ class Expressions:
         last = self.placeholders.get(indices[-1]) if indices else None
         if last is not None and last.kind == "index":
             self.neighbours.setdefault((buffer, last.number))
-        return lookup(self.whole(buffer), *indices)
+        return lookup(self.indexed_buffer(buffer), *indices)
 
     # --- scalars of the function itself ---
 
@@ -311,7 +313,7 @@ class Expressions:
             buffer = self.stored.get(node)
             if isinstance(node.type, Tensor):
                 # Only its elements are used where it is not stored, by lookups that fetch them on their own.
-                scalars[node] = node if buffer is None else self.whole(buffer)
+                scalars[node] = node if buffer is None else self.indexed_buffer(buffer)
             elif buffer is not None:
                 scalars[node] = self._stored_value(node.type, buffer)
             elif not node.operands:

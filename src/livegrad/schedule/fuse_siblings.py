@@ -15,7 +15,7 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of, substitute
-from livegrad.schedule.kernel import Port, Sink, Source, Stage
+from livegrad.schedule.kernel import Sink, Source, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import MANY_PORTS
 from livegrad.schedule.plan import Buffer, KernelStep, View
 
@@ -89,7 +89,7 @@ def overlap(boxes: Boxes, others: Boxes) -> bool:
 def computes_by_point(step: KernelStep) -> bool:
     """Whether a step is elementwise over its domain: each point is computed from strided reads alone."""
     kernel = step.kernel
-    if step.inner or step.wholes or step.chunk or kernel.rows or len(kernel.stages) != 1:
+    if step.inner or step.indexed_buffers or step.chunk or kernel.rows or len(kernel.stages) != 1:
         return False
     (stage,) = kernel.stages
     return stage.level == "row" and stage.scan is None and all(sink.kind == "output" for sink in stage.sinks)
@@ -102,20 +102,22 @@ def _join(first: KernelStep, second: KernelStep) -> KernelStep:
         first.kernel,
         name=first.kernel.name if first.kernel.name == second.kernel.name else "",
         reads=tuple([port for port, _ in joined.reads]),
-        uniforms=tuple([scalar for scalar, _ in joined.uniforms]),
+        scalar_arguments=tuple([scalar for scalar, _ in joined.scalar_arguments]),
         outputs=(*first.kernel.outputs, *second.kernel.outputs),
         stages=(joined.stage(results),),
     )
-    reads, uniforms = (tuple([view for _, view in table]) for table in (joined.reads, joined.uniforms))
-    return replace(first, kernel=kernel, reads=reads, uniforms=uniforms, outputs=(*first.outputs, *second.outputs))
+    reads, scalar_arguments = (tuple([view for _, view in table]) for table in (joined.reads, joined.scalar_arguments))
+    return replace(
+        first, kernel=kernel, reads=reads, scalar_arguments=scalar_arguments, outputs=(*first.outputs, *second.outputs)
+    )
 
 
 class _Joined:
     """The arguments of a kernel that does the work of several: what two of them read alike is read once."""
 
     def __init__(self) -> None:
-        self.reads: dict[tuple[Port, View], int] = {}
-        self.uniforms: dict[tuple[Scalar, View], int] = {}
+        self.reads: dict[tuple[StridedAccess, View], int] = {}
+        self.scalar_arguments: dict[tuple[Scalar, View], int] = {}
         self._inputs: dict[Source, Node] = {}
         self._sinks: list[Sink] = []
 
@@ -136,9 +138,9 @@ class _Joined:
             case "read":
                 read = step.kernel.reads[number], step.reads[number]
                 return Source("read", self.reads.setdefault(read, len(self.reads)))
-            case "uniform":
-                uniform = step.kernel.uniforms[number], step.uniforms[number]
-                return Source("uniform", self.uniforms.setdefault(uniform, len(self.uniforms)))
+            case "scalar":
+                uniform = step.kernel.scalar_arguments[number], step.scalar_arguments[number]
+                return Source("scalar", self.scalar_arguments.setdefault(uniform, len(self.scalar_arguments)))
         return source
 
     def stage(self, results: Sequence[Node]) -> Stage:

@@ -14,7 +14,7 @@ from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
 
 Level = Literal["row", "point"]  # once a row, or at each inner point
-SourceKind = Literal["index", "read", "whole", "uniform", "row"]
+SourceKind = Literal["index", "read", "indexed", "scalar", "row"]
 ReduceKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 
 
@@ -35,7 +35,7 @@ class Sink(NamedTuple):
     whole: the result is that tensor, changed in place by index; nothing else reads it.
     """
 
-    kind: Literal["output", "row", "whole"]
+    kind: Literal["output", "row", "indexed"]
     number: int
     reduce: ReduceKind | None = None
 
@@ -60,7 +60,7 @@ class Stage:
     scan: Scan | None = None
 
 
-class Port(NamedTuple):
+class StridedAccess(NamedTuple):
     """A buffer that a kernel touches by stride: its element, and whether once a row or at each inner point."""
 
     element: Scalar
@@ -68,7 +68,7 @@ class Port(NamedTuple):
     scratch: bool = False  # thread-local memory, valid for one row
 
 
-class Whole(NamedTuple):
+class IndexedBuffer(NamedTuple):
     """A buffer that a kernel reads, or changes in place, by computed index."""
 
     element: Scalar
@@ -82,13 +82,13 @@ class Kernel:
     name: str
     domain_rank: int
     inner_rank: int
-    reads: tuple[Port, ...]
-    wholes: tuple[Whole, ...]
-    uniforms: tuple[Scalar, ...]
-    outputs: tuple[Port, ...]
+    reads: tuple[StridedAccess, ...]
+    indexed_buffers: tuple[IndexedBuffer, ...]
+    scalar_arguments: tuple[Scalar, ...]
+    outputs: tuple[StridedAccess, ...]
     rows: tuple[Scalar, ...]
     stages: tuple[Stage, ...]
-    discarded: frozenset[int] = frozenset()  # the numbers of the wholes that nothing reads after the kernel
+    discarded: frozenset[int] = frozenset()  # the numbers of the indexed_buffers that nothing reads after the kernel
 
     @property
     def uses_index(self) -> bool:
@@ -97,7 +97,7 @@ class Kernel:
     @cached_property
     def written(self) -> frozenset[int]:
         """The indices of the indexed buffers that are updated in place."""
-        return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "whole")
+        return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "indexed")
 
     @cached_property
     def _hash(self) -> int:

@@ -13,7 +13,7 @@ from livegrad.ir.types import Scalar, f16, f32
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.reduction import arg_reduce
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.kernel import Kernel, Level, Port, Sink, Source, Stage, Whole
+from livegrad.schedule.kernel import IndexedBuffer, Kernel, Level, Sink, Source, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import (
     CHUNK,
     CHUNK_ACROSS,
@@ -54,9 +54,9 @@ class StepBuilder:
     new_buffer: NewBuffer
     outputs: Container[Node] = ()  # the roots that are read outside of the kernel
     stages: list[OpenStage] = field(default_factory=list)
-    ports: list[Port] = field(default_factory=list)
+    ports: list[StridedAccess] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
-    scratch: list[tuple[Port, View]] = field(default_factory=list)
+    scratch: list[tuple[StridedAccess, View]] = field(default_factory=list)
     partial: dict[Node, tuple[list[Buffer], str]] = field(default_factory=dict)
     chunk: int = 0  # how much of the first inner dimension one item folds, when the fold is split
 
@@ -72,7 +72,7 @@ class StepBuilder:
     def chunks(self) -> int:
         return -(-self.group.inner[0] // self.chunk) if self.chunk else 0
 
-    def output(self, port: Port, view: View) -> Sink:
+    def output(self, port: StridedAccess, view: View) -> Sink:
         self.ports.append(port)
         self.views.append(view)
         return Sink("output", len(self.ports) - 1)
@@ -108,7 +108,7 @@ class StepBuilder:
             assert item.axis is not None
             strides[item.axis] = stride
         for component, value in enumerate(work.values):
-            port = Port(buffer.element, stage.level)
+            port = StridedAccess(buffer.element, stage.level)
             stage.add(value, self.output(port, View(buffer, component, tuple(strides))))
 
     def _store_folds(self, folded: list[Work]) -> OpenStage:
@@ -128,7 +128,7 @@ class StepBuilder:
                     strides = buffer.strides
                     partial.append(buffer)
                 target = self.output(
-                    Port(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner)))
+                    StridedAccess(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner)))
                 )
                 stage.add(self.builder.expressions.placeholder(Source("row", slot), rows[slot]), target)
             if partial:
@@ -204,7 +204,7 @@ class StepBuilder:
         assert isinstance(node.type, Scalar)
         buffer = self.new_buffer("scratch", node.type, self.group.inner, "region")
         view = View(buffer, 0, (*[0] * len(self.group.domain), *buffer.strides))
-        port = Port(node.type, "point", scratch=True)
+        port = StridedAccess(node.type, "point", scratch=True)
         self.scratch.append((port, view))
         return self.output(port, view)
 
@@ -219,14 +219,16 @@ class StepBuilder:
         closed = [self._closed(stage) for stage in self.stages]
         reads = [
             (
-                Port(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"),
+                StridedAccess(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"),
                 View(buffer, offset, strides),
             )
             for buffer, offset, strides in expressions.reads
         ] + self.scratch
         return self.step_of(closed, reads, vector_axis)
 
-    def step_of(self, stages: list[Stage], reads: list[tuple[Port, View]], vector_axis: Axis = "domain") -> KernelStep:
+    def step_of(
+        self, stages: list[Stage], reads: list[tuple[StridedAccess, View]], vector_axis: Axis = "domain"
+    ) -> KernelStep:
         group, expressions = self.group, self.builder.expressions
         domain = (self.chunks, *group.domain) if self.chunks else group.domain
         kernel = Kernel(
@@ -234,8 +236,10 @@ class StepBuilder:
             domain_rank=len(domain),
             inner_rank=len(group.inner),
             reads=tuple([port for port, _ in reads]),
-            wholes=tuple([Whole(buffer.element, len(buffer.shape)) for buffer in expressions.wholes]),
-            uniforms=tuple([buffer.element for buffer, _ in expressions.uniforms]),
+            indexed_buffers=tuple(
+                [IndexedBuffer(buffer.element, len(buffer.shape)) for buffer in expressions.indexed_buffers]
+            ),
+            scalar_arguments=tuple([buffer.element for buffer, _ in expressions.scalar_arguments]),
             outputs=tuple(self.ports),
             rows=tuple(self.builder.rows),
             stages=tuple(map(self._behind_chunks, stages)),
@@ -245,8 +249,8 @@ class StepBuilder:
             domain,
             group.inner,
             reads=tuple([self._with_chunks(view) for _, view in reads]),
-            wholes=tuple(expressions.wholes),
-            uniforms=tuple([View(buffer, offset, ()) for buffer, offset in expressions.uniforms]),
+            indexed_buffers=tuple(expressions.indexed_buffers),
+            scalar_arguments=tuple([View(buffer, offset, ()) for buffer, offset in expressions.scalar_arguments]),
             outputs=tuple(map(self._with_chunks, self.views)),
             chunk=self.chunk if self.chunks else 0,
             vector_axis=vector_axis,
@@ -327,10 +331,10 @@ def _combine_one(group: Group, result: Buffer, component: int, buffer: Buffer, k
         name=f"combine {kind}",
         domain_rank=len(group.domain),
         inner_rank=1,
-        reads=(Port(buffer.element, "point"),),
-        wholes=(),
-        uniforms=(),
-        outputs=(Port(result.element, "row"),),
+        reads=(StridedAccess(buffer.element, "point"),),
+        indexed_buffers=(),
+        scalar_arguments=(),
+        outputs=(StridedAccess(result.element, "row"),),
         rows=(result.element,),
         stages=(fold, store),
     )

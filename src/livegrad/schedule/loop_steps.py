@@ -16,7 +16,7 @@ from livegrad.ops.aggregate import get, member
 from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import first_argument
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.kernel import Port, Sink
+from livegrad.schedule.kernel import Sink, StridedAccess
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View, storage
 from livegrad.schedule.space import space_over
@@ -45,7 +45,7 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
     with originating_from(loop.origins):
         loop_in_place = make_node(loop.op, tuple(operands), loop.attributes)
     step = _kernel(loop_in_place, targets, memory, new_buffer)
-    unread = frozenset([number for number, buffer in enumerate(step.wholes) if buffer in discarded])
+    unread = frozenset([number for number, buffer in enumerate(step.indexed_buffers) if buffer in discarded])
     return [*copies, replace(step, kernel=replace(step.kernel, discarded=unread))]
 
 
@@ -60,10 +60,10 @@ def _kernel(
     for index, target in targets.items():
         result = get(value, index=index)
         if isinstance(result.type, Tensor):
-            stage.add(result, Sink("whole", builder.expressions.wholes[target]))
+            stage.add(result, Sink("indexed", builder.expressions.indexed_buffers[target]))
             continue
         for offset, part in enumerate(_parts(result)):
-            stage.add(part, step.output(Port(target.element, "row"), View(target, offset, ())))
+            stage.add(part, step.output(StridedAccess(target.element, "row"), View(target, offset, ())))
     step.stages.append(stage)
     return step.finish()
 

@@ -107,8 +107,8 @@ class KernelStep:
     domain: tuple[int, ...]
     inner: tuple[int, ...]
     reads: tuple[View, ...]
-    wholes: tuple[Buffer, ...]
-    uniforms: tuple[View, ...]
+    indexed_buffers: tuple[Buffer, ...]
+    scalar_arguments: tuple[View, ...]
     outputs: tuple[View, ...]
     # Inner elements of a chunk, where the first domain dimension numbers chunks of the first inner one; 0: unsplit.
     chunk: int = 0
@@ -119,11 +119,11 @@ class KernelStep:
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        read, changed = list(self.wholes), []
+        read, changed = list(self.indexed_buffers), []
         if self.kernel.written:
             read = [buffer for number, buffer in enumerate(read) if number not in self.kernel.written]
-            changed = [self.wholes[number] for number in sorted(self.kernel.written)]
-        touched = [*[view.buffer for view in self.reads], *[view.buffer for view in self.uniforms], *read]
+            changed = [self.indexed_buffers[number] for number in sorted(self.kernel.written)]
+        touched = [*[view.buffer for view in self.reads], *[view.buffer for view in self.scalar_arguments], *read]
         results = [*[view.buffer for view in self.outputs], *changed]
         object.__setattr__(self, "inputs", tuple([buffer.base for buffer in touched]))
         object.__setattr__(self, "results", tuple(dict.fromkeys([buffer.base for buffer in results])))

@@ -91,7 +91,7 @@ def _resized_step(step: KernelStep, length: int, other: Mapping[Buffer, Buffer])
         step,
         domain=(length,),
         reads=views(step.reads),
-        wholes=tuple([other[buffer] for buffer in step.wholes]),
-        uniforms=views(step.uniforms),
+        indexed_buffers=tuple([other[buffer] for buffer in step.indexed_buffers]),
+        scalar_arguments=views(step.scalar_arguments),
         outputs=views(step.outputs),
     )

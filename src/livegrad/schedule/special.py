@@ -15,7 +15,7 @@ from livegrad.ops.movement import concatenate, reshape, sizes, slice_
 from livegrad.ops.reduction import cumulative, fold_start
 from livegrad.schedule.fuse import Group
 from livegrad.schedule.indexed_writes import assigned_box
-from livegrad.schedule.kernel import Port, Scan, Stage
+from livegrad.schedule.kernel import Scan, Stage, StridedAccess
 from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View
 from livegrad.schedule.space import space_over
@@ -42,7 +42,7 @@ def build_scan(root: Node, stored: Mapping[Node, Buffer], new_buffer: NewBuffer)
     scan = Scan(start, root.attribute("reverse"), exclusive, kind)
     closed = Stage("point", body, sources, tuple(stage.sinks), scan)
     reads = [
-        (Port(buffer.element, "point"), View(buffer, offset, strides))
+        (StridedAccess(buffer.element, "point"), View(buffer, offset, strides))
         for buffer, offset, strides in builder.expressions.reads
     ]
     return step.step_of([closed], reads)
@@ -146,7 +146,7 @@ def _placement(
     for source, offset in parts:
         index = builder.group.space.point if shape_of(source.type) or not shape else ()
         value = builder.expressions.element(source, index)
-        stage.add(value, step.output(Port(target.element, "row"), View(target, offset, strides)))
+        stage.add(value, step.output(StridedAccess(target.element, "row"), View(target, offset, strides)))
     step.stages.append(stage)
     return step.finish()
 

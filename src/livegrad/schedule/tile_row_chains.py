@@ -101,7 +101,7 @@ def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]
     by_row = step.domain == rows if step.vector_axis == "inner" else step.domain[:-1] == rows and not step.inner
     if not by_row or step.chunk or _may_stop(step):
         return False
-    whole = (*(view.buffer for view in step.uniforms), *step.wholes)
+    whole = (*(view.buffer for view in step.scalar_arguments), *step.indexed_buffers)
     if any(buffer.base in written for buffer in whole):
         return False
     extents = (*step.domain, *step.inner)

@@ -58,7 +58,7 @@ def verify_views(plan: Plan) -> None:
                     raise VerifyError(
                         f"step {number} of plan `{plan.name}` accesses memory outside of {view.buffer}", found=str(view)
                     )
-            for view in step.uniforms:
+            for view in step.scalar_arguments:
                 if not 0 <= view.offset < view.buffer.size:
                     raise VerifyError(
                         f"step {number} of plan `{plan.name}` accesses memory outside of {view.buffer}", found=str(view)

@@ -65,11 +65,11 @@ def _writing(root: Node, target: Buffer, stored: Stored, new_buffer: NewBuffer, 
     if chunks > 1:
         step.chunk = -(-space.inner[0] // chunks)
         indices = [expressions.placeholder(Source("index", -1), i64), *indices]  # the chunk, put before all dimensions
-    whole = expressions.whole(target)
+    whole = expressions.indexed_buffer(target)
     with originating_from(root.origins):
         changed = root.op(whole, value, *indices)
     stage = OpenStage("point" if space.axes else "row")
-    stage.add(changed, Sink("whole", expressions.wholes[target]))
+    stage.add(changed, Sink("indexed", expressions.indexed_buffers[target]))
     step.stages.append(stage)
     return step.finish("inner" if _runs_along(root, space) else "domain")
 

@@ -214,7 +214,7 @@ class Stages(Tiles):
                 assert not isinstance(value, Product)
                 stores.append((target, value))
                 continue
-            if target.kind == "whole":
+            if target.kind == "indexed":
                 continue  # changed in place
             assert isinstance(value, Register | Product)
             reduced = self._accumulate(target, value, indices, held := [next(supply) for _ in range(_width(target))])

@@ -92,14 +92,14 @@ def _packs(views: Sequence[View], strides: Sequence[Sequence[int]], lane: int) -
 def _covered(step: KernelStep, extents: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
     """The indices that need no bounds check: loop indices of dimensions that are no longer than the tensor's axis."""
     covered: set[tuple[int, int, int]] = set()
-    for stage in step.kernel.stages if step.kernel.wholes and step.kernel.uses_index else ():
+    for stage in step.kernel.stages if step.kernel.indexed_buffers and step.kernel.uses_index else ():
         source = dict(zip(stage.body.parameters[-len(stage.sources) :], stage.sources, strict=True))
         for node in nodes_of(stage.body):
             indices = indices_of(node)
             whole = source.get(node.operands[0]) if indices else None
             if whole is None:
                 continue
-            shape = step.wholes[whole.number].shape
+            shape = step.indexed_buffers[whole.number].shape
             for axis, (index, size) in enumerate(zip(indices, shape, strict=True)):
                 position = source.get(index)
                 if position is not None and position.kind == "index" and extents[position.number] <= size:

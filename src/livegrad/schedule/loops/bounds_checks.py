@@ -38,7 +38,7 @@ Forms = Sequence[Form | None]
 def eliminate_bounds_checks(nest: LoopNest) -> LoopNest:
     """Removes the bounds checks of a kernel's loops that cannot fail."""
     stages = nest.kernel.stages
-    if not nest.kernel.wholes or not any(_has_loops(stage.body) for stage in stages):
+    if not nest.kernel.indexed_buffers or not any(_has_loops(stage.body) for stage in stages):
         return nest
     bodies = [_proven(nest, stage) for stage in stages]
     return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
@@ -60,7 +60,7 @@ def optimise_scalar_loops(nest: LoopNest) -> LoopNest:
     """Has LLVM vectorise, interleave and unroll the loops of a scalar kernel."""
     if nest.lanes > 1 or not any(_has_loops(stage.body) for stage in nest.kernel.stages):
         return nest
-    bases = [buffer.base for buffer in nest.step.wholes]
+    bases = [buffer.base for buffer in nest.step.indexed_buffers]
     return nest.replace(memories=tuple(map(bases.index, bases)))
 
 

@@ -49,11 +49,11 @@ def parallelise_loops(nest: LoopNest) -> LoopNest:
         return nest
     least = nest.target.least_parallel_work
     work = PARALLEL_LOOP_COST if least is None else least
-    bases = [buffer.base for buffer in nest.step.wholes]
+    bases = [buffer.base for buffer in nest.step.indexed_buffers]
     memories, changed, notes = tuple(map(bases.index, bases)), [], list[str]()
     for stage in stages:
         reduced = len(stage.body.parameters) - len(stage.sources)  # values so far come first, where a stage reduces
-        tensors = (*[None] * reduced, *[s.number if s.kind == "whole" else None for s in stage.sources])
+        tensors = (*[None] * reduced, *[s.number if s.kind == "indexed" else None for s in stage.sources])
         body, top = _parallelise(stage.body, tensors, memories, nest.kernel.discarded, work)
         changed.append(replace(stage, body=body))
         notes += _describe(top, 0)

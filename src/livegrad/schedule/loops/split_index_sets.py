@@ -45,7 +45,7 @@ _MIRRORED = {less: greater, less_equal: greater_equal, greater: less, greater_eq
 def split_index_sets(nest: LoopNest) -> LoopNest:
     """Splits loops of a kernel without lanes where a comparison of the index decides what an iteration computes."""
     stages = nest.kernel.stages
-    if nest.lanes > 1 or not nest.kernel.wholes:
+    if nest.lanes > 1 or not nest.kernel.indexed_buffers:
         return nest
     proves = nest.target.uses("eliminate_bounds_checks")
     bodies = [_with_split_loops(stage.body, proves) for stage in stages]

@@ -35,7 +35,7 @@ def unroll_and_jam(nest: LoopNest) -> LoopNest:
 
 def rewrite_scalar_loops(nest: LoopNest, rewrite: Callable[[Node], Node | None]) -> LoopNest:
     """Rewrites the nodes of a kernel without lanes whose bodies have loops."""
-    bases = [buffer.base for buffer in nest.step.wholes]
+    bases = [buffer.base for buffer in nest.step.indexed_buffers]
     if nest.lanes > 1 or len(set(bases)) < len(bases):  # a tensor could be read under another name
         return nest
     stages = nest.kernel.stages

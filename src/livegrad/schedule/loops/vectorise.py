@@ -15,7 +15,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, inner_types
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.control import for_loop, while_loop
-from livegrad.schedule.kernel import Kernel, Level, Port, Stage
+from livegrad.schedule.kernel import Kernel, Level, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import (
     CHEAP_POINT,
     DIVISIONS,
@@ -100,7 +100,7 @@ def _with_inner(step: KernelStep, first: int) -> KernelStep:
     return replace(step, kernel=inner_kernel, domain=step.domain[:first], inner=step.domain[first:])
 
 
-def _leveled(ports: Sequence[Port], views: Sequence[View], first: int) -> tuple[Port, ...]:
+def _leveled(ports: Sequence[StridedAccess], views: Sequence[View], first: int) -> tuple[StridedAccess, ...]:
     levels: list[Level] = ["point" if any(view.strides[first:]) else "row" for view in views]
     return tuple(port._replace(level=level) for port, level in zip(ports, levels, strict=True))
 
@@ -164,7 +164,7 @@ def interleave_lanes(nest: LoopNest) -> LoopNest:
     in_two_registers = nest.lanes * SINGLE == 2 * nest.vector_bytes
     if not nest.across or nest.vector_bytes != WIDEST_VECTOR or not in_two_registers:
         return nest
-    if points is not None or nest.read_packs or nest.output_packs or kernel.wholes:
+    if points is not None or nest.read_packs or nest.output_packs or kernel.indexed_buffers:
         return nest
     if len(kernel.stages) != 1 or kernel.stages[0].level != "row":
         return nest

@@ -35,7 +35,7 @@ _MOST_STEP, _MOST_ITERATIONS = 1 << 15, 1 << 32
 def version_loops(nest: LoopNest) -> LoopNest:
     """Has the innermost loops of a kernel without lanes check indices once, before they run."""
     stages = nest.kernel.stages
-    if nest.lanes > 1 or not nest.kernel.wholes:
+    if nest.lanes > 1 or not nest.kernel.indexed_buffers:
         return nest
     bodies = [_versioned(stage.body) for stage in stages]
     return nest.with_stages(tuple([replace(s, body=body) for s, body in zip(stages, bodies, strict=True)]))
