@@ -19,7 +19,7 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call, map_
-from livegrad.passes.functions import exchange_attributes, rearranged, renamed, uses_any
+from livegrad.passes.functions import exchange_attributes, rearrange_signature, rename_function, uses_any
 from livegrad.passes.regions import REGIONS, Region, fixed_point, parameter_order, region_member, region_of
 
 # Sets of results, parameters and arguments are bit masks; this one is the set of all.
@@ -46,7 +46,9 @@ def eliminate_dead_results(module: Module) -> Module:
             builder.build(function, live)
     versions = builder.versions
     return Module(
-        tuple(renamed(versions[function, _all_results(function)], function.name) for function in module.functions)
+        tuple(
+            rename_function(versions[function, _all_results(function)], function.name) for function in module.functions
+        )
     )
 
 
@@ -289,5 +291,5 @@ class _VersionBuilder:
     def _narrow(self, function: Function, order: tuple[int, ...]) -> Function:
         narrowed = self._narrowed.get((function, order))
         if narrowed is None:
-            narrowed = self._narrowed[function, order] = rearranged(function, order)
+            narrowed = self._narrowed[function, order] = rearrange_signature(function, order)
         return narrowed
