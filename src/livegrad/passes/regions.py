@@ -16,7 +16,7 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.custom import recompute_call
-from livegrad.passes.functions import rearranged
+from livegrad.passes.functions import rearrange_signature
 from livegrad.state import Owned
 
 # Operands that no function takes: a predicate, a selector, a number of iterations.
@@ -77,7 +77,7 @@ class Region:
         """The node with these of its arguments, in this order, and these of its results (all, when not told)."""
         kept = range(self.number) if results is None else results
         functions = [
-            rearranged(
+            rearrange_signature(
                 function,
                 parameter_order(offset, arguments),
                 kept if function is self.functions[-1] or not self.is_loop else None,

@@ -30,7 +30,7 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
-from livegrad.passes.in_place_loops import memory_below, writes_in_place
+from livegrad.passes.in_place_loops import find_memory_operands, writes_in_place
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.indexed_writes import assigned_box, choice_of, is_uniform
 
@@ -174,9 +174,9 @@ def _parts_of_wholes(function: Function, kinds: ForcedKinds) -> list[Node]:
 def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     """The operands that must lie in memory for a node to be computed."""
     if kind == "loop":
-        return memory_below(node.operands[0])
+        return find_memory_operands(node.operands[0])
     if kind in (None, "host") and writes_in_place(node):
-        return memory_below(node)
+        return find_memory_operands(node)
     if kind in ("host", "view"):
         return [stored_operand(node, operand) for operand in node.operands]
     if node.op in _READS or (node.op is pad and kind is None and not _is_cheap(node.operands[0])):

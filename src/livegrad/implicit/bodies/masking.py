@@ -19,7 +19,7 @@ from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.exact_gradient import SMALLEST_LENGTH
 from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
-from livegrad.passes.functions import rearranged
+from livegrad.passes.functions import rearrange_signature
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.mask_gradients import mask_gradients, with_tangents
 from livegrad.passes.split_choices import MIN_COST, Choices, function_cost, split_choices
@@ -126,7 +126,7 @@ def _map_over_points(function: Function, coordinates: int, others: int) -> Funct
     mask_words = len(function.parameters) - coordinates - others
     order = [*range(coordinates), *range(coordinates + others, coordinates + others + mask_words)]
     order += range(coordinates, coordinates + others)
-    moved = rearranged(function, order)
+    moved = rearrange_signature(function, order)
     return map_over(moved, (*[True] * (coordinates + mask_words), *[False] * others))
 
 

@@ -24,7 +24,7 @@ from livegrad.ops.elementwise import add
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, sizes
 from livegrad.ops.reduction import arg_reduce
-from livegrad.passes.index_maps import Index, loops_over
+from livegrad.passes.index_maps import Index, build_loop_nest
 from livegrad.passes.loop_over_elements.dependence import may_read_behind
 from livegrad.passes.loop_over_elements.elements import Elements, NotExpanded, reduces_rows
 from livegrad.passes.loop_over_elements.sink import sink_into_regions
@@ -243,7 +243,7 @@ class _Body:
         def point(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
             return (assign(state[0], lookup(version, *index), *index),)
 
-        copy.last = loops_over(sizes(node), point, (copy.last,))[0]
+        copy.last = build_loop_nest(sizes(node), point, (copy.last,))[0]
         self._storage[copy.last] = copy
         return copy
 
@@ -274,7 +274,7 @@ class _Body:
             replacements = {target: state[0], **dict(zip(variables, index, strict=True))}
             return (op(state[0], *substitute(written, replacements)),)
 
-        storage.last = loops_over(extents, point, (before,))[0]
+        storage.last = build_loop_nest(extents, point, (before,))[0]
         self._storage[storage.last] = storage
 
     def _separate(self, writer: Node, value: Node, indices: Sequence[Node], reader: Node) -> None:

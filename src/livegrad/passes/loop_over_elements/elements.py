@@ -35,12 +35,12 @@ from livegrad.ops.reduction import COMBINE, arg_reduce, fold_start, is_better, r
 from livegrad.passes.index_maps import (
     Index,
     State,
-    checked_index,
-    loops_over,
-    merged_index,
-    moved_index,
-    shifted,
-    whole,
+    build_loop_nest,
+    check_index,
+    integer,
+    map_index,
+    merge_index,
+    scale_index,
 )
 
 _MAX_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
@@ -159,7 +159,7 @@ class Elements:
         elif node.op is pad:
             needs = [(node.operands[0], self._behind_border(node, index)[1]), (node.operands[1], ())]
         else:
-            needs = [(node.operands[0], moved_index(node, index))]
+            needs = [(node.operands[0], map_index(node, index))]
         return [(operand, at) for operand, at in needs if operand not in self.memory]
 
     def _build(self, node: Node, below: list[Node], index: Index) -> Node:
@@ -189,7 +189,7 @@ class Elements:
             inside, behind = self._behind_border(node, index)
             value, fill = operand(0, behind), operand(1, ())
             return value if inside is None else select(inside, value, fill)
-        return operand(0, moved_index(node, index))
+        return operand(0, map_index(node, index))
 
     def lookup_result(self, node: Node, index: list[Node]) -> Node:
         """The element that a lookup finds: in memory, or computed for the index that is looked up."""
@@ -197,7 +197,7 @@ class Elements:
         if source in self.memory:
             return self.read(node, source, tuple(index))
         bounds = enumerate(zip(index, sizes(source), strict=True))
-        within = [checked_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
+        within = [check_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
         return self.element(source, tuple(within))
 
     def _behind_border(self, node: Node, index: Index) -> tuple[Node | None, Index]:
@@ -208,7 +208,7 @@ class Elements:
             low, high, interior = (node.attribute(name)[axis] for name in ("low", "high", "interior"))
             if not size:
                 raise NotExpanded
-            behind = shifted(coordinate, -low, 1)
+            behind = scale_index(coordinate, -low, 1)
             here: Node | None = None
             if interior:
                 here = equal(behind % (interior + 1), 0)
@@ -219,7 +219,7 @@ class Elements:
             if here is None:
                 coordinates.append(behind)
                 continue
-            coordinates.append(select(here, behind, whole(0)))
+            coordinates.append(select(here, behind, integer(0)))
             inside = here if inside is None else inside & here
         return inside, tuple(coordinates)
 
@@ -230,9 +230,9 @@ class Elements:
             size = sizes(part)[axis]
             if not size:
                 raise NotExpanded
-            behind = shifted(index[axis], -start, 1)
+            behind = scale_index(index[axis], -start, 1)
             here = greater_equal(behind, 0) & less(behind, size)
-            indices.append((*index[:axis], select(here, behind, whole(0)), *index[axis + 1 :]))
+            indices.append((*index[:axis], select(here, behind, integer(0)), *index[axis + 1 :]))
             start += size
         return indices
 
@@ -257,7 +257,7 @@ class Elements:
         combine = COMBINE[node.attribute("kind")]
 
         def add_point(inner: Index, total: tuple[Node, ...]) -> tuple[Node, ...]:
-            return (combine(total[0], self.at(node, source, merged_index(index, axes, inner))),)
+            return (combine(total[0], self.at(node, source, merge_index(index, axes, inner))),)
 
         if not axes:
             return self.at(node, source, index)
@@ -273,12 +273,12 @@ class Elements:
             raise NotExpanded
 
         def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
-            value = self.at(node, source, merged_index(index, (axis,), inner))
+            value = self.at(node, source, merge_index(index, (axis,), inner))
             better = is_better(value, best[0], largest)
             return select(better, value, best[0]), select(better, inner[0], best[1])
 
-        first = self.at(node, source, merged_index(index, (axis,), (whole(0),)))
-        return self._loops([extent], compare, (first, whole(0)))[1]
+        first = self.at(node, source, merge_index(index, (axis,), (integer(0),)))
+        return self._loops([extent], compare, (first, integer(0)))[1]
 
     def reduced_rows(self, node: Node, targets: tuple[Node, ...]) -> tuple[Node, ...]:
         """The tensors in memory after a reduction of leading dimensions: row by row, so that memory is read in order.
@@ -293,12 +293,12 @@ class Elements:
         def begin(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
             if node.op is reduce:
                 return (assign(state[0], constant(fold_start(node.attribute("kind"), element), element), *index),)
-            first = self.at(node, source, merged_index(index, axes, (whole(0),)))
-            return assign(state[0], first, *index), assign(state[1], whole(0), *index)
+            first = self.at(node, source, merge_index(index, axes, (integer(0),)))
+            return assign(state[0], first, *index), assign(state[1], integer(0), *index)
 
         def add_point(row_index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
             inner, index = row_index[: len(axes)], row_index[len(axes) :]
-            value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
+            value, before = self.at(node, source, merge_index(index, axes, inner)), lookup(state[0], *index)
             if node.op is reduce:
                 return (assign(state[0], COMBINE[node.attribute("kind")](before, value), *index),)
             better = is_better(value, before, node.attribute("kind") == "argmax")
@@ -312,7 +312,7 @@ class Elements:
     ) -> State:
         self._inside += 1
         try:
-            return loops_over(extents, body, start, lanes)
+            return build_loop_nest(extents, body, start, lanes)
         finally:
             self._inside -= 1
 

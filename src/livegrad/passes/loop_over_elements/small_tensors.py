@@ -24,7 +24,7 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, sizes
 from livegrad.ops.reduction import reduce
-from livegrad.passes.index_maps import whole
+from livegrad.passes.index_maps import integer
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.products import count_products
 from livegrad.passes.loop_over_elements.versions import is_array
@@ -105,7 +105,7 @@ class _Unrolling:
         if isinstance(value, Memory):
             return value.tensor
         shape = sizes(result)
-        indices = [np.vectorize(whole, otypes=[object])(index) for index in np.indices(shape)]
+        indices = [np.vectorize(integer, otypes=[object])(index) for index in np.indices(shape)]
         return _write(self._inputs[1 + number], assign, load(value), indices)
 
 

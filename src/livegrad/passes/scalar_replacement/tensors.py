@@ -23,7 +23,7 @@ from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
 from livegrad.ops.reduction import COMBINE, arg_reduce, fold_start, greatest, is_better, least, reduce
-from livegrad.passes.index_maps import checked_index
+from livegrad.passes.index_maps import check_index
 from livegrad.passes.scalar_replacement.values import (
     Elements,
     Memory,
@@ -184,7 +184,7 @@ def _choose(elements: Elements, position: Node, axis: int) -> Elements:
     size = elements.shape[0]
     if not size:
         raise NotReplaced
-    position = checked_index(position, size, axis)
+    position = check_index(position, size, axis)
     constant_position = constant_integer(position)
     if constant_position is not None:
         return elements[constant_position, ...]
@@ -217,7 +217,7 @@ def _write(node: Node, operands: Sequence[Value]) -> Value:
     arrays = np.broadcast_arrays(*map(load, (updates, *indices)))
     for update, *index in zip(*(array.reshape(-1) for array in arrays), strict=True):
         bounds = enumerate(zip(index, elements.shape, strict=True))
-        coordinates = [checked_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
+        coordinates = [check_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
         for target in np.ndindex(elements.shape):
             old: Node = elements.item(*target)
             elements[target] = _written(node.op, old, update, coordinates, target)
