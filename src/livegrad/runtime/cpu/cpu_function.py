@@ -12,7 +12,7 @@ from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function
 from livegrad.ir.size_guards import SizeGuards
-from livegrad.runtime.arguments import Remembered
+from livegrad.runtime.arguments import TapeArgument
 from livegrad.runtime.compiled_function import MOST_FUNCTIONS, CompiledFunction, FunctionCache
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -76,7 +76,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
                 leaf_type = type(leaf)
                 if (
                     leaf_type is not dtype.type
-                    and number is not Remembered
+                    and number is not TapeArgument
                     and (leaf_type is not number or not low <= leaf <= high)
                 ):
                     return None
@@ -158,7 +158,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
             background_compiler.current.later(lambda: cache.store(key, encode(serialised)))
 
     def forget_plans(self) -> None:
-        """Drops the plans, with their code and memory; the next call makes them again."""
+        """Drops the plans, with their code and memory; the next call compiles them again."""
         super().forget_plans()
         self._first_plan = None
 

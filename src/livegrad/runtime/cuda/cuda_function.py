@@ -62,7 +62,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
                 return None
         return tuple(shapes)
 
-    def _accept_leaf(self, leaf: Any, type: Type, label: str) -> Any:
+    def _convert_leaf(self, leaf: Any, type: Type, label: str) -> Any:
         if isinstance(leaf, DeviceArray):
             _require_fit(leaf.dtype.str, None, type, label)
             return leaf
@@ -70,7 +70,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
             interface = leaf.__cuda_array_interface__
             _require_fit(interface["typestr"], interface.get("strides"), type, label)
             return leaf
-        return super()._accept_leaf(leaf, type, label)
+        return super()._convert_leaf(leaf, type, label)
 
     @cached_property
     def _lowered(self) -> Function:
