@@ -18,6 +18,7 @@ from livegrad.schedule.loops.cost_model import (
     LEAST_TILE_ROWS,
     MOST_TILE_ROWS,
     PRODUCT_ROWS,
+    SHORT_ROW,
     TILE_SHARE,
     TILES_A_THREAD,
 )
@@ -36,11 +37,13 @@ def rows_of_tile(chain: RowChain) -> int | None:
     if symbolic_within(chain.rows) is not None and chain.row_bytes * total <= second_level_bytes():
         return None  # little to gain, and the choices for products would need guards on the sizes
     products = tuple([native_product(step) for step in chain.steps if isinstance(step, HostStep)])
-    return computed(_tile_size, total, rows, chain.row_bytes, products) or None
+    return computed(_tile_size, total, rows, chain.longest_row, chain.row_bytes, products) or None
 
 
-def _tile_size(total: int, rows: int, row_bytes: int, products: tuple[Product | None, ...]) -> int:
+def _tile_size(total: int, rows: int, longest_row: int, row_bytes: int, products: tuple[Product | None, ...]) -> int:
     """The rows of a tile; 0 if there is none."""
+    if longest_row <= SHORT_ROW:
+        return 0  # alone, kernels vectorise across such rows, which a chain cannot
     # Results do not depend on the tiles, because each row is computed in the same way in any tile.
     processors = default_threads()
     fewest = max(FEWEST_TILES, TILES_A_THREAD * processors)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+from livegrad.codegen.llvm.matmul.dot_products import DOT_WIDTHS
 from livegrad.codegen.llvm.matmul.launches import (
     DEPTH,
     FEWEST_ITEMS,
@@ -41,6 +42,7 @@ WHOLE_PANELS = 1 << 20  # bytes up to which a right operand is packed as a whole
 TRANSPOSED = (
     1.25  # the factor by which a transposed product must be cheaper: it needs a temporary and joins no row chain
 )
+FMA_LATENCY = 4.0  # cycles
 PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # parts of a long inner dimension by preference, and their least length
 
 
@@ -202,14 +204,26 @@ def _tile_costs(shapes: TileShapes) -> list[tuple[int, int, list[tuple[int, floa
 
 
 def _by_dots(product: Product, shapes: TileShapes) -> _Way:
-    rows, columns = product.rows, product.columns
-    steps = -(-product.inner // shapes.lanes) + 1
-    each = 0.55 if shapes.dot_heights[0] > 2 else 0.8  # more sums at once need fewer loads for each
-    cost = columns * (2.5 * rows + steps * (each * rows if rows > 1 else 1.0))
+    cost = _dot_cost(product.rows, product.columns, product.inner, shapes)
     along = product.right.row == shapes.bytes or product.inner == 1
     if not along:
-        cost += 0.6 * product.inner * columns / (product.matrices // different_matrices(product))
+        cost += 0.6 * product.inner * product.columns / (product.matrices // different_matrices(product))
     return _Way(cost, True, lambda row_block: dot(product, shapes, along, row_block))
+
+
+def _dot_cost(rows: int, columns: int, inner: int, shapes: TileShapes) -> float:
+    """The cycles of dot products by tiles of rows and columns: a multiplication waits for the one before it in its
+    sum, and a tile loads a vector of each row and each column."""
+    steps = -(-inner // shapes.lanes) + 1
+    cycles, rows_left = 0.0, rows
+    for height in shapes.dot_heights:
+        row_tiles, rows_left = divmod(rows_left, height)
+        columns_left = columns
+        for width in DOT_WIDTHS if row_tiles else ():
+            tiles, columns_left = divmod(columns_left, width)
+            step = 1.1 * max(0.5 * height * width, 0.5 * (height + width), FMA_LATENCY)
+            cycles += row_tiles * tiles * (steps * step + 2.5 * height * width)
+    return cycles
 
 
 def _transpose(product: Product) -> Product:
