@@ -158,7 +158,7 @@ def test_two_processes_share_one_directory(tmp_path: Path) -> None:
 
 def test_callers_do_not_wait_for_eviction_from_a_large_directory(tmp_path, monkeypatch):
     """To look at a hundred thousand files took a store five seconds, and longer from a cold disk."""
-    monkeypatch.setattr(object_cache, "_MOST_EVICTED_INLINE", 0)
+    monkeypatch.setattr(object_cache, "_MAX_INLINE_SCAN", 0)
     cache = ObjectCache(CacheSettings(tmp_path / "objects", max_bytes=8 * 4096))
     may_go_on, evict = threading.Event(), cache._evict
     monkeypatch.setattr(cache, "_evict", lambda: may_go_on.wait(10.0) and evict())

@@ -33,9 +33,9 @@ from livegrad.runtime.object_cache import default_cache
 from livegrad.schedule.target import Target
 from livegrad.state import renew_lock_after_fork
 
-MOST_FUNCTIONS = 512  # cached for each backend
-_MOST_PLANS = 32  # of one function; each has its own memory
-_MOST_SHAPES = 512
+MAX_FUNCTIONS = 512  # cached for each backend
+_MAX_PLANS = 32  # of one function; each has its own memory
+_MAX_SHAPES = 512
 
 
 class _Runnable(Protocol):
@@ -54,14 +54,14 @@ class PlanCache(Generic[PlanT]):
     """The plans of a function and of all equal functions, by sizes. A thread that compiles a plan holds the lock."""
 
     def __init__(self) -> None:
-        self.by_sizes: LruCache[tuple[tuple[str, int], ...], PlanT] = LruCache(_MOST_PLANS)
+        self.by_sizes: LruCache[tuple[tuple[str, int], ...], PlanT] = LruCache(_MAX_PLANS)
         self.by_shapes: dict[tuple[Any, ...] | None, PlanT] = {}  # for arguments that need no conversion
         self.lock = threading.RLock()
         renew_lock_after_fork(self, "lock", threading.RLock)
 
     def remember(self, shapes: tuple[Any, ...], plan: PlanT) -> None:
         """Keeps the plan for arguments of these shapes that need no conversion."""
-        if len(self.by_shapes) >= _MOST_SHAPES:
+        if len(self.by_shapes) >= _MAX_SHAPES:
             self.by_shapes.clear()
         self.by_shapes[shapes] = plan
 
@@ -212,7 +212,7 @@ class FunctionCache(Generic[FunctionT]):
 
     def __init__(self, compile: Callable[..., FunctionT]) -> None:
         self._compile = compile
-        self._functions: LruCache[tuple[Hashable, ...], FunctionT] = LruCache(MOST_FUNCTIONS)
+        self._functions: LruCache[tuple[Hashable, ...], FunctionT] = LruCache(MAX_FUNCTIONS)
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
 

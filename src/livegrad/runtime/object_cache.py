@@ -26,7 +26,7 @@ _TEMPORARY_SUFFIX = ".partial"
 _TALLY_NAME = "tally"
 _TALLY_UNIT = 4096  # stored bytes for each byte of the tally file
 _KEEP_SHARE = 0.75  # of the limit, after an eviction
-_MOST_EVICTED_INLINE = 4096  # units of the tally; larger directories are evicted from on a background thread
+_MAX_INLINE_SCAN = 4096  # units of the tally; larger directories are evicted from on a background thread
 _TOUCH_SECONDS = 3600.0  # a hit updates the file's time only if that is older
 
 
@@ -150,7 +150,7 @@ class ObjectCache:
             os.close(descriptor)
         if not is_new and units * _TALLY_UNIT <= self.settings.max_bytes:
             return
-        if units <= _MOST_EVICTED_INLINE:
+        if units <= _MAX_INLINE_SCAN:
             self._evict_and_recount(tally)
         elif self._evicting.acquire(blocking=False):
             # Scanning a hundred thousand files takes seconds, or a minute from a cold disk, so no caller waits for it.

@@ -16,9 +16,9 @@ from livegrad.ir.size_guards import SizeGuards, is_recording
 T = TypeVar("T")
 Vector = tuple[int, ...]
 
-_MOST_RECENT = 8  # vectors that decide which sizes vary
-_MOST_TEMPLATES = 32
-_MOST_FAILURES = 4  # consecutive
+_MAX_RECENT = 8  # vectors that decide which sizes vary
+_MAX_TEMPLATES = 32
+_MAX_FAILURES = 4  # consecutive
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class SizeTemplates(Generic[T]):
         """
         others = [other for other in self._recent if other != vector]
         if vector not in self._recent:
-            self._recent = [*self._recent[-_MOST_RECENT + 1 :], vector]
+            self._recent = [*self._recent[-_MAX_RECENT + 1 :], vector]
         if not others or is_recording() or self._is_disabled:
             return None
         groups = _equal_positions([*others, vector])
@@ -99,7 +99,7 @@ class SizeTemplates(Generic[T]):
     @property
     def _is_disabled(self) -> bool:
         """Whether building another template is unlikely to pay."""
-        return self._consecutive_failures >= _MOST_FAILURES or len(self.templates) >= _MOST_TEMPLATES
+        return self._consecutive_failures >= _MAX_FAILURES or len(self.templates) >= _MAX_TEMPLATES
 
     def _build(
         self,

@@ -13,7 +13,7 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function
 from livegrad.ir.size_guards import SizeGuards
 from livegrad.runtime.arguments import TapeArgument
-from livegrad.runtime.compiled_function import MOST_FUNCTIONS, CompiledFunction, FunctionCache
+from livegrad.runtime.compiled_function import MAX_FUNCTIONS, CompiledFunction, FunctionCache
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import Compiling
@@ -196,7 +196,7 @@ def run_function(function: Function, *arguments: Any) -> Any:
     bodies = _bodies.current
     entry = bodies.get(id(function))
     if entry is None:
-        if len(bodies) >= MOST_FUNCTIONS:
+        if len(bodies) >= MAX_FUNCTIONS:
             bodies.clear()
         entry = bodies[id(function)] = (function, compile_function(function))
     return entry[1](*arguments)

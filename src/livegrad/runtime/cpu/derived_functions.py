@@ -22,7 +22,7 @@ from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import default_cache
 
-_MOST_PLANS = 32  # of one function: each holds an arena
+_MAX_PLANS = 32  # of one function: each holds an arena
 _Forms = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # dtype and shape of each argument
 
 
@@ -74,7 +74,7 @@ class DerivedFunction:
         serialised = None if data is None else decode(data)
         plan = None if serialised is None else CompiledPlan.from_serialised(serialised, run_function)
         if plan is not None:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[forms] = plan
         return plan

@@ -38,13 +38,13 @@ from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 # --- parts for threads ------------------------------------------------------------------------------------------------
 
-_WORTHWHILE = 5e5  # additions: giving a part to a thread costs as much as ten thousand of them
+_MIN_WORK = 5e5  # additions: giving a part to a thread costs as much as ten thousand of them
 
 _ALONG_AN_AXIS = frozenset({rfft, irfft, sort, argsort, top_positions})
 _OF_MATRICES: frozenset[Op] = frozenset({eig, eigh, eigvals, eigvalsh, svd, svdvals, cofactors, inv, pinv})
 # Of these, a small matrix takes so little time that threads mostly wait for each other's memory.
 _OF_LARGER_MATRICES: frozenset[Op] = frozenset({cholesky, qr, solve, triangular_solve})
-_FEWEST_ROWS = 8
+_MIN_MATRIX_ROWS = 8
 _IN_PARTS = _ALONG_AN_AXIS | _OF_MATRICES | _OF_LARGER_MATRICES | {fft}
 
 
@@ -78,7 +78,7 @@ def computed_in_parts(
 
     A value that is one array is written to `target`, which is returned.
     """
-    if node.op not in _IN_PARTS or operands[0].size * node.op.cost < _WORTHWHILE or threads() < 2:
+    if node.op not in _IN_PARTS or operands[0].size * node.op.cost < _MIN_WORK or threads() < 2:
         return None
     if node.op is fft and len(node.attribute("axes")) == operands[0].ndim > 1:
         return _transform_all_axes(node, operands[0], target)
@@ -122,7 +122,7 @@ def _parts(shape: tuple[int, ...], axis: int) -> list[tuple[slice, ...]]:
 def _axis_of_parts(node: Node, operands: Sequence[Any]) -> int | None:
     """An axis along which the rows or matrices of a step are independent; None if there is none."""
     rank = operands[0].ndim
-    if node.op in _OF_LARGER_MATRICES and operands[0].shape[-1] < _FEWEST_ROWS:
+    if node.op in _OF_LARGER_MATRICES and operands[0].shape[-1] < _MIN_MATRIX_ROWS:
         return None
     if node.op in _OF_MATRICES or node.op in _OF_LARGER_MATRICES:
         alike = all(operand.ndim > 0 and operand.shape[0] == operands[0].shape[0] for operand in operands)

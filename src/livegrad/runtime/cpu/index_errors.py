@@ -18,8 +18,8 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.runtime.reference import evaluate
 
-_MOST_ELEMENTS = 1_000_000
-_MOST_IN_LOOPS = 10_000  # for functions with loops, which the reference backend runs point by point
+_MAX_ELEMENTS = 1_000_000
+_MAX_ELEMENTS_WITH_LOOPS = 10_000  # for functions with loops, which the reference backend runs point by point
 _REPORTED = re.compile(r"index out of range for (axis \d+|\d+ members)")
 _FOUND = re.compile(r"index (-?\d+) is out of range for (axis \d+|(\d+) members)(?: of size (\d+))?")
 
@@ -52,7 +52,7 @@ def _is_quick(function: Function, arguments: Sequence[Any]) -> bool:
         for size in shape_of(node.type):
             elements *= size if isinstance(size, int) else longest
         total += elements
-    return total <= (_MOST_ELEMENTS if len(every) == 1 else _MOST_IN_LOOPS)
+    return total <= (_MAX_ELEMENTS if len(every) == 1 else _MAX_ELEMENTS_WITH_LOOPS)
 
 
 def _is_same_line(first: LivegradError, second: LivegradError) -> bool:

@@ -15,7 +15,7 @@ from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.runtime.cpu.tiers import Code
 
-_LONGEST_SEQUENCE = 32  # kernels in one native call, which an interrupt cannot end
+_MAX_SEQUENCE = 32  # kernels in one native call, which an interrupt cannot end
 
 
 class KernelCall:
@@ -93,7 +93,7 @@ def join_kernels(calls: Sequence[KernelCall | Call]) -> list[Call]:
     for call in (*calls, None):
         if isinstance(call, KernelCall) and not call.interruptible:
             waiting.append(call)
-            if not call.has_checks and len(waiting) < _LONGEST_SEQUENCE:
+            if not call.has_checks and len(waiting) < _MAX_SEQUENCE:
                 continue
             call = None
         if waiting:

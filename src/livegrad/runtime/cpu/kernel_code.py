@@ -45,7 +45,7 @@ from livegrad.schedule.plan import KernelStep
 from livegrad.schedule.target import Target
 from livegrad.state import Owned, renew_lock_after_fork
 
-_MOST_KERNELS = 2048
+_MAX_KERNELS = 2048
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class KernelCache:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
-        self.compiled: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MOST_KERNELS)
-        self.loaded: LruCache[bytes, Code] = LruCache(_MOST_KERNELS)
+        self.compiled: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MAX_KERNELS)
+        self.loaded: LruCache[bytes, Code] = LruCache(_MAX_KERNELS)
 
 
 kernel_cache = Owned(KernelCache)

@@ -17,8 +17,8 @@ from livegrad.ir.types import Scalar, u8
 from livegrad.state import Owned, renew_lock_after_fork
 
 _SMALL = 1 << 18  # bytes; the C library's allocator reuses smaller blocks itself
-_MOST_KEPT = 1 << 30
-_MOST_KEPT_OF_PLANS = 1 << 28
+_MAX_BYTES = 1 << 30
+_MAX_PLAN_BYTES = 1 << 28
 _ALIGNMENT = 64
 
 
@@ -46,7 +46,7 @@ class _Block:
 class MemoryPool:
     """Free blocks by size, bounded in bytes. The size that was unused for longest is evicted first."""
 
-    def __init__(self, most_kept: int = _MOST_KEPT) -> None:
+    def __init__(self, most_kept: int = _MAX_BYTES) -> None:
         self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
         self._kept = 0
         self._most_kept = most_kept
@@ -83,7 +83,7 @@ class MemoryPool:
 
 
 memory_of_results = Owned(MemoryPool)
-_memory_of_plans = Owned(partial(MemoryPool, _MOST_KEPT_OF_PLANS))
+_memory_of_plans = Owned(partial(MemoryPool, _MAX_PLAN_BYTES))
 
 
 def plan_memory(size: int) -> np.ndarray[Any, Any]:

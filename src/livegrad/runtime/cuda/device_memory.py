@@ -19,7 +19,7 @@ from livegrad.runtime.cuda.driver import DeviceError, PerContext, check, device,
 
 # The process keeps freed memory up to this size, because allocating it again takes longer than most kernels.
 _KEPT_BYTES = 1 << 32
-LEAST_BYTES = 16
+MIN_BYTES = 16
 
 # Called when the device is out of memory; each returns whether it freed any.
 make_room: list[Callable[[], bool]] = []
@@ -88,7 +88,7 @@ class DeviceMemory:
     """An allocation on the device, freed when nothing refers to it."""
 
     def __init__(self, size: int) -> None:
-        self.size = max(size, LEAST_BYTES)
+        self.size = max(size, MIN_BYTES)
         self.address = allocate(self.size)
         self._lent = [False]
         self._finalizer = weakref.finalize(self, _free, self.address, device().context_number, self._lent)

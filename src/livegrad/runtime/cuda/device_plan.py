@@ -30,7 +30,7 @@ from livegrad.schedule.target import Target
 _CLEAN = (1 << 64) - 1
 _NO_ELEMENT = (1 << 48) - 1  # in the status word of a failed check of a whole array
 _FIRST_TAPE_BYTES = 2048
-_MOST_TAPE_BYTES = 1 << 34  # all threads together
+_MAX_TAPE_BYTES = 1 << 34  # all threads together
 
 
 class CudaPlan:
@@ -135,8 +135,8 @@ class CudaPlan:
 
     def _tape_memory(self) -> DeviceMemory:
         size = max(kernel.workers for kernel in self.serialised.kernels if kernel.uses_tapes) * self._tape_bytes
-        if size > _MOST_TAPE_BYTES:
-            raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
+        if size > _MAX_TAPE_BYTES:
+            raise DeviceError(f"the tapes of loops take more than {_MAX_TAPE_BYTES >> 30} GiB of the device")
         if self._tapes is None or self._tapes.size < size:
             self._tapes = DeviceMemory(size)
         return self._tapes

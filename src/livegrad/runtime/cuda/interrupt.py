@@ -12,7 +12,7 @@ from livegrad.runtime.cuda.driver import PerContext, check, device, driver
 
 _NOT_READY = 600
 _QUICK_POLLS = 200  # before the host begins to sleep between polls
-_LEAST_SLEEP, _MOST_SLEEP = 20e-6, 1e-3
+_MIN_SLEEP, _MAX_SLEEP = 20e-6, 1e-3
 
 
 def _make_flag() -> tuple[ctypes.c_int, int]:
@@ -35,13 +35,13 @@ def interrupt_address() -> int:
 def wait_interruptibly() -> None:
     """Waits until the device is idle. On Ctrl-C, stops the loops on the device, waits for them and raises."""
     stream = device().stream
-    polls, pause = 0, _LEAST_SLEEP
+    polls, pause = 0, _MIN_SLEEP
     try:
         while (status := int(driver.cuStreamQuery(stream)[0])) == _NOT_READY:
             polls += 1
             if polls > _QUICK_POLLS:
                 time.sleep(pause)  # Python runs signal handlers between polls
-                pause = min(2 * pause, _MOST_SLEEP)
+                pause = min(2 * pause, _MAX_SLEEP)
     except BaseException:
         flag, _ = _flag.current
         flag.value = 1

@@ -23,7 +23,7 @@ except ImportError:
 
 # Without NVRTC's own cache, which would store everything a second time.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
-_MOST_CUBINS = 2048
+_MAX_CUBINS = 2048
 
 
 class _Cubins:
@@ -32,7 +32,7 @@ class _Cubins:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
-        self.by_key: LruCache[bytes, bytes] = LruCache(_MOST_CUBINS)
+        self.by_key: LruCache[bytes, bytes] = LruCache(_MAX_CUBINS)
 
 
 _cubins = Owned(_Cubins)

@@ -19,7 +19,7 @@ from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch, SerialisedLibraryCall
 
-_MOST_VARIANTS = 4  # executables of one graph, each for one binding
+_MAX_VARIANTS = 4  # executables of one graph, each for one binding
 _SEEN_BINDINGS = 16
 
 
@@ -153,7 +153,7 @@ class PlanGraph:
         except LivegradError:
             builder.drop()
             raise
-        if len(self._variants) >= _MOST_VARIANTS:
+        if len(self._variants) >= _MAX_VARIANTS:
             self._variants.pop(next(iter(self._variants))).executable.close()
         variant = self._variants[binding] = _Variant(ExecutableGraph(builder), self.launches)
         self.counters.built += 1

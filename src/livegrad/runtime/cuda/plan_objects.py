@@ -28,7 +28,7 @@ from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, Seri
 from livegrad.runtime.cuda.states_in_rows import keep_states_in_rows
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Plan, RowTape, Slot, reserved_bytes
 
-_MOST_LAUNCHES = 100_000  # of all iterations of a loop; building a graph with more takes too long
+_MAX_LAUNCHES = 100_000  # of all iterations of a loop; building a graph with more takes too long
 _MANY_LAUNCHES = 64  # from here on, addresses that may change from run to run are kept out of the graph
 # The cost model: microseconds for a launch on the device, for a host step and for a transfer; and what the host does in
 # a microsecond.
@@ -282,7 +282,7 @@ class _LoopLowering:
         body = self._objects.serialise_body(replace(self._plan, arguments=(index,)))
         is_graph = all(isinstance(segment, SerialisedGraph) for segment in body.segments)
         launches = launches_of(body) * self._count
-        if not is_graph or launches > _MOST_LAUNCHES or any(kernel.uses_tapes for kernel in body.kernels):
+        if not is_graph or launches > _MAX_LAUNCHES or any(kernel.uses_tapes for kernel in body.kernels):
             raise _NeedsHost
         if self._host_microseconds() < launches * _LAUNCH_MICROSECONDS:
             raise _NeedsHost

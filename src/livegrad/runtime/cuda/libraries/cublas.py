@@ -46,7 +46,7 @@ _KINDS = {
 }
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _DEFAULT_ALGORITHM = -1
-_MOST_BATCH_AXES = 6
+_MAX_BATCH_AXES = 6
 # Fills the addresses of all matrices of a batch: the multi-index of a matrix times the steps, in bytes, is its offset
 # in each of the three operands.
 _POINTERS = """\
@@ -128,7 +128,7 @@ class MatrixProduct:
     def _enqueue_pointers(self, stream: Any, addresses: Sequence[int]) -> None:
         memory, count, axes = self._pointers, prod(self.batch), len(self.batch)
         assert memory is not None
-        unused = [0] * (_MOST_BATCH_AXES - axes)
+        unused = [0] * (_MAX_BATCH_AXES - axes)
         itemsize = self.element.dtype.itemsize
         steps = [[itemsize * step for step in m.steps] + unused for m in (self.first, self.second, self.result)]
         slots = [count, axes, *self.batch, *unused, *steps[0], *steps[1], *steps[2], *addresses, memory.address]
@@ -221,7 +221,7 @@ def _simplify(product: MatrixProduct) -> MatrixProduct | None:
     rows, leads = product.rows, (product.first.lead, 0, product.result.lead)
     if axes and not product.first.transposed and axes[-1][1] == tuple(rows * lead for lead in leads):
         rows *= axes.pop()[0]
-    if len(axes) > _MOST_BATCH_AXES:
+    if len(axes) > _MAX_BATCH_AXES:
         return None
     first, second, result = [
         replace(matrices, steps=tuple(steps[number] for _, steps in axes)) for number, matrices in enumerate(operands)

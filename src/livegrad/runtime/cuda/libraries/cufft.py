@@ -19,7 +19,7 @@ from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_lib
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_MOST_AXES = 3
+_MAX_AXES = 3
 _FORWARD, _INVERSE = -1, 1
 # By (input kind, double precision): the type of the cuFFT plan, and the function that runs it.
 _KINDS = {
@@ -150,7 +150,7 @@ def transform_call(step: HostStep) -> LibraryCall | None:
     shape: tuple[int, ...] = source.shape  # type: ignore[assignment]
     axes = node.attribute("axes") if node.op is fft else (node.attribute("axis"),)
     first = len(shape) - len(axes)
-    if sorted(axes) != list(range(first, len(shape))) or len(axes) > _MOST_AXES or 0 in shape:
+    if sorted(axes) != list(range(first, len(shape))) or len(axes) > _MAX_AXES or 0 in shape:
         return None
     wide = c128 in (source.element, step.result.element)
     lengths = shape[first:]

@@ -22,9 +22,9 @@ from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blo
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import HostStep
 
-_MOST_SWEEPS = 20  # over all pairs of columns; about eight suffice
+_MAX_SWEEPS = 20  # over all pairs of columns; about eight suffice
 _SHIFT = 2  # makes a hermitian matrix of norm one positive definite, with a condition number of three
-_THREADS, _MOST_BLOCKS = 256, 4096
+_THREADS, _MAX_BLOCKS = 256, 4096
 
 
 class _Memory:
@@ -79,7 +79,7 @@ class Factorisation:
             values = {"matrices": self.count, "rows": self.rows, "columns": self.columns} | shared | arguments
             slots = [values.get(name, 0) for name in SLOTS]
             threads = _THREADS if elements else min(256, max(32, 1 << (values["rows"] // 4).bit_length()))
-            blocks = min(_MOST_BLOCKS, -(-elements // _THREADS)) if elements else blocks
+            blocks = min(_MAX_BLOCKS, -(-elements // _THREADS)) if elements else blocks
             if blocks:
                 launch_blocks(load_function(self._text, "factorisations", symbol), stream, blocks, threads, slots)
 
@@ -154,7 +154,7 @@ class RotatedColumns(Factorisation):
             "norms": 8 * each,
             "order": 8 * each,
             "position": 8 * each,
-            "flags": 4 * self.count * _MOST_SWEEPS,
+            "flags": 4 * self.count * _MAX_SWEEPS,
             "lacks": 4 * self.count,
             "values": 8 * each,
             "v": size * self.columns**2 if self._has_right else 0,
@@ -183,17 +183,17 @@ class RotatedColumns(Factorisation):
     def _rotate(self, stream: Any, launch: Callable[..., None]) -> None:
         """Enqueues sweeps over all pairs. Kernels of a sweep after one without rotations do nothing."""
         memory = self.memory
-        check(driver.cuMemsetD8Async(memory["flags"], 0, 4 * self.count * _MOST_SWEEPS, stream))
+        check(driver.cuMemsetD8Async(memory["flags"], 0, 4 * self.count * _MAX_SWEEPS, stream))
         vectors = memory["v"] if self._has_right else 0
         if vectors:
             launch("fill_unit", elements=self.count * self.columns**2, rows=self.columns, vectors=vectors)
         players = self.columns + self.columns % 2
         if players < 2:
             return
-        for sweep in range(_MOST_SWEEPS):
+        for sweep in range(_MAX_SWEEPS):
             for k in range(players - 1):
                 launch("rotate", self.count * players // 2, k=k, inner=sweep, vectors=vectors)
-        launch("require_convergence", elements=self.count, inner=_MOST_SWEEPS - 1)
+        launch("require_convergence", elements=self.count, inner=_MAX_SWEEPS - 1)
 
     def _write_vectors(self, stream: Any, launch: Callable[..., None], left: int, right: int) -> None:
         """Writes unit vectors in order. Columns of the orthogonal complement replace zero columns."""

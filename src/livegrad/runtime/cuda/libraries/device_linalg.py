@@ -22,7 +22,7 @@ from livegrad.runtime.cuda.libraries.linalg_kernels import BLOCK, PANEL, PANEL_T
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_TILE, _SOLVE_THREADS, _THREADS, _MOST_BLOCKS = 64, 128, 256, 4096
+_TILE, _SOLVE_THREADS, _THREADS, _MAX_BLOCKS = 64, 128, 256, 4096
 _COPY, _HERMITIAN, _UNIT = 0, 1, 2
 _NO_OPERAND = (0, 0, 0, 0)
 _NOT_POSITIVE, _SINGULAR = "Matrix is not positive definite", "Singular matrix"
@@ -66,7 +66,7 @@ class _Launcher:
         launch_blocks(function, self._stream, blocks, threads, [*flat, self._status])  # type: ignore[list-item]
 
     def _launch_elementwise(self, symbol: str, work: int, *slots: int | Sequence[int]) -> None:
-        self._launch(symbol, min(_MOST_BLOCKS, -(-work // _THREADS)), _THREADS, *slots)
+        self._launch(symbol, min(_MAX_BLOCKS, -(-work // _THREADS)), _THREADS, *slots)
 
     def fill(self, source: Sequence[int], to: Matrices, rows: int, columns: int, mode: int) -> None:
         self._launch_elementwise(

@@ -22,11 +22,11 @@ from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_ker
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_MOST_AXES = 8
+_MAX_AXES = 8
 SLOTS = (
     *("to", "updates", "owners", "keys", "order", "partial", "count", "axes", "wide", "status"),
-    *(f"index{axis}" for axis in range(_MOST_AXES)),
-    *(f"extent{axis}" for axis in range(_MOST_AXES)),
+    *(f"index{axis}" for axis in range(_MAX_AXES)),
+    *(f"extent{axis}" for axis in range(_MAX_AXES)),
 )
 _TEXT = """\
 struct Arguments { element* to; const element* updates; int* owners; long long* keys; const long long* order;
@@ -180,7 +180,7 @@ class Scatter:
         base, updates, *indices, status = operands
         check(driver.cuMemcpyDtoDAsync(result, base, self._bytes, stream))
         memory = 0 if self._memory is None else self._memory.address
-        unused = [0] * (_MOST_AXES - len(self.shape))
+        unused = [0] * (_MAX_AXES - len(self.shape))
         axes = (self.count, len(self.shape), self._wide, status, *indices, *unused, *self.shape, *unused)
 
         def launch(symbol: str, keys: int = memory) -> None:
@@ -207,7 +207,7 @@ def scatter_call(step: HostStep) -> LibraryCall | None:
     node, result = step.function.results[0], step.result
     _, updates, *indices = node.operands
     types = [scalar for index in indices if (scalar := scalar_of(index.type)) in (i32, i64) and scalar is not None]
-    if not isinstance(result, Buffer) or len(types) != len(indices) or not 0 < len(indices) <= _MOST_AXES:
+    if not isinstance(result, Buffer) or len(types) != len(indices) or not 0 < len(indices) <= _MAX_AXES:
         return None
     adds = node.op is not assign
     count = prod(sizes(updates)) if isinstance(updates.type, Tensor) else 1

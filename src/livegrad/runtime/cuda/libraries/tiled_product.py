@@ -18,11 +18,11 @@ from livegrad.runtime.cuda.libraries.library_call import launch_blocks
 from livegrad.runtime.cuda.libraries.tiled_product_kernels import TILE_COLUMNS, TILE_ROWS, TILE_THREADS, source_of
 from livegrad.runtime.cuda.modules import load_function
 
-_FEWEST_TILED_ROWS = 8  # with fewer rows, a tile would be mostly empty
+_MIN_TILED_ROWS = 8  # with fewer rows, a tile would be mostly empty
 _WANTED_BLOCKS, _WANTED_THREADS = 512, 1 << 17
-_LEAST_CHUNK = 128  # inner elements of a block
-_MOST_PARTIAL_BYTES = 1 << 28
-_THREADS, _MOST_BLOCKS = 256, 8192
+_MIN_CHUNK = 128  # inner elements of a block
+_MAX_PARTIAL_BYTES = 1 << 28
+_THREADS, _MAX_BLOCKS = 256, 8192
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TiledProduct:
         wide = int(row[-1]) + int(column[-1]) >= 1 << 31
         self._tables = np.concatenate([row, column]).astype(np.int64 if wide else np.int32)
         self._text = source_of(element, wide, along_inner)
-        self.uses_tiles = rows >= _FEWEST_TILED_ROWS
+        self.uses_tiles = rows >= _MIN_TILED_ROWS
         self.chunk, self.splits = self._choose_splits()
         self._memory: DeviceMemory | None = None
         self._partials: DeviceMemory | None = None
@@ -68,7 +68,7 @@ class TiledProduct:
         """The inner elements of a block, a multiple of the depth of tiles, and the number of parts."""
         available, wanted = (self._tiles, _WANTED_BLOCKS) if self.uses_tiles else (self.size, _WANTED_THREADS)
         result_bytes = self.size * self.element.dtype.itemsize
-        most = max(1, min(self.inner // _LEAST_CHUNK, _MOST_PARTIAL_BYTES // result_bytes))
+        most = max(1, min(self.inner // _MIN_CHUNK, _MAX_PARTIAL_BYTES // result_bytes))
         splits = min(most, -(-wanted // available))
         chunk = -(-self.inner // splits // 16) * 16
         return chunk, -(-self.inner // chunk)
@@ -110,5 +110,5 @@ class TiledProduct:
             self._launch_elementwise("sum_splits", stream, self.size, slots)
 
     def _launch_elementwise(self, symbol: str, stream: Any, count: int, slots: Sequence[int]) -> None:
-        blocks = min(_MOST_BLOCKS, -(-count // _THREADS))
+        blocks = min(_MAX_BLOCKS, -(-count // _THREADS))
         launch_blocks(load_function(self._text, "product", symbol), stream, blocks, _THREADS, slots)
