@@ -164,11 +164,11 @@ def test_what_waits_is_compiled_when_a_known_kernel_comes_and_nothing_else_is(
     monkeypatch.setattr(tiers, "is_idle", lambda: is_idle)
     plan = CpuFunction(lg.ir.trace(lambda x: ops.sin(x) * 1.375, ROWS)).schedule()
     (step,) = (step for step in plan.steps if isinstance(step, KernelStep))
-    compiling = kernels_module.Compiling()
-    first = compiling.ready(step, None)
+    compiler = kernels_module.KernelCompiler()
+    first = compiler.compile_step(step, None)
     assert log.events == ["written"]
     is_idle = True
-    assert compiling.add(first.nest) is first.code
+    assert compiler.add(first.nest) is first.code
     assert log.events == ["written", "compiled"]
-    compiling.close()
+    compiler.close()
     first.code.native.wait()

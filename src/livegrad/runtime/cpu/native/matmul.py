@@ -156,9 +156,8 @@ def _tiled(product: Product, shapes: TileShapes) -> _Way:
     cost += 0.1 * rows * columns * -(-inner // DEPTH)
     consecutive = product.right.column == shapes.bytes or columns == 1
     readers = product.matrices // different_matrices(product)  # of each matrix that is packed
-    packs = not consecutive or rows * readers >= (
-        MIN_PACKED_ROWS_ALIASED if product.right.row % 4096 == 0 else MIN_PACKED_ROWS
-    )
+    min_rows = MIN_PACKED_ROWS_ALIASED if product.right.row % 4096 == 0 else MIN_PACKED_ROWS
+    packs = not consecutive or rows * readers >= min_rows
     if packs:
         cost += (0.2 if consecutive else 0.45) * inner * columns / readers
     if packs_left(product, shapes):
