@@ -21,7 +21,7 @@ PROCESS_WIDE = {
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values.clock lazy.gradient_variables.variables lazy.gradient_variables._before_updates "
         "implicit.distances.distance_call._distances "
-        "runtime.cuda.dlpack._loans runtime.cuda.dlpack._loan_ids"
+        "runtime.cuda.dlpack._exports runtime.cuda.dlpack._export_ids"
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "

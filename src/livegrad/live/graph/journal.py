@@ -1,6 +1,6 @@
 """The journal of edits since the last frame, from which the engine derives all updates.
 
-It also synchronises threads. Changing or compiling a description requires the journal's lock. Replacing a number by a
+It also synchronises threads. Changing or compiling a description requires the journal's lock. AtomicFile a number by a
 number is posted to a mailbox without the lock, so that a slider never waits for a compilation.
 """
 

@@ -22,7 +22,7 @@ from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Pla
 
 Location = Buffer | int  # a buffer of the enclosing plan, or the address of memory of the loop
 Copy = tuple[Location, Location, int]  # to, from, bytes
-_MOST_TABLES = 16  # each binds every kernel of the body; a loop that needs more copies delayed state
+_MAX_TABLES = 16  # each binds every kernel of the body; a loop that needs more copies delayed state
 
 
 @dataclass
@@ -140,7 +140,7 @@ def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory
     fixed = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
     sources, dropped = _delayed_state(loop.plan, inputs, outputs)
     memory = LoopMemory(inputs, outputs, initial, state_targets, fixed, sources, dropped, iterations)
-    if memory.lead + memory.period > _MOST_TABLES:
+    if memory.lead + memory.period > _MAX_TABLES:
         memory = LoopMemory(inputs, outputs, initial, state_targets, fixed, {}, frozenset(), iterations)
     for leaf in loop.fixed:  # returned unchanged
         if leaf in targets:

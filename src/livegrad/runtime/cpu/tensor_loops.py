@@ -20,8 +20,8 @@ from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Move, StepOwner, 
 from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column, new_column, padded_column
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, RowTape, Slot
 
-_FIRST_ROWS = 16  # rows of the tapes of a `while` loop, to begin with
-_MOST_AT_ONCE = 1 << 62  # iterations of a `while` loop without tapes
+_INITIAL_ROWS = 16  # rows of the tapes of a `while` loop, to begin with
+_MAX_ITERATIONS = 1 << 62  # iterations of a `while` loop without tapes
 
 
 class LoopCall:
@@ -152,13 +152,13 @@ class LoopRun:
     def some_iterations(self, index: int, limit: int | None) -> int:
         """Runs iterations until the loop ends, reaches its limit, or has filled its tapes; returns how many ran."""
         if index >= self._capacity:
-            self._reserve_rows(max(_FIRST_ROWS, 2 * index))
+            self._reserve_rows(max(_INITIAL_ROWS, 2 * index))
         if self._body.iterations is None:
             self._iteration(index)
             return 1
         if self._is_first:
             return self._run_native(1, index, 1)
-        last = _MOST_AT_ONCE if not self._tables else self._capacity
+        last = _MAX_ITERATIONS if not self._tables else self._capacity
         return self._run_native((last if limit is None else min(last, limit)) - index, index, 1)
 
     def _run_native(self, iterations: int, first: int, step: int) -> int:

@@ -23,7 +23,7 @@ from livegrad.state import BackgroundWork, Owned, call_after_fork
 QUIET_SECONDS = 0.05
 _PATIENCE = 20  # times `QUIET_SECONDS`: the longest wait of a job while new ones keep coming
 _LIVENESS_SECONDS = 1.0  # how often `wait` checks that the thread is alive
-_MANY = 256  # jobs in the queue from which moot ones are dropped
+_MAX_BEFORE_CLEANUP = 256  # jobs in the queue from which moot ones are dropped
 
 
 class _Job(Protocol):
@@ -102,7 +102,7 @@ class BackgroundCompiler(BackgroundWork):
             self._last_added = self._clock()
             if is_asleep:
                 self._waits_since = self._last_added
-            elif len(self._waiting) > _MANY:
+            elif len(self._waiting) > _MAX_BEFORE_CLEANUP:
                 self._drop_moot()
             self._waiting.extend(jobs)
             if self._thread is None and not self._stopping:

@@ -38,8 +38,8 @@ CodeChoice = Literal["tiered", "optimised", "baseline"]
 _SYMBOL = "kernel"
 # Kernels are collected into a module until it has this many lines. A module costs 0.3 ms besides its kernels, and a
 # line 10 to 20 µs; but modules compile in parallel, and kernels of one module do not.
-_LINES_OF_A_MODULE = 100
-_MOST_STACK = 1 << 20  # bytes: baseline code spills every value
+_FULL_MODULE_LINES = 100
+_MAX_STACK = 1 << 20  # bytes: baseline code spills every value
 _LENGTHS = struct.Struct("<II")  # of the JSON header and of the object code; the optimised module follows them
 
 
@@ -82,7 +82,7 @@ class KernelSource:
     @property
     def fits_the_stack(self) -> bool:
         """Whether the baseline tier can compile it: its code needs stack memory for every value."""
-        return self.baseline.longest * self.vector_bytes <= _MOST_STACK
+        return self.baseline.longest * self.vector_bytes <= _MAX_STACK
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class BaselineCompiler:
         if self._open and self._open[0].baseline.attributes != source.baseline.attributes:
             self._close_module()
         self._open.append(source)
-        if is_idle() or sum(kernel.lines for kernel in self._open) >= _LINES_OF_A_MODULE:
+        if is_idle() or sum(kernel.lines for kernel in self._open) >= _FULL_MODULE_LINES:
             self._close_module()
         function = TieredFunction(source.key, source.optimized, source.cache)
         function.wait_for(self)

@@ -5,7 +5,7 @@ jobs, which could take five milliseconds each time.
 
 A job is the words `JOB_WORDS`. Its state goes from waiting to taken by a compare-exchange, which the thread or a client
 wins, and from taken to done under the mutex. `is_released` is set when the thread no longer uses the job's memory. The
-queue is a ring of `MOST_WAITING` jobs: `@submitted` counts the jobs that entered it, `@served` those that left.
+queue is a ring of `MAX_WAITING` jobs: `@submitted` counts the jobs that entered it, `@served` those that left.
 """
 
 import sys
@@ -20,7 +20,7 @@ LLVM_FUNCTIONS = (
     "LLVMPY_DisposeModule", "LLVMPY_TargetMachineEmitToMemory", "LLVMPY_DisposeString",
 )  # fmt: skip
 EXPORTS = ("do_job", "await_job", "reset", "submit", "serve")
-MOST_WAITING = 64
+MAX_WAITING = 64
 
 _COMPILE_THREAD = """
 declare ptr @LLVMPY_ContextCreate()
@@ -251,5 +251,5 @@ def compile_thread_ir() -> str:
     placing = KEEP_APART if sys.platform == "linux" else TRUST_SCHEDULER
     template = Template(_COMPILE_THREAD + placing)
     return template.substitute(
-        words, waiting=WAITING, taken=TAKEN, done_state=DONE, most_waiting=MOST_WAITING, locking=LOCKING, max_threads=1
+        words, waiting=WAITING, taken=TAKEN, done_state=DONE, most_waiting=MAX_WAITING, locking=LOCKING, max_threads=1
     )

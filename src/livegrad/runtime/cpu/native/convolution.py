@@ -22,9 +22,9 @@ from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
 
 _DEPTH = 256  # lines that a tile sums at once: their panel and a block of the kernels stay in the L1 cache
-_MOST_ROWS, _MOST_PANELS = 512, 16  # of a work item
+_MAX_ROWS, _MAX_PANELS = 512, 16  # of a work item
 _ITEM_WORK = 1 << 20  # multiplications in a work item
-_ENOUGH_ITEMS = 16  # work items to share among threads
+_WANTED_ITEMS = 16  # work items to share among threads
 _COPY_COST = 0.6  # cycles to copy an element
 _SPATIAL_DIMENSIONS = 3  # at most: the kernels have tables for three
 
@@ -113,11 +113,11 @@ class _Arrangement:
         rows, panel = self.convolution.rows, self.shapes.panel(self.vectors)
         panels, highest = -(-self.column_count // panel), self.shapes.heights_of(self.vectors)[0]
         others = self.images * self.convolution.groups
-        row_blocks = -(-rows // _MOST_ROWS)
+        row_blocks = -(-rows // _MAX_ROWS)
         work = -(-rows // row_blocks) * self.inner * self.stretches * panel  # of a panel
         every = work * panels * row_blocks * others
-        wanted = min(_ENOUGH_ITEMS, every // ONE_ITEM)
-        most = min(_MOST_PANELS, _ITEM_WORK // work, panels * others * row_blocks // max(1, wanted))
+        wanted = min(_WANTED_ITEMS, every // ONE_ITEM)
+        most = min(_MAX_PANELS, _ITEM_WORK // work, panels * others * row_blocks // max(1, wanted))
         column_block = -(-panels // -(-panels // max(1, most))) * panel
         column_blocks = -(-self.column_count // column_block)
         missing = -(-wanted // (others * column_blocks * row_blocks))

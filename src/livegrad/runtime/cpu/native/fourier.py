@@ -24,9 +24,9 @@ from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 PREFIX = "fourier_"  # of the names of libraries, one for each precision
-_LONGEST = 2048  # elements: the workspace of a vector of rows stays in the L2 cache
-_LONGEST_WITHOUT_STEPS = 8192  # elements, if the length has no suitable factors
-_SHORTEST_IN_STEPS = 64
+_MAX_LENGTH = 2048  # elements: the workspace of a vector of rows stays in the L2 cache
+_MAX_SINGLE_LENGTH = 8192  # elements, if the length has no suitable factors
+_MIN_SPLIT_LENGTH = 64
 _ITEM = 1 << 15  # elements that are worth a work item
 
 
@@ -81,7 +81,7 @@ def radices_of(length: int) -> tuple[int, ...] | None:
 def _cut(length: int, lanes: int) -> tuple[int, int] | None:
     """The two closest factors of a length whose transforms fit the workspace; None if there are none."""
     pairs = [(first, length // first) for first in range(1, int(length**0.5) + 1) if length % first == 0]
-    possible = [pair for pair in pairs if lanes <= pair[1] <= _LONGEST and pair[0] >= lanes // 2]
+    possible = [pair for pair in pairs if lanes <= pair[1] <= _MAX_LENGTH and pair[0] >= lanes // 2]
     return possible[-1] if possible else None
 
 
@@ -192,7 +192,7 @@ class TransformLaunches:
 def is_native(transform: Transform) -> bool:
     """Whether native code supports a transform."""
     return radices_of(transform.length) is not None and (
-        transform.length <= _LONGEST_WITHOUT_STEPS or _in_steps(transform) is not None
+        transform.length <= _MAX_SINGLE_LENGTH or _in_steps(transform) is not None
     )
 
 
@@ -212,8 +212,8 @@ def arrange_transform(transform: Transform) -> TransformLaunches:
 def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
     """The transforms of the columns and rows of a long transform; None for one that takes a single launch."""
     length, lanes = transform.length, lanes_of(transform.element).count
-    few = transform.outer * transform.inner < lanes and length >= _SHORTEST_IN_STEPS
-    if transform.kernel != "transform" or transform.inner > 1 or not (few or length > _LONGEST):
+    few = transform.outer * transform.inner < lanes and length >= _MIN_SPLIT_LENGTH
+    if transform.kernel != "transform" or transform.inner > 1 or not (few or length > _MAX_LENGTH):
         return None
     factors = _cut(length, lanes)
     if factors is None:

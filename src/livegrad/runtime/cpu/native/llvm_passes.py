@@ -20,14 +20,14 @@ import llvmlite.binding as llvm
 # Up to 2, the loop and SLP vectorisers and the unroller are off, because the IR already has vectors of the width that
 # the loop passes chose. Only functions marked `alwaysinline` are inlined.
 # Short kernels do not gain from 2: one of 100 lines takes 8 ms to compile with 1, 13 ms with 2, and runs as fast.
-_LONG_TEXT = 300  # lines
+_LONG_MODULE = 300  # lines
 LOOP_SPEED, UNVECTORISED_LOOP_SPEED = 3, 4
 CODE_GENERATION_LEVEL = (0, 2, 2, 3, 3)
 
 
 def suitable_speed(ir_text: str) -> int:
     """The speed for a module without scalar loops."""
-    return 1 if ir_text.count("\n") < _LONG_TEXT else 2
+    return 1 if ir_text.count("\n") < _LONG_MODULE else 2
 
 
 def optimize(module: Any, machine: Any, speed: int) -> None:

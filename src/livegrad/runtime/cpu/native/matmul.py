@@ -37,13 +37,13 @@ PRODUCT_KERNELS = ("dot", *(f"{name}_{vectors}" for name in ("multiply", "convol
 
 # Rows of the left operand from which it pays to pack a right operand with contiguous rows; fewer if its rows are a
 # multiple of 4096 bytes apart and therefore alias in the cache.
-PACKED_FROM, PACKED_FROM_ALIASED = 512, 16
-WHOLE_PANELS = 1 << 20  # bytes up to which a right operand is packed as a whole, before the product
-TRANSPOSED = (
-    1.25  # the factor by which a transposed product must be cheaper: it needs a temporary and joins no row chain
-)
+MIN_PACKED_ROWS, MIN_PACKED_ROWS_ALIASED = 512, 16
+MAX_WHOLE_PANEL_BYTES = 1 << 20  # a right operand up to this size is packed as a whole, before the product
+# A transposed product must be cheaper by this factor, because it needs a temporary and cannot join a row chain.
+TRANSPOSE_PENALTY = 1.25
 FMA_LATENCY = 4.0  # cycles
-PARTS, LEAST_PART = (8, 6, 10, 7, 9, 5, 4), 512  # parts of a long inner dimension by preference, and their least length
+# Split-K: the numbers of parts of a long inner dimension, in order of preference, and the minimum length of a part.
+PART_COUNTS, MIN_PART = (8, 6, 10, 7, 9, 5, 4), 512
 
 
 @lru_cache(maxsize=4)
@@ -134,7 +134,7 @@ def _ways(product: Product, shapes: TileShapes) -> list[_Way]:
     if product.columns > 1 and product.rows > 1:
         back = 0.6 * product.rows * product.columns
         transposed = min(_transposed_ways(product, shapes), key=_cost_of)
-        cost = TRANSPOSED * (back + transposed.cost)
+        cost = TRANSPOSE_PENALTY * (back + transposed.cost)
         ways.append(_Way(cost, False, lambda _: _transpose_back(product, shapes, transposed)))
     return ways
 
@@ -156,14 +156,15 @@ def _tiled(product: Product, shapes: TileShapes) -> _Way:
     cost += 0.1 * rows * columns * -(-inner // DEPTH)
     consecutive = product.right.column == shapes.bytes or columns == 1
     readers = product.matrices // different_matrices(product)  # of each matrix that is packed
-    packs = not consecutive or rows * readers >= (PACKED_FROM_ALIASED if product.right.row % 4096 == 0 else PACKED_FROM)
+    min_rows = MIN_PACKED_ROWS_ALIASED if product.right.row % 4096 == 0 else MIN_PACKED_ROWS
+    packs = not consecutive or rows * readers >= min_rows
     if packs:
         cost += (0.2 if consecutive else 0.45) * inner * columns / readers
     if packs_left(product, shapes):
         cost += (0.15 if product.left.column == shapes.bytes else 0.25) * rows * inner
 
     def launches(row_block: int | None) -> Launches:
-        large = inner * columns * shapes.bytes > WHOLE_PANELS and rows * readers < PACKED_FROM
+        large = inner * columns * shapes.bytes > MAX_WHOLE_PANEL_BYTES and rows * readers < MIN_PACKED_ROWS
         if packs and large and row_block is None and product.left.column == shapes.bytes:
             return multiply(product, shapes, vectors, items_with_panels(product, shapes, vectors))
         if packs:
@@ -258,7 +259,7 @@ def _parts(product: Product) -> int:
         return 1
     if rows * columns * inner < FEWEST_ITEMS * ONE_ITEM:
         return 1
-    return next((count for count in PARTS if inner % count == 0 and inner // count >= LEAST_PART), 1)
+    return next((count for count in PART_COUNTS if inner % count == 0 and inner // count >= MIN_PART), 1)
 
 
 def _split_inner(product: Product, shapes: TileShapes, count: int) -> Launches:

@@ -18,11 +18,11 @@ PREFIX = "ordering_"  # of the names of libraries, one for each element type
 ELEMENTS: dict[Scalar, str] = {f32: "float32", f64: "float64", i32: "int32", i64: "int64"}
 # Ranking compares each element of a row with all others. NumPy vectorises sorts of values, but not stable sorts of
 # positions, so values are ranked only in shorter rows.
-_LONGEST_RANKED, _LONGEST_RANKED_VALUES = 128, 32
+_MAX_RANKED, _MAX_RANKED_VALUES = 128, 32
 # The first 4 of 64 rows of 50 float64 take 3.3 µs by insertion into a list and 10.1 by ranks; 9.9 by insertion in the
 # worst order.
-_FEWEST_SEARCHED = 24
-_LONGEST_LIST = 32  # positions: an insertion at the front moves all of them
+_MIN_SEARCHED = 24
+_MAX_LIST = 32  # positions: an insertion at the front moves all of them
 _ITEM = 1 << 14  # elements that are worth a work item
 
 
@@ -56,11 +56,11 @@ def library(name: str, kernel: str) -> NativeFunction:
 def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bool) -> str | None:
     """The kernel that sorts rows of a length and keeps `count` elements; None if NumPy is faster."""
     if wants_values:
-        return "rank_values" if 0 < length <= _LONGEST_RANKED_VALUES else None
-    is_few = 0 < count <= _LONGEST_LIST and 4 * count < length
-    if is_few and is_contiguous and length >= _FEWEST_SEARCHED:
+        return "rank_values" if 0 < length <= _MAX_RANKED_VALUES else None
+    is_few = 0 < count <= _MAX_LIST and 4 * count < length
+    if is_few and is_contiguous and length >= _MIN_SEARCHED:
         return "top_positions"
-    return "rank_positions" if 0 < length <= _LONGEST_RANKED else None
+    return "rank_positions" if 0 < length <= _MAX_RANKED else None
 
 
 def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
