@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-DEEPEST = 8  # what lies deeper counts as if it lay there
+MAX_ALIAS_DEPTH = 8  # what lies deeper counts as if it lay there
 
 
 @dataclass(frozen=True)
@@ -47,46 +47,52 @@ def parameter_key(name: str) -> Hashable:
     return "parameter", name
 
 
-def alias_parts(aliases: Aliases) -> Aliases:
+def aliases_of_element(aliases: Aliases) -> Aliases:
     """The aliases of an element or field."""
     return tuple(
         Alias(alias.object, alias.source, alias.depth - 1)
         if alias.depth
-        else Alias(alias.object, min(alias.source + 1, DEEPEST), 0)
+        else Alias(alias.object, min(alias.source + 1, MAX_ALIAS_DEPTH), 0)
         for alias in aliases
     )
 
 
-def alias_members(members: Iterable[Aliases], depth: int = 1) -> Aliases:
+def aliases_of_container(members: Iterable[Aliases], depth: int = 1) -> Aliases:
     """The aliases of what holds others: an object that it holds twice occurs twice."""
     return tuple(
-        Alias(alias.object, alias.source, min(alias.depth + depth, DEEPEST)) for aliases in members for alias in aliases
+        Alias(alias.object, alias.source, min(alias.depth + depth, MAX_ALIAS_DEPTH))
+        for aliases in members
+        for alias in aliases
     )
 
 
-def alias_copy(aliases: Aliases) -> Aliases:
+def aliases_of_shallow_copy(aliases: Aliases) -> Aliases:
     """The aliases of a new list of the same elements."""
-    return tuple(alias if alias.depth else Alias(alias.object, min(alias.source + 1, DEEPEST), 1) for alias in aliases)
+    return tuple(
+        alias if alias.depth else Alias(alias.object, min(alias.source + 1, MAX_ALIAS_DEPTH), 1) for alias in aliases
+    )
 
 
-def alias_either(*ways: Aliases) -> Aliases:
+def merge_aliases(*ways: Aliases) -> Aliases:
     """The aliases of one of several values."""
     return tuple(dict.fromkeys(alias for aliases in ways for alias in aliases))
 
 
-def alias_result(result: Alias, argument: Aliases) -> Aliases:
+def aliases_of_result(result: Alias, argument: Aliases) -> Aliases:
     """The aliases of a result that is, or holds, a part of an argument."""
     aliases = []
     for alias in argument:
         depth = alias.depth_of(result.source)
         if depth is None:
-            aliases.append(Alias(alias.object, alias.source, min(result.depth + alias.depth - result.source, DEEPEST)))
+            aliases.append(
+                Alias(alias.object, alias.source, min(result.depth + alias.depth - result.source, MAX_ALIAS_DEPTH))
+            )
         else:
-            aliases.append(Alias(alias.object, min(depth, DEEPEST), result.depth))
+            aliases.append(Alias(alias.object, min(depth, MAX_ALIAS_DEPTH), result.depth))
     return tuple(aliases)
 
 
-def retire(aliases: Aliases, reason: Hashable) -> Aliases:
+def retire_allocation_site(aliases: Aliases, reason: Hashable) -> Aliases:
     """The aliases, where a place in the program has made another object: those that it made before are earlier ones."""
     return tuple(
         replace(alias, object=("earlier", reason)) if _allocation_site(alias.object) is reason else alias
@@ -100,7 +106,7 @@ def _allocation_site(object: Hashable) -> Hashable:
     return object
 
 
-def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases]) -> set[str]:
+def swapped_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases]) -> set[str]:
     """The names that an iteration of a loop gives each other's objects, as in `old, new = new, old`.
 
     Each of them holds one object, which no other name has a part of, before and after. The objects are the function's
@@ -144,12 +150,12 @@ class Sharing:
     shared: dict[Hashable, int] = field(default_factory=dict)  # from which depth on one value has it in two places
     changed: set[Hashable] = field(default_factory=set)
 
-    def note_twice(self, aliases: Aliases, beside: Aliases = ()) -> None:
+    def record_shared(self, aliases: Aliases, beside: Aliases = ()) -> None:
         """A value has these objects, beside others: those that are there twice cannot be told apart any more."""
         times = Counter(alias.object for alias in (*aliases, *beside))
         for alias in aliases:
             if times[alias.object] > 1:
-                self.shared[alias.object] = min(self.shared.get(alias.object, DEEPEST), alias.source)
+                self.shared[alias.object] = min(self.shared.get(alias.object, MAX_ALIAS_DEPTH), alias.source)
 
     def is_shared(self, object: Hashable, depth: int) -> bool:
-        return is_outside(object) or (object in self.shared and min(depth, DEEPEST) >= self.shared[object])
+        return is_outside(object) or (object in self.shared and min(depth, MAX_ALIAS_DEPTH) >= self.shared[object])

@@ -65,7 +65,7 @@ def array_operation(
 ) -> Value:
     """An operation on arrays, or on arrays and numbers, element by element with NumPy's broadcasting."""
     operands = _operands(context, values, name, at, floats)
-    result = lazily(context, at, lambda: run(*operands))
+    result = trace_tensors(context, at, lambda: run(*operands))
     assert isinstance(result.node.type, ir.Tensor)
     differentiable = ir.is_differentiable(result.node.type.element)
     return array_result(context, result, list(values) if differentiable else [], at)
@@ -99,11 +99,11 @@ def _where(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         raise context.error("LG108", "`where` takes 3 arguments", at, found=str(len(values)))
     condition = _operands(context, values[:1], "where", at, False)[0]
     then, otherwise = _operands(context, values[1:], "where", at, False)
-    result = lazily(context, at, lambda: namespace.where(condition, then, otherwise))
+    result = trace_tensors(context, at, lambda: namespace.where(condition, then, otherwise))
     return array_result(context, result, list(values[1:]), at)
 
 
-def lazily(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tensor:
+def trace_tensors(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tensor:
     """What lazy tensors make of an operation on arrays; an error of theirs has the line of the captured function."""
     try:
         return compute()

@@ -14,7 +14,7 @@ import numpy as np
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of
 from livegrad.frontend.function.function_types import TensorType
-from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS
 from livegrad.ir import types as ir
 from livegrad.ops.movement import broadcast_to
 from livegrad.ops.rules import filled, zero
@@ -59,35 +59,37 @@ def scalar_type(context: Context, value: Value | None, default: ir.Scalar, at: a
         raise context.error("LG202", "not a numeric type", at, found=repr(named)) from None
 
 
-def _new(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:
+def _make_filled(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:
     type = ir.Tensor(element, shape)
     whole = element.kind in ("bool", "signed", "unsigned")
     node = zero(type) if not fill else filled(True if element is ir.bool_ else 1 if whole else 1.0, type)
     return context.result(TensorType(element, shape), node, [], at)
 
 
-def _maker(name: str, fill: int) -> None:
+def _register_filled(name: str, fill: int) -> None:
     def make(context: Context, node: ast.Call) -> Value:
         arguments = _arguments(context, node, name, ("shape", "dtype"))
         element = scalar_type(context, arguments.get("dtype"), ir.f64, node)
-        return _new(context, _shape(context, arguments["shape"], node), element, fill, node)
+        return _make_filled(context, _shape(context, arguments["shape"], node), element, fill, node)
 
     def make_like(context: Context, node: ast.Call) -> Value:
         arguments = _arguments(context, node, f"{name}_like", ("a", "dtype"))
-        like = _like(context, arguments["a"], node)
-        return _new(context, like.shape, scalar_type(context, arguments.get("dtype"), like.element, node), fill, node)
+        like = _require_array(context, arguments["a"], node)
+        return _make_filled(
+            context, like.shape, scalar_type(context, arguments.get("dtype"), like.element, node), fill, node
+        )
 
-    SPECIAL[name], SPECIAL[f"{name}_like"] = make, make_like
+    SPECIAL_FORMS[name], SPECIAL_FORMS[f"{name}_like"] = make, make_like
 
 
-def _like(context: Context, value: Value, at: ast.AST) -> TensorType:
+def _require_array(context: Context, value: Value, at: ast.AST) -> TensorType:
     if not isinstance(value.type, TensorType):
         raise context.error("LG202", "expected an array", at, found=name_of(value))
     return value.type
 
 
 for _name, _fill in (("zeros", 0), ("empty", 0), ("ones", 1)):
-    _maker(_name, _fill)
+    _register_filled(_name, _fill)
 
 
 def _full(context: Context, node: ast.Call, like: bool) -> Value:
@@ -96,7 +98,7 @@ def _full(context: Context, node: ast.Call, like: bool) -> Value:
     number = arguments.get("fill_value")
     if number is None or not isinstance(number.type, ir.Scalar):
         raise context.error("LG202", "an array can only be filled with a number", node)
-    like_type = _like(context, arguments["a"], node) if like else None
+    like_type = _require_array(context, arguments["a"], node) if like else None
     shape = like_type.shape if like_type is not None else _shape(context, arguments[first], node)
     element = scalar_type(
         context, arguments.get("dtype"), like_type.element if like_type is not None else number.type, node
@@ -105,5 +107,5 @@ def _full(context: Context, node: ast.Call, like: bool) -> Value:
     return context.result(TensorType(element, shape), filling, [number], node)
 
 
-SPECIAL["full"] = lambda context, node: _full(context, node, like=False)
-SPECIAL["full_like"] = lambda context, node: _full(context, node, like=True)
+SPECIAL_FORMS["full"] = lambda context, node: _full(context, node, like=False)
+SPECIAL_FORMS["full_like"] = lambda context, node: _full(context, node, like=True)

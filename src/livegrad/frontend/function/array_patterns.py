@@ -43,11 +43,11 @@ class TensorPattern:
         except ValueError:
             raise TypeError(f"expected {self!r}, found lists of different lengths") from None
         type = TensorType(self.element, array.shape)
-        if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.misfit(type, {}) is not None:
+        if not np.can_cast(array.dtype, self.element.dtype, "same_kind") or self.explain_mismatch(type, {}) is not None:
             raise TypeError(f"expected {self!r}, found an array of {array.dtype} with shape {array.shape}")
         return type
 
-    def misfit(self, argument: FrontType | None, names: dict[str, int]) -> str | None:
+    def explain_mismatch(self, argument: FrontType | None, names: dict[str, int]) -> str | None:
         """Why a value is no such array, or None; notes in `names` which numbers the names of sizes stand for."""
         if (
             not isinstance(argument, TensorType)
@@ -76,13 +76,13 @@ class TuplePattern:
     def __repr__(self) -> str:
         return f"tuple[{', '.join(_pattern_text(element) for element in self.elements)}]"
 
-    def misfit(self, argument: FrontType | None, names: dict[str, int]) -> str | None:
+    def explain_mismatch(self, argument: FrontType | None, names: dict[str, int]) -> str | None:
         """Why a value is no such tuple, or None; notes in `names` which numbers the names of sizes stand for."""
         if not isinstance(argument, TupleType) or len(argument.elements) != len(self.elements):
             return f"expects {self!r}, found {'nothing' if argument is None else describe(argument)}"
         for index, (pattern, type) in enumerate(zip(self.elements, argument.elements, strict=True)):
             fits = pattern == type or not isinstance(pattern, TensorPattern | TuplePattern)
-            problem = None if fits else pattern.misfit(type, names)  # type: ignore[union-attr]
+            problem = None if fits else pattern.explain_mismatch(type, names)  # type: ignore[union-attr]
             if problem is not None:
                 return f"[{index}] {problem}"
         return None

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from livegrad.frontend.function.aliases import Aliases, parameter_key
-from livegrad.frontend.function.array_arithmetic import array_result, lazily
+from livegrad.frontend.function.array_arithmetic import array_result, trace_tensors
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     as_scalar_type,
     name_of,
     node_of,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import TensorType, describe
 from livegrad.frontend.function.operators import expect_int
@@ -38,7 +38,7 @@ _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 
 
 @dataclass(frozen=True)
-class _Key:
+class _Index:
     """One index: static, computed at run time, or a slice."""
 
     at: ast.expr
@@ -49,7 +49,7 @@ class _Key:
     def is_number(self) -> bool:
         return isinstance(self.static, int) or (self.value is not None and isinstance(self.value.type, ir.Scalar))
 
-    def lazily(self, context: Context) -> Any:
+    def as_tensor_index(self, context: Context) -> Any:
         """The index as lazy tensors take it."""
         if self.value is None:
             return self.static
@@ -59,7 +59,7 @@ class _Key:
         return wrap(node)
 
 
-def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Key]:
+def _parse_indices(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Index]:
     """One index per dimension; missing indices select whole dimensions."""
     parts = [part for index in indices for part in (index.elts if isinstance(index, ast.Tuple) else [index])]
     rest = [k for k, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
@@ -68,29 +68,29 @@ def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.A
         raise context.error(
             "LG208", f"{describe(type)} takes {rank} {'index' if rank == 1 else 'indices'}", at, found=str(len(parts))
         )
-    missing = [_Key(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(rest))]
-    keys: list[_Key] = []
+    missing = [_Index(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(rest))]
+    keys: list[_Index] = []
     for position, part in enumerate(parts):
-        keys += missing if position in rest else [_key(context, part, type.shape[len(keys)])]
+        keys += missing if position in rest else [_parse_index(context, part, type.shape[len(keys)])]
     return keys if rest else keys + missing
 
 
-def _key(context: Context, part: ast.expr, size: int) -> _Key:
+def _parse_index(context: Context, part: ast.expr, size: int) -> _Index:
     if isinstance(part, ast.Slice):
-        return _Key(part, _slice(context, part, size))
+        return _Index(part, _parse_slice(context, part, size))
     value = context.evaluate(part)
     if isinstance(value.static, int) and not isinstance(value.static, bool):
         if not -size <= value.static < size:
             expected = f"{-size} to {size - 1}" if size else "no index: the axis is empty"
             raise context.error("LG208", f"index {value.static} is out of range", part, expected=expected)
-        return _Key(part, value.static % size)
+        return _Index(part, value.static % size)
     whole = isinstance(value.type, TensorType) and value.type.element.kind in ("signed", "unsigned")
     if not whole:
         expect_int(context, value, part, "an index")
-    return _Key(part, value=value)
+    return _Index(part, value=value)
 
 
-def _slice(context: Context, part: ast.Slice, size: int) -> slice:
+def _parse_slice(context: Context, part: ast.Slice, size: int) -> slice:
     """A slice with static bounds, or with a static length and a computed start, as in `a[i : i + 3]`."""
     values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
     static_values = [None if value is None else value.static for value in values]
@@ -113,7 +113,7 @@ def _slice(context: Context, part: ast.Slice, size: int) -> slice:
     return slice(wrap(start), wrap(start + count), step)
 
 
-def _element_index(context: Context, key: _Key, size: int) -> Node:
+def _element_index(context: Context, key: _Index, size: int) -> Node:
     """The index of an element. Negative indices count from the end; every index is checked at run time."""
     if isinstance(key.static, int):
         return constant(key.static, ir.i64)
@@ -126,40 +126,40 @@ def _element_index(context: Context, key: _Key, size: int) -> Node:
 def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
     """An element, row or slice of an array."""
     assert isinstance(value.type, TensorType)
-    keys = _keys(context, value.type, [index], at)
+    keys = _parse_indices(context, value.type, [index], at)
     node = node_of(value, context.span(at))
     if all(key.is_number for key in keys):
         indices = [_element_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
         return context.result(value.type.element, lookup(node, *indices), [value], at)
-    lazy_indices = tuple(key.lazily(context) for key in keys)
-    part = array_result(context, lazily(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
+    lazy_indices = tuple(key.as_tensor_index(context) for key in keys)
+    part = array_result(context, trace_tensors(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
     is_view = all(key.is_number or isinstance(key.static, slice) for key in keys)
-    return aliased(part, value.aliases) if is_view else part  # to change one is to change the other
+    return with_aliases(part, value.aliases) if is_view else part  # to change one is to change the other
 
 
 def write_array(context: Context, held: Value, indices: list[ast.expr], value: Value, at: ast.AST) -> Value:
     """The array with an element, row or slice exchanged; `a[i][j]` has two indices."""
     assert isinstance(held.type, TensorType)
-    keys = _keys(context, held.type, indices, at)
+    keys = _parse_indices(context, held.type, indices, at)
     node = node_of(held, context.span(at))
-    new = _as_element(context, value, held.type, at)
+    new = _convert_to_element(context, value, held.type, at)
     if all(key.is_number for key in keys):
         if isinstance(new.type, ir.Tensor):
             raise context.error("LG202", "an element must be one number", at, found=name_of(value))
         element_indices = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
         return context.result(held.type, assign(node, new, *element_indices), [held, value], at)
     target = wrap(node)
-    chosen = tuple(key.lazily(context) for key in keys)
-    lazily(context, at, lambda: _set(target, chosen, wrap(new)))
+    chosen = tuple(key.as_tensor_index(context) for key in keys)
+    trace_tensors(context, at, lambda: _assign_slice(target, chosen, wrap(new)))
     return context.result(held.type, target.node, [held, value], at)
 
 
-def _set(target: Tensor, key: Any, value: Tensor) -> Tensor:
+def _assign_slice(target: Tensor, key: Any, value: Tensor) -> Tensor:
     target[key] = value
     return target
 
 
-def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
+def _convert_to_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
     """A value converted to the element type of the array: it may lose precision, as in NumPy, but cannot change its
     kind.
     """
@@ -216,13 +216,13 @@ def require_same_array(context: Context, name: str, value: Value, at: ast.AST) -
         )
 
 
-def updated_in_place(context: Context, held: Value, new: Value, at: ast.AST) -> Value:
+def update_in_place(context: Context, held: Value, new: Value, at: ast.AST) -> Value:
     """`a += values`: the same array with other elements."""
     assert isinstance(held.type, TensorType)
-    node = _as_element(context, new, held.type, at)
+    node = _convert_to_element(context, new, held.type, at)
     if node.type != ir_type(held.type):
         raise context.error("LG202", "this would change the shape of the array", at, found=name_of(new))
-    return aliased(context.result(held.type, node, [held, new], at), aliases_of(held))
+    return with_aliases(context.result(held.type, node, [held, new], at), aliases_of(held))
 
 
 def ir_type(type: TensorType) -> ir.Type:

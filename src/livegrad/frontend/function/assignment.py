@@ -71,31 +71,31 @@ def _meet(states: Iterable[State]) -> State:
 
 
 class DefiniteAssignment:
-    """Walks a function once; `after` has the names that are set after each loop."""
+    """Walks a function once; `assigned_after` has the names that are set after each loop."""
 
     def __init__(
         self, source: Source, parameters: Iterable[str], runs_at_least_once: Callable[[ast.For | ast.While], bool]
     ) -> None:
         self._source = source
         self._locals = stored_names(source.body) | set(parameters)
-        self._runs = runs_at_least_once
-        self.after: dict[ast.For | ast.While, Names] = {}
-        self._block(source.body, frozenset(parameters), _Jumps())
+        self._runs_at_least_once = runs_at_least_once
+        self.assigned_after: dict[ast.For | ast.While, Names] = {}
+        self._visit_block(source.body, frozenset(parameters), _Jumps())
 
-    def _block(self, statements: list[ast.stmt], state: State, jumps: _Jumps) -> State:
+    def _visit_block(self, statements: list[ast.stmt], state: State, jumps: _Jumps) -> State:
         for statement in statements:
             if state is None:
                 return None
-            state = self._statement(statement, state, jumps)
+            state = self._visit_statement(statement, state, jumps)
         return state
 
-    def _statement(self, statement: ast.stmt, state: Names, jumps: _Jumps) -> State:
+    def _visit_statement(self, statement: ast.stmt, state: Names, jumps: _Jumps) -> State:
         match statement:
             case ast.If(test=test, body=body, orelse=orelse):
-                assigned = self._reads(test, state)
-                return _meet([self._block(body, assigned, jumps), self._block(orelse, assigned, jumps)])
+                assigned = self._check_reads(test, state)
+                return _meet([self._visit_block(body, assigned, jumps), self._visit_block(orelse, assigned, jumps)])
             case ast.For() | ast.While():
-                return self._loop(statement, state, jumps)
+                return self._visit_loop(statement, state, jumps)
             case ast.Break():
                 jumps.breaks.append(state)
                 return None
@@ -105,84 +105,84 @@ class DefiniteAssignment:
             case ast.With() | ast.Try() | ast.ClassDef():
                 return None  # compiled functions do not support them, as the compiler will say
             case ast.Return() | ast.Raise():
-                self._reads(statement, state)
+                self._check_reads(statement, state)
                 return None
             case ast.Assign(targets=targets, value=value):
-                assigned = self._reads(value, state)
+                assigned = self._check_reads(value, state)
                 for target in targets:
-                    assigned = self._store(target, assigned)
+                    assigned = self._assign_target(target, assigned)
                 return assigned
             case ast.AugAssign(target=target, value=value):
-                assigned = self._reads(value, state)
+                assigned = self._check_reads(value, state)
                 root = root_name(target)
                 if root is not None:
-                    self._read(root, assigned)
+                    self._check_name(root, assigned)
                 return assigned
             case ast.FunctionDef(name=name, args=arguments):
                 for default in (*arguments.defaults, *arguments.kw_defaults):
-                    state = state if default is None else self._reads(default, state)
+                    state = state if default is None else self._check_reads(default, state)
                 return state | {name}
             case ast.AnnAssign(target=target, value=value):
-                return state if value is None else self._store(target, self._reads(value, state))
-        return self._reads(statement, state)
+                return state if value is None else self._assign_target(target, self._check_reads(value, state))
+        return self._check_reads(statement, state)
 
-    def _loop(self, loop: ast.For | ast.While, state: Names, outer: _Jumps) -> State:
+    def _visit_loop(self, loop: ast.For | ast.While, state: Names, outer: _Jumps) -> State:
         jumps = _Jumps()
         if isinstance(loop, ast.For):
-            entry = self._reads(loop.iter, state)
-            inside = self._store(loop.target, entry)
+            entry = self._check_reads(loop.iter, state)
+            inside = self._assign_target(loop.target, entry)
         else:
-            entry = inside = self._reads(loop.test, state)
-        ended = self._block(loop.body, inside, jumps)
+            entry = inside = self._check_reads(loop.test, state)
+        ended = self._visit_block(loop.body, inside, jumps)
         endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
         finished: State
         if endless:
             finished = None
-        elif self._runs(loop):
+        elif self._runs_at_least_once(loop):
             finished = _meet([ended, *jumps.continues])
         else:
             finished = entry
         if loop.orelse:
-            finished = self._block(loop.orelse, finished, outer)
+            finished = self._visit_block(loop.orelse, finished, outer)
         after = _meet([finished, *jumps.breaks])
-        self.after[loop] = after if after is not None else frozenset()
+        self.assigned_after[loop] = after if after is not None else frozenset()
         return after
 
-    def _store(self, target: ast.expr, state: Names) -> Names:
+    def _assign_target(self, target: ast.expr, state: Names) -> Names:
         match target:
             case ast.Name(id=name):
                 return state | {name}
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 for element in elements:
-                    state = self._store(element, state)
+                    state = self._assign_target(element, state)
                 return state
             case ast.Starred(value=value):
-                return self._store(value, state)
-        return self._reads(target, state)
+                return self._assign_target(value, state)
+        return self._check_reads(target, state)
 
-    def _reads(self, node: ast.AST, state: Names) -> Names:
+    def _check_reads(self, node: ast.AST, state: Names) -> Names:
         """Checks every name that an expression reads; returns the state with the names that `:=` sets."""
         if isinstance(node, ast.Name):
-            self._read(node, state)
+            self._check_name(node, state)
             return state
         if isinstance(node, ast.NamedExpr):
-            return self._store(node.target, self._reads(node.value, state))
+            return self._assign_target(node.target, self._check_reads(node.value, state))
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
             inside = state
             for generator in node.generators:
-                inside = self._store(generator.target, self._reads(generator.iter, inside))
+                inside = self._assign_target(generator.target, self._check_reads(generator.iter, inside))
                 for condition in generator.ifs:
-                    inside = self._reads(condition, inside)
+                    inside = self._check_reads(condition, inside)
             for element in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-                inside = self._reads(element, inside)
+                inside = self._check_reads(element, inside)
             return state
         if isinstance(node, ast.Lambda | ast.FunctionDef):
             return state
         for child in ast.iter_child_nodes(node):
-            state = self._reads(child, state)
+            state = self._check_reads(child, state)
         return state
 
-    def _read(self, name: ast.Name, state: Names) -> None:
+    def _check_name(self, name: ast.Name, state: Names) -> None:
         if name.id not in self._locals or name.id in state:
             return
         raise FunctionError(

@@ -25,11 +25,11 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
     match target:
         case ast.Name(id=name):
             require_same_array(context, name, value, target)
-            context.environment[name] = context.named(value, target)
+            context.environment[name] = context.bind_object(value, target)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            parts = unpacked(context, value, target)
+            parts = unpack(context, value, target)
             if any(isinstance(element, ast.Starred) for element in elements):
-                parts = _starred(context, elements, parts, target)
+                parts = _collect_starred(context, elements, parts, target)
             if len(parts) != len(elements):
                 raise context.error(
                     "LG202",
@@ -47,7 +47,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
             raise context.error("LG102", "compiled functions do not support this kind of assignment", target)
 
 
-def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
+def _collect_starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
     index = next(i for i, element in enumerate(elements) if isinstance(element, ast.Starred))
     after = len(elements) - index - 1
     if len(parts) < len(elements) - 1:
@@ -56,7 +56,7 @@ def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at:
     return [*parts[:index], context.list_of(middle, at), *parts[len(parts) - after :]]
 
 
-def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
+def unpack(context: Context, value: Value, at: ast.AST) -> list[Value]:
     """The members of a tuple, list or vector."""
     if value.items is not None:
         return list(value.items)

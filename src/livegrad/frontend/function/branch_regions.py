@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from livegrad.diagnostics import VerifyError
-from livegrad.frontend.function.aliases import alias_either
+from livegrad.frontend.function.aliases import merge_aliases
 from livegrad.frontend.function.compile_state import FIELD_FACT, Context, Environment
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     convert,
     flows_of,
@@ -25,6 +24,7 @@ from livegrad.frontend.function.compile_values import (
     runtime,
     static,
     tuple_value,
+    with_aliases,
     zero_value,
 )
 from livegrad.frontend.function.derivative_flow import Flow
@@ -91,7 +91,7 @@ def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
     return result
 
 
-def refuse_leaks(name: str, unknown: Iterable[Node]) -> None:
+def forbid_leaks(name: str, unknown: Iterable[Node]) -> None:
     """An error if a function or region uses values of another, which would be unknown, or silently zero, in it."""
     node = next(iter(unknown), None)
     if node is not None:
@@ -109,7 +109,7 @@ def close_regions(
     used: set[Node] = set()
     for parameters, group in zip(region_parameters, results, strict=True):
         reached = {node for node in toposort(group) if node.op is input_op}
-        refuse_leaks(name, reached.difference(parameters, inputs.values()))
+        forbid_leaks(name, reached.difference(parameters, inputs.values()))
         used |= reached
     captured = [outer for outer, inner in inputs.items() if inner in used]
     inner = [inputs[outer] for outer in captured]
@@ -134,11 +134,11 @@ def branch(
         context.environment, context.exited = dict(inner), False
         run()
         ways.append((context.environment, context.exited))
-    context.environment = merge_ways(context, outer, inner, inputs, predicate, ways, at)
+    context.environment = merge_paths(context, outer, inner, inputs, predicate, ways, at)
     context.exited = ways[0][1] and ways[1][1]
 
 
-def merge_ways(
+def merge_paths(
     context: Context,
     outer: Environment,
     inner: Environment,
@@ -168,7 +168,7 @@ def merge_ways(
             a = None if returned[0] and not second_exited and b is not None else a
             b = None if returned[1] and not first_exited and a is not None else b
         plans[name] = merger.plan(a, b)
-    nodes = _cond_results(context, merger, inputs, predicate) if merger.slots else []
+    nodes = _build_cond(context, merger, inputs, predicate) if merger.slots else []
     for name, plan in plans.items():
         merged[name] = plan(nodes)
     return merged
@@ -194,7 +194,7 @@ class _Merger:
             if present.items is not None:
                 parts = [self.plan(*((item, None) if second is None else (None, item))) for item in present.items]
                 return lambda nodes: tuple_value([part(nodes) for part in parts])
-            return self._slot(first, second)
+            return self._add_slot(first, second)
         if same_static(first, second):
             return lambda nodes: first  # not for a value of the running function: it belongs to its own way
         if first.items is not None and second.items is not None and len(first.items) == len(second.items):
@@ -203,9 +203,9 @@ class _Merger:
         if join(first, second) is None:
             conflict = static(Conflict(name_of(first), name_of(second)))
             return lambda nodes: conflict
-        return self._slot(first, second)
+        return self._add_slot(first, second)
 
-    def _slot(self, first: Value | None, second: Value | None) -> _Plan:
+    def _add_slot(self, first: Value | None, second: Value | None) -> _Plan:
         present = [value for value in (first, second) if value is not None]
         type = join(present[0], present[-1])
         if type is None:
@@ -218,11 +218,11 @@ class _Merger:
         index = len(self.slots)
         self.slots.append((pair[0], pair[1]))
         weak = all(value.weak for value in present)
-        aliases = alias_either(*map(aliases_of, present))
+        aliases = merge_aliases(*map(aliases_of, present))
         flows = flows_of(*present)
-        return lambda nodes: aliased(self._merged(type, nodes[index], flows, weak), aliases)
+        return lambda nodes: with_aliases(self._merged_value(type, nodes[index], flows, weak), aliases)
 
-    def _merged(self, type: FrontType, node: Node, flows: list[Flow], weak: bool) -> Value:
+    def _merged_value(self, type: FrontType, node: Node, flows: list[Flow], weak: bool) -> Value:
         flow = flows[0] if len(flows) == 1 else None
         if len(flows) > 1 and differential_type(type) is not None:
             flow = self.context.graph.add("operation", self.context.span(self.at), flows)
@@ -248,7 +248,7 @@ def _same_variables(first: Value, second: Value) -> bool:
     return all(map(_same_variables, first.items, second.items))
 
 
-def _cond_results(context: Context, merger: _Merger, inputs: dict[Node, Node], predicate: Node) -> list[Node]:
+def _build_cond(context: Context, merger: _Merger, inputs: dict[Node, Node], predicate: Node) -> list[Node]:
     firsts, seconds = [a for a, _ in merger.slots], [b for _, b in merger.slots]
     (then, otherwise), captured = close_regions(context.source.name, [[], []], inputs, [firsts, seconds])
     value = cond(predicate, *captured, then=then, otherwise=otherwise)

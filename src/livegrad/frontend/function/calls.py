@@ -12,13 +12,12 @@ from inspect import signature
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from livegrad.frontend.function.aliases import alias_copy, alias_members
+from livegrad.frontend.function.aliases import aliases_of_container, aliases_of_shallow_copy
 from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     as_scalar_type,
     convert,
@@ -26,10 +25,11 @@ from livegrad.frontend.function.compile_values import (
     name_of,
     node_of,
     static,
+    with_aliases,
 )
 from livegrad.frontend.function.complex_numbers import METHODS
 from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
-from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
+from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL_FORMS, intrinsic_of
 from livegrad.frontend.function.iteration import evaluate_all
 from livegrad.frontend.function.overloads import call_captured
 from livegrad.frontend.function.type_rules import rules
@@ -55,8 +55,8 @@ def call(context: Context, node: ast.Call) -> Value:
     if callee.type is not None or callee.items is not None:
         raise context.error("LG109", f"{name_of(callee)} cannot be called", node.func)
     name = intrinsic_of(callee.static)
-    if name in SPECIAL:
-        return SPECIAL[name](context, node)
+    if name in SPECIAL_FORMS:
+        return SPECIAL_FORMS[name](context, node)
     positional, keywords = arguments_of(context, node)
     return call_value(context, callee.static, positional, keywords, node)
 
@@ -77,16 +77,16 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     if isinstance(callee, BoundMethod):
         return callee.run(context, callee.target, positional, keywords, at)
     if isinstance(callee, CapturedFunction):
-        positional, keywords = _handed_on(context, positional, keywords, at)
+        positional, keywords = _export_arguments(context, positional, keywords, at)
         return call_captured(context, callee, positional, keywords, at)
     custom = getattr(callee, "__livegrad_call__", None)
     if custom is not None and not isinstance(callee, type):
         return custom(context, positional, keywords, at)
     name = intrinsic_of(callee)
     if name is not None:
-        return _intrinsic(context, name, callee, positional, keywords, at)
+        return _call_intrinsic(context, name, callee, positional, keywords, at)
     if isinstance(callee, ShapedConstructor):
-        return _shaped(context, callee, positional, at)
+        return _construct_shaped(context, callee, positional, at)
     if isinstance(callee, ir.Scalar):
         return _cast(context, callee, positional, at)
     record = getattr(callee, "__livegrad_type__", None)
@@ -95,7 +95,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     if isinstance(callee, RecordType):
         return construct(context, callee, positional, keywords, at)
     if isinstance(callee, BuiltinFunctionType) and callee.__module__ == "math":
-        folded = _folded(callee, [value.static for value in positional]) if not keywords else MISSING
+        folded = _fold_call(callee, [value.static for value in positional]) if not keywords else MISSING
         if folded is not MISSING:
             return static(folded)
     if isinstance(callee, FunctionType) and _is_library_function(callee):
@@ -106,7 +106,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
             help="call it outside and pass the result; a list of n zeros is [0.0] * n",
         )
     if isinstance(callee, FunctionType):
-        positional, keywords = _handed_on(context, positional, keywords, at)
+        positional, keywords = _export_arguments(context, positional, keywords, at)
         return call_captured(context, context.kind.capture(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
         instance = from_python(callee.__self__, context.span(at))
@@ -119,7 +119,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     )
 
 
-def _handed_on(
+def _export_arguments(
     context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> tuple[list[Value], Keywords]:
     """The arguments for another function. Local functions among them must not use enclosing variables."""
@@ -133,11 +133,11 @@ def _handed_on(
     }
 
 
-def _intrinsic(
+def _call_intrinsic(
     context: Context, name: str, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> Value:
     if positional and all(value.is_number for value in positional) and not keywords and callable(callee):
-        folded = _folded(callee, [value.static for value in positional])
+        folded = _fold_call(callee, [value.static for value in positional])
         if folded is not MISSING:
             return static(folded)
     if name not in ("len", "copy", "print", "detach") and any(map(is_array, positional)) and not keywords:
@@ -146,7 +146,7 @@ def _intrinsic(
     if handler is None:
         raise context.error("LG109", f"the compiler does not support `{name}`", at)
     shown = name.removesuffix("_int")
-    arguments = _in_order(callee, positional, keywords)
+    arguments = _bind_builtin(callee, positional, keywords)
     if arguments is None:
         raise context.error("LG108", f"`{shown}` takes no keywords", at, found=", ".join(keywords))
     if not arguments:
@@ -154,7 +154,7 @@ def _intrinsic(
     return handler(context, arguments, at)
 
 
-def _in_order(callee: Any, positional: list[Value], keywords: Keywords) -> list[Value] | None:
+def _bind_builtin(callee: Any, positional: list[Value], keywords: Keywords) -> list[Value] | None:
     """The arguments of a builtin by position, as in `round(x, ndigits=2)`; None if its signature does not say how."""
     if not keywords:
         return positional
@@ -172,7 +172,7 @@ def _is_library_function(callee: FunctionType) -> bool:
     return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
 
 
-def _folded(callee: Any, numbers: list[Any]) -> Any:
+def _fold_call(callee: Any, numbers: list[Any]) -> Any:
     """A function of `math` at static numbers, computed by Python."""
     try:
         result = callee(*numbers)
@@ -197,7 +197,7 @@ def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.
     return context.result(node.type, node, [value], at)
 
 
-def _shaped(context: Context, constructor: ShapedConstructor, positional: list[Value], at: ast.AST) -> Value:
+def _construct_shaped(context: Context, constructor: ShapedConstructor, positional: list[Value], at: ast.AST) -> Value:
     type = constructor.type
     span = context.span(at)
     parts = []
@@ -242,7 +242,7 @@ def construct(context: Context, record: RecordType, positional: list[Value], key
             value = context.with_flow(value, "field", [value], at, field.name)
         values.append(value)
     node = make(*[node_of(value, span) for value in values], type=record.ir)
-    return aliased(context.result(record, node, values, at), alias_members(map(aliases_of, values)))
+    return with_aliases(context.result(record, node, values, at), aliases_of_container(map(aliases_of, values)))
 
 
 # --- methods ---------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
         if resolved is not None:
             return static(resolved)
     if name == "copy" and isinstance(value.type, ArrayType | TensorType | ir.Vector | ir.Matrix | RecordType):
-        return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
+        return static(BoundMethod(value, name, lambda context, target, *_: _copy_value(target)))
     if name in METHODS and isinstance(value.type, ir.Scalar):
         return static(BoundMethod(value, name, _intrinsic_method(METHODS[name])))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
@@ -275,9 +275,9 @@ def _intrinsic_method(name: str) -> Callable[[Context, Value, list[Value], Keywo
     return run
 
 
-def _copied(value: Value) -> Value:
+def _copy_value(value: Value) -> Value:
     """The result of `.copy()`: a list of the same elements, or a struct whose fields are copied too."""
-    return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
+    return with_aliases(value, aliases_of_shallow_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
 
 
 def _method_runner(method: Any) -> Callable[[Context, Value, list[Value], Keywords, ast.AST], Value]:

@@ -16,10 +16,10 @@ from typing import Any, ForwardRef
 
 import numpy as np
 
-from livegrad.frontend.function.compile_state import Context, Dependencies, RememberedFields
+from livegrad.frontend.function.compile_state import Context, Dependencies, FieldsSnapshot
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, FrontType, RecordType
-from livegrad.frontend.function.python_source import Source, capture, look_for_text
+from livegrad.frontend.function.python_source import Source, capture, remember_exec_source
 from livegrad.frontend.function.signature import Signature, mentions
 from livegrad.frontend.function.type_reading import plain_type
 from livegrad.ir.node import Function, Node
@@ -63,7 +63,7 @@ class Specialization:
     returned_type: FrontType | None = None  # what `updating` gives as the result
     returned_inout: str | None = None  # the parameter whose array is the result
 
-    def require_nothing_lost(self, span: Span) -> None:
+    def require_inouts_returned(self, span: Span) -> None:
         """An error if the result lacks an `inout` array, for a call that gets nothing but the result."""
         context = self.context
         returned = context.inouts if context.returned_inouts is None else context.returned_inouts
@@ -111,7 +111,7 @@ def is_mutable_value(value: Any) -> bool:
 
 def unchanged(now: Any, then: Any) -> bool:
     """Whether a value from around a function is what it was."""
-    if isinstance(then, RememberedFields):
+    if isinstance(then, FieldsSnapshot):
         if now is not then.instance:
             return False
         names = [field.name for field in now.__livegrad_type__.fields]
@@ -141,14 +141,14 @@ class CapturedFunction:
         self.python_function = function
         self._specializations: dict[tuple[Slot, ...], Specialization] = {}
         self.overloads: list[CapturedFunction] = [self]
-        self._frames = frames_around(function)  # until the annotations are read
-        self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
-        self.quick_calls: tuple[Any, ...] = ()  # those that were found last
+        self._frames = enclosing_frames(function)  # until the annotations are read
+        self.call_cache: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
+        self.direct_calls: tuple[Any, ...] = ()  # those that were found last
         self.dispatched = False  # it stands in an interface: its body is that of the value's own type
         self.edition = 0  # how often what it was made from has been changed by decorators
         self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
         update_wrapper(self, function, updated=())
-        look_for_text(function)
+        remember_exec_source(function)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.python_function.__qualname__}>"
@@ -164,7 +164,7 @@ class CapturedFunction:
     @cached_property
     def source(self) -> Source:
         python_source = capture(self.python_function)
-        return python_source.dispatching() if self.dispatched else python_source
+        return python_source.as_interface_method() if self.dispatched else python_source
 
     @cached_property
     def signature(self) -> Signature:
@@ -200,25 +200,25 @@ class CapturedFunction:
         """The overload that fits these arguments."""
         raise NotImplementedError
 
-    def python_version(self) -> FunctionType:
+    def make_plain_version(self) -> FunctionType:
         """The same source for plain Python, with functions of numbers in place of those of tensors."""
         raise NotImplementedError
 
     def python(self, *arguments: Any, **keywords: Any) -> Any:
         """Runs the same source, and that of the functions it calls, under plain Python, where a debugger can follow."""
-        plain_calls.depth += 1
+        python_calls.depth += 1
         try:
             return self.run_as_python(arguments, keywords)
         finally:
-            plain_calls.depth -= 1
+            python_calls.depth -= 1
 
     def debug(self, *arguments: Any, **keywords: Any) -> Any:
         """Runs as `python` does, and checks that no iteration of a parallel loop writes what another one accesses."""
-        plain_calls.checked += 1
+        python_calls.checked += 1
         try:
             return self.python(*arguments, **keywords)
         finally:
-            plain_calls.checked -= 1
+            python_calls.checked -= 1
 
     def run_as_python(self, arguments: tuple[Any, ...], keywords: dict[str, Any], inside: bool = False) -> Any:
         """Runs the overload that fits under plain Python; arguments are values, so it gets copies.
@@ -226,7 +226,7 @@ class CapturedFunction:
         `inside` another function that runs under plain Python, it writes the arrays of `inout` parameters themselves.
         """
         function = self if len(self.overloads) == 1 else self.choose(arguments, keywords)
-        version, signature = function.python_version(), function.signature
+        version, signature = function.make_plain_version(), function.signature
         takes = [p.annotation.inout and inside for p in signature.parameters] + [False] * len(arguments)
         values = [v if same or not is_mutable_value(v) else v.copy() for v, same in zip(arguments, takes, strict=False)]
         bound = signature.bind(values, keywords)
@@ -261,7 +261,7 @@ class CapturedFunction:
     def verify(self, context: Context) -> None:
         """What a kind of function demands of its body, beyond that it compiles."""
 
-    def called(self, result: Node) -> Node:
+    def wrap_call_result(self, result: Node) -> Node:
         """What a kind of function makes of the result where another function calls it."""
         return result
 
@@ -345,10 +345,10 @@ class _PlainCalls(threading.local):
     checked = 0
 
 
-plain_calls = _PlainCalls()
+python_calls = _PlainCalls()
 
 
-def frames_around(function: FunctionType) -> list[FrameType]:
+def enclosing_frames(function: FunctionType) -> list[FrameType]:
     """The frames of the functions in which another one is being defined: its annotations may name their locals."""
     annotations = function.__annotations__.values()
     texts = any(mentions(value, lambda part: isinstance(part, str | ForwardRef)) for value in annotations)

@@ -37,14 +37,14 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Any, str]] 
 def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     """`left op right` for one comparison."""
     if isinstance(op, ast.Is | ast.IsNot):
-        return _identity(context, op, left, right, at)
+        return _compare_identity(context, op, left, right, at)
     if isinstance(op, ast.In | ast.NotIn):
-        return _membership(context, op, left, right, at)
+        return _test_membership(context, op, left, right, at)
     python, comparison, symbol = _COMPARISONS[type(op)]
     if left.is_static and right.is_static and ((left.is_number and right.is_number) or left.type is right.type is None):
         return static(bool(python(left.static, right.static)))
     if isinstance(op, ast.Eq | ast.NotEq):
-        whole = _compared_members(context, op, left, right, at)
+        whole = _compare_members(context, op, left, right, at)
         if whole is not None:
             return whole
     if is_array(left) or is_array(right):
@@ -57,7 +57,7 @@ def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.
     return runtime(front_type_of(node), node)
 
 
-def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
+def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
     if left.items is not None and right.items is not None:
         pairs = list(zip(left.items, right.items, strict=False))
         if len(left.items) != len(right.items):
@@ -67,7 +67,7 @@ def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value
             return static(isinstance(op, ast.NotEq))
         pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
     elif isinstance(left.type, RecordType) and left.type == right.type:
-        pairs = list(zip(_fields(context, left, at), _fields(context, right, at), strict=True))
+        pairs = list(zip(_field_values(context, left, at), _field_values(context, right, at), strict=True))
     else:
         return None
     total: Value = static(True)
@@ -81,13 +81,13 @@ def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value
     return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
 
 
-def _fields(context: Context, value: Value, at: ast.AST) -> list[Value]:
+def _field_values(context: Context, value: Value, at: ast.AST) -> list[Value]:
     assert isinstance(value.type, RecordType)
     node = node_of(value, context.span(at))
     return [runtime(field.type, member(node, index)) for index, field in enumerate(value.type.fields)]
 
 
-def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     same: Value | None = None
     for one, other in ((left, right), (right, left)):
         if other.type is NONE:
@@ -105,7 +105,7 @@ def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: as
     return unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
 
 
-def _membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+def _test_membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     if right.items is not None:
         members = list(right.items)
     elif isinstance(right.type, ArrayType):

@@ -13,22 +13,22 @@ from typing import Any
 from livegrad.frontend.function.aliases import (
     Aliases,
     Sharing,
-    alias_either,
-    alias_members,
-    alias_parts,
+    aliases_of_container,
+    aliases_of_element,
+    merge_aliases,
     outside_alias,
 )
 from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     array_value,
     flows_of,
     from_python,
-    owned,
     runtime,
-    with_retired,
+    with_aliases,
+    with_allocation,
+    with_retired_site,
 )
 from livegrad.frontend.function.derivative_flow import FlowGraph
 from livegrad.frontend.function.function_errors import FunctionError, Span
@@ -72,20 +72,20 @@ class Context:
         self.environment: Environment = {}
         self.sharing = Sharing()
         self.rebound: frozenset[str] = frozenset()  # names that the loop whose iterable is looked at assigns to
-        self.expected_value: tuple[ast.AST | None, frozenset[str] | None] = (
+        self.result_target: tuple[ast.AST | None, frozenset[str] | None] = (
             None,
             None,
         )  # a call, and names it gives new values to
         self.result_aliases: Aliases = ()
         self.inouts: list[str] = []  # parameters whose arrays the function writes
         self.ordered_writes = 0  # how many writes there are that parallel loops make in order: `a[k] += x`
-        self.loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
+        self.enclosing_loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
         self.returned_names: set[str] = set()  # variables that a result is read from when the function ends
         self.returned_inouts: set[str] | None = None  # those that every result contains
         self.ranges: dict[Node, Range] = {}  # what is known of integers
         self.sizes: dict[str, int] = {}  # what the names of sizes in annotations stand for
         self.exited = False  # no way leads from here to the next statement
-        self.after_loop: dict[Any, frozenset[str]] = {}
+        self.assigned_after_loop: dict[Any, frozenset[str]] = {}
         self.result_type: FrontType | None = None
         self.result_pattern: TensorPattern | TuplePattern | None = None
         self.result_no_diff = False
@@ -93,8 +93,8 @@ class Context:
         self.complete_signature = True  # every parameter has a type of its own
         self.kind: Any = None  # the class of captured functions that is being compiled
         self.inlining: list[ast.AST] = []  # local functions that are being written out
-        self.standing_alone: dict[ast.AST, Any] = {}  # local functions that were handed on
-        self.dropped: ast.expr | None = None  # an expression whose value nobody takes
+        self.standalone_functions: dict[ast.AST, Any] = {}  # local functions that were handed on
+        self.discarded_expression: ast.expr | None = None  # an expression whose value nobody takes
         self.has_effects = False  # checks or prints
         self.prints = False
         self._evaluate: Callable[[Context, ast.expr], Value]
@@ -140,26 +140,26 @@ class Context:
         value = runtime(type, node, flow, weak)
         if isinstance(type, ir.Vector | ir.Matrix | TensorType):
             return value  # arithmetic makes new ones
-        return aliased(value, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
+        return with_aliases(value, merge_aliases(*map(aliases_of, inputs)))  # unless the caller knows better
 
     def part(self, type: FrontType, node: Node, whole: Value, at: ast.AST, weak: bool = False) -> Value:
         """An element or field of a value: the very object that is in it."""
-        return aliased(self.result(type, node, [whole], at, weak), alias_parts(aliases_of(whole)))
+        return with_aliases(self.result(type, node, [whole], at, weak), aliases_of_element(aliases_of(whole)))
 
-    def named(self, value: Value, holder: Hashable) -> Value:
+    def bind_object(self, value: Value, holder: Hashable) -> Value:
         """The value as a variable holds it that gets it at a place in the program."""
         if value.items is None and not mutable_depth(value.type):
             return value
-        self.sharing.note_twice(aliases_of(value))
-        fresh = owned(with_retired(value, holder), holder)
+        self.sharing.record_shared(aliases_of(value))
+        fresh = with_allocation(with_retired_site(value, holder), holder)
         if any(alias.object not in {a.object for a in aliases_of(value)} for alias in aliases_of(fresh)):
             for name, other in self.environment.items():
-                self.environment[name] = with_retired(other, holder)
+                self.environment[name] = with_retired_site(other, holder)
         return fresh
 
     def outside_value(self, value: Any, name: str, at: ast.AST) -> Value:
         """A value from around the function, which others may see."""
-        return aliased(from_python(value, self.span(at)), (outside_alias(name),))
+        return with_aliases(from_python(value, self.span(at)), (outside_alias(name),))
 
     def list_of(self, items: Sequence[Value], at: ast.AST) -> Value:
         """A list of values of one type, through which their derivatives flow."""
@@ -167,7 +167,7 @@ class Context:
         assert listed.type is not None
         assert listed.node is not None
         value = self.result(listed.type, listed.node, items, at, listed.weak)
-        return aliased(value, alias_members(map(aliases_of, items)))
+        return with_aliases(value, aliases_of_container(map(aliases_of, items)))
 
     def with_flow(self, value: Value, kind: str, inputs: Iterable[Value], at: ast.AST, label: str = "") -> Value:
         """The same value with a flow of its own in the place of what it had."""
@@ -196,28 +196,28 @@ class Context:
         self._temporary += 1
         return f"$outcome{self._temporary}"
 
-    def outside(self, name: ast.Name) -> Any:
+    def lookup_outside(self, name: ast.Name) -> Any:
         """What a name means outside the function; the function is compiled anew when that changes."""
         value = self.source.lookup(name.id)
         if value is MISSING:
             raise self.error("LG104", f"`{name.id}` is not defined", name, help="assign it first, or import it")
-        self.dependencies.names[name.id] = remembered(value)
+        self.dependencies.names[name.id] = snapshot(value)
         return value
 
     def inner_environment(self) -> tuple[Environment, dict[Node, Node]]:
         """The variables as a region of control flow sees them, and which input stands for which node."""
         inputs: dict[Node, Node] = {}
-        inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
-        for outside, inside in inputs.items():
-            bounds = range_of(outside, self.ranges) if outside.type is ir.i64 else None
+        inner = {name: _as_region_input(value, name, inputs) for name, value in self.environment.items()}
+        for lookup_outside, inside in inputs.items():
+            bounds = range_of(lookup_outside, self.ranges) if lookup_outside.type is ir.i64 else None
             if bounds is not None:
                 self.ranges[inside] = bounds
         return inner, inputs
 
 
-def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
+def _as_region_input(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
     if value.items is not None:
-        return replace(value, items=tuple(_inside(item, name, inputs) for item in value.items))
+        return replace(value, items=tuple(_as_region_input(item, name, inputs) for item in value.items))
     if value.node is None:
         return value
     if value.node not in inputs:
@@ -226,22 +226,22 @@ def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
 
 
 @dataclass(frozen=True)
-class RememberedFields:
+class FieldsSnapshot:
     """A struct instance, and the values of its fields at compile time."""
 
     instance: Any
     fields: tuple[Any, ...]
 
 
-def remembered(value: Any) -> Any:
+def snapshot(value: Any) -> Any:
     """A value to compare with later: things that can be changed in place are copied."""
     if isinstance(value, list | tuple):
-        return type(value)(map(remembered, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(snapshot, value)) if type(value) in (list, tuple) else value
     if type(value) is dict:
-        return {key: remembered(item) for key, item in value.items()}
+        return {key: snapshot(item) for key, item in value.items()}
     record = getattr(value, "__livegrad_type__", None)
     if isinstance(record, RecordType) and not isinstance(value, type):
-        return RememberedFields(value, tuple(remembered(getattr(value, field.name)) for field in record.fields))
+        return FieldsSnapshot(value, tuple(snapshot(getattr(value, field.name)) for field in record.fields))
     copy = getattr(value, "__array__", None)
     if copy is not None and not isinstance(value, type):
         return value.copy() if hasattr(value, "copy") else value

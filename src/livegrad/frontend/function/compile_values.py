@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.frontend.function.aliases import Alias, Aliases, alias_either, alias_members, alias_parts, retire
+from livegrad.frontend.function.aliases import (
+    Alias,
+    Aliases,
+    aliases_of_container,
+    aliases_of_element,
+    merge_aliases,
+    retire_allocation_site,
+)
 from livegrad.frontend.function.derivative_flow import Flow
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
@@ -70,33 +77,35 @@ def static(value: Any) -> Value:
 def aliases_of(value: Value) -> Aliases:
     """The objects that a value is, is a part of, or holds."""
     if value.items is not None:
-        return alias_members(map(aliases_of, value.items))
+        return aliases_of_container(map(aliases_of, value.items))
     return value.aliases
 
 
-def aliased(value: Value, aliases: Aliases) -> Value:
+def with_aliases(value: Value, aliases: Aliases) -> Value:
     """The value as one that has to do with these objects, if it can be changed in place."""
     if value.items is not None:
-        parts = alias_parts(aliases)
-        return replace(value, items=tuple(aliased(item, parts) for item in value.items))
+        parts = aliases_of_element(aliases)
+        return replace(value, items=tuple(with_aliases(item, parts) for item in value.items))
     depth = 0 if value.node is None else mutable_depth(value.type)
     return replace(value, aliases=tuple(alias for alias in aliases if alias.depth < depth))
 
 
-def owned(value: Value, key: Hashable) -> Value:
+def with_allocation(value: Value, key: Hashable) -> Value:
     """A value as a variable holds it: what is new becomes an object, known by where it got its name."""
     if value.items is not None:
-        return replace(value, items=tuple(owned(item, (key, index)) for index, item in enumerate(value.items)))
+        return replace(
+            value, items=tuple(with_allocation(item, (key, index)) for index, item in enumerate(value.items))
+        )
     if all(alias.depth for alias in value.aliases):
-        return aliased(value, (*value.aliases, Alias(key, 0, 0)))
-    return replace(value, aliases=alias_either(value.aliases))
+        return with_aliases(value, (*value.aliases, Alias(key, 0, 0)))
+    return replace(value, aliases=merge_aliases(value.aliases))
 
 
-def with_retired(value: Value, allocation_site: Hashable) -> Value:
+def with_retired_site(value: Value, allocation_site: Hashable) -> Value:
     """The value, after a place in the program has made another object."""
     if value.items is not None:
-        return replace(value, items=tuple(with_retired(item, allocation_site) for item in value.items))
-    aliases = retire(value.aliases, allocation_site)
+        return replace(value, items=tuple(with_retired_site(item, allocation_site) for item in value.items))
+    aliases = retire_allocation_site(value.aliases, allocation_site)
     return value if aliases == value.aliases else replace(value, aliases=aliases)
 
 
@@ -178,7 +187,7 @@ def array_advice(value: Value) -> str | None:
 _RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
 
 
-def gives_way(weak: ir.Scalar, strong: ir.Scalar) -> bool:
+def adopts_type(weak: ir.Scalar, strong: ir.Scalar) -> bool:
     """Whether a number without a type of its own takes the type of what it meets: ints take that of any integer.
 
     >>> gives_way(ir.i64, ir.u8), gives_way(ir.f32, ir.i64)
@@ -197,7 +206,7 @@ def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: 
         return first
     if first_weak != second_weak:
         strong, weak = (second, first) if first_weak else (first, second)
-        if gives_way(weak, strong):
+        if adopts_type(weak, strong):
             return strong
         return weak  # 0.5 beside an integer: Python's float
     if first.kind == second.kind:
@@ -266,7 +275,7 @@ def convertible(value: Value, target: FrontType) -> bool:
         return len(value.items) == len(target.elements) and all(map(convertible, value.items, target.elements))
     if isinstance(target, ir.Scalar) and isinstance(value.type, ir.Scalar):
         if value.weak:
-            return gives_way(value.type, target)
+            return adopts_type(value.type, target)
         return is_lossless(value.type, target)
     if isinstance(target, ir.Vector | ir.Matrix) and isinstance(value.type, ir.Vector | ir.Matrix):
         shaped = ir.with_scalar(value.type, target.element)
@@ -284,7 +293,7 @@ def convert(value: Value, target: FrontType, span: Span, role: str = "the value"
     for rule in rules.conversion:
         converted = rule(value, target, span)
         if converted is not None:
-            return aliased(converted, aliases_of(value))
+            return with_aliases(converted, aliases_of(value))
     if not convertible(value, target):
         raise FunctionError(
             "LG202",

@@ -15,6 +15,7 @@ import numpy as np
 
 from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
+from livegrad.frontend.function.call_cache import CachedCall
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value, convertible, static
 from livegrad.frontend.function.function_errors import Span
@@ -30,7 +31,6 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     to_argument,
 )
-from livegrad.frontend.function.known_calls import KnownCall
 from livegrad.frontend.function.overloads import Match, choose
 from livegrad.frontend.function.signature import Default
 from livegrad.frontend.function.type_reading import type_of_value
@@ -45,7 +45,7 @@ from livegrad.tensors.handle import ShapeError, join_shapes
 
 
 @dataclass
-class Prepared:
+class PreparedCall:
     """A prepared call from Python: the specialisation, its arguments, and which of them have one value per point."""
 
     specialization: Specialization
@@ -57,12 +57,12 @@ def run_now(
     function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any], key: tuple[Any, ...] | None
 ) -> Any:
     """Calls a captured function with Python values; `key` names the kinds of its arguments, for the next such call."""
-    match = _chosen(function, positional, keywords)
-    prepared = _gather(match, positional, keywords)
+    match = _choose_overload(function, positional, keywords)
+    prepared = _specialize_call(match, positional, keywords)
     specialization = prepared.specialization
     types = [slot.type for slot in specialization.runtime_slots if slot.type is not None]
     if key is not None and not any(prepared.lifted):
-        function.known_calls[key] = KnownCall(
+        function.call_cache[key] = CachedCall(
             execute_function(specialization.function),
             _argument_sources(match, positional, keywords),
             types,
@@ -76,7 +76,7 @@ def choose_overload(
     function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]
 ) -> CapturedFunction:
     """The overload that fits these arguments."""
-    return _chosen(function, positional, keywords).function
+    return _choose_overload(function, positional, keywords).function
 
 
 def _argument_sources(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
@@ -105,24 +105,24 @@ def execute_function(function: Function) -> Any:
     return compile_function(function)
 
 
-def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
+def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> PreparedCall:
     """Chooses the overload and the specialisation for Python arguments."""
-    return _gather(_chosen(function, positional, keywords), positional, keywords)
+    return _specialize_call(_choose_overload(function, positional, keywords), positional, keywords)
 
 
-def _chosen(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
+def _choose_overload(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
     many = len(function.overloads) > 1
     values = [abstract_argument(v, _annotated_type(function, index, v), many) for index, v in enumerate(positional)]
     named = {name: abstract_argument(v, _annotated_type(function, name, v), many) for name, v in keywords.items()}
     return choose(function, values, named, call_span())
 
 
-def _gather(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
+def _specialize_call(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> PreparedCall:
     bound = match.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
     specialization = match.function.specialize(match.slots)
     if specialization.updating is not None:
-        specialization.require_nothing_lost(call_span())
+        specialization.require_inouts_returned(call_span())
     arguments, lifted = [], []
     for parameter_, slot in zip(match.function.signature.parameters, match.slots, strict=True):
         if slot.type is None:
@@ -132,7 +132,7 @@ def _gather(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any])
             value = value.value
         arguments.append(value)
         lifted.append(is_lifted(slot.type, value))
-    return Prepared(specialization, arguments, lifted)
+    return PreparedCall(specialization, arguments, lifted)
 
 
 def call_span() -> Span:
@@ -208,14 +208,14 @@ def _annotated_type(function: CapturedFunction, which: int | str, value: Any) ->
 
 def argument_type(value: Any, expected: FrontType | None) -> FrontType:
     """The type of a Python argument; what fits the expected type as it is counts as that type."""
-    if expected is not None and _fits(expected, value):
+    if expected is not None and _matches_type(expected, value):
         return expected
     if isinstance(value, np.ndarray) and not isinstance(value, VectorValue) and value.ndim and expected is None:
         return ir.scalar_of_dtype(value.dtype)  # one number a point
     return type_of_value(value)
 
 
-def _fits(type: FrontType, value: Any) -> bool:
+def _matches_type(type: FrontType, value: Any) -> bool:
     if isinstance(type, ir.Vector | ir.Matrix):
         shape = (type.size,) if isinstance(type, ir.Vector) else (type.rows, type.columns)
         try:
@@ -226,7 +226,7 @@ def _fits(type: FrontType, value: Any) -> bool:
         return (
             isinstance(value, list | tuple | np.ndarray)
             and len(value) == type.size
-            and all(_fits(type.element, item) or _is_element(type.element, item) for item in value)
+            and all(_matches_type(type.element, item) or _is_element(type.element, item) for item in value)
         )
     if isinstance(type, TupleType):
         return isinstance(value, tuple) and len(value) == len(type.elements)
@@ -263,28 +263,31 @@ def run_mapped(
     """The function at every point; leading shapes are broadcast against each other."""
     what = f"an argument of `{function.name}`"
     leaves = [
-        _leaves(type, value, what) if flag else [] for type, value, flag in zip(types, arguments, lifted, strict=True)
+        _point_shapes(type, value, what) if flag else []
+        for type, value, flag in zip(types, arguments, lifted, strict=True)
     ]
     domain: tuple[Any, ...] = reduce(partial(join_shapes, function.name), chain.from_iterable(leaves), ())
     count = int(np.prod(domain))
     operands = [
-        _flattened(type, value, domain, count) if flag else to_argument(type, value)
+        _flatten_points(type, value, domain, count) if flag else to_argument(type, value)
         for type, value, flag in zip(types, arguments, lifted, strict=True)
     ]
-    mapped = _mapped(function, tuple(lifted))
-    return _unflattened(result, execute_function(mapped)(*operands), domain)
+    mapped = _map_function(function, tuple(lifted))
+    return _unflatten_points(result, execute_function(mapped)(*operands), domain)
 
 
 @lru_cache(maxsize=1024)
-def _mapped(function: Function, lifted: tuple[bool, ...]) -> Function:
+def _map_function(function: Function, lifted: tuple[bool, ...]) -> Function:
     return map_over(function, lifted)
 
 
-def _leaves(type: FrontType, value: Any, what: str) -> list[tuple[int, ...]]:
+def _point_shapes(type: FrontType, value: Any, what: str) -> list[tuple[int, ...]]:
     if isinstance(type, RecordType):
-        return [s for field in type.fields for s in _leaves(field.type, getattr(value, field.name), what)]
+        return [s for field in type.fields for s in _point_shapes(field.type, getattr(value, field.name), what)]
     if isinstance(type, TupleType):
-        return [s for element, item in zip(type.elements, value, strict=True) for s in _leaves(element, item, what)]
+        return [
+            s for element, item in zip(type.elements, value, strict=True) for s in _point_shapes(element, item, what)
+        ]
     return [points_of(type, np.shape(value), what)]
 
 
@@ -316,11 +319,13 @@ def _component_shape(type: FrontType) -> tuple[int, ...]:
     raise UsageError(f"values of type {type!r} cannot be mapped over", where=caller_origin())
 
 
-def _flattened(type: FrontType, value: Any, domain: tuple[int, ...], count: int) -> Any:
+def _flatten_points(type: FrontType, value: Any, domain: tuple[int, ...], count: int) -> Any:
     if isinstance(type, RecordType):
-        return tuple(_flattened(field.type, getattr(value, field.name), domain, count) for field in type.fields)
+        return tuple(_flatten_points(field.type, getattr(value, field.name), domain, count) for field in type.fields)
     if isinstance(type, TupleType):
-        return tuple(_flattened(shape, item, domain, count) for shape, item in zip(type.elements, value, strict=True))
+        return tuple(
+            _flatten_points(shape, item, domain, count) for shape, item in zip(type.elements, value, strict=True)
+        )
     shape = _component_shape(type)
     scalar = ir.scalar_of(ir_of(type))
     assert scalar is not None
@@ -345,14 +350,16 @@ def cast_array(value: Any, scalar: ir.Scalar) -> np.ndarray:
     return array.astype(scalar.dtype)
 
 
-def _unflattened(type: FrontType, value: Any, domain: tuple[int, ...]) -> Any:
+def _unflatten_points(type: FrontType, value: Any, domain: tuple[int, ...]) -> Any:
     if isinstance(type, RecordType):
-        parts = {f.name: _unflattened(f.type, v, domain) for f, v in zip(type.fields, value, strict=True)}
+        parts = {f.name: _unflatten_points(f.type, v, domain) for f, v in zip(type.fields, value, strict=True)}
         return type.make(**parts)
     if isinstance(type, TupleType):
-        return tuple(_unflattened(element, item, domain) for element, item in zip(type.elements, value, strict=True))
+        return tuple(
+            _unflatten_points(element, item, domain) for element, item in zip(type.elements, value, strict=True)
+        )
     if isinstance(type, ArrayType):
-        return [_unflattened(type.element, item, domain) for item in value]
+        return [_unflatten_points(type.element, item, domain) for item in value]
     if isinstance(type, Composite):
         return None
     return np.asarray(value).reshape(domain + _component_shape(type))
@@ -379,7 +386,7 @@ def apply_mapped(function: Function, arguments: Sequence[Node]) -> Node:
     ]
     domain = reduce(partial(join_shapes, function.name), domains)
     spread = [
-        _spread(node, type, domain) if flag else node
+        _broadcast_points(node, type, domain) if flag else node
         for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)
     ]
     return make_map(function, *spread)
@@ -393,9 +400,9 @@ def _tensor_domain(type: ir.Type, point: ir.Type) -> tuple[Any, ...]:
     return type.shape[: type.rank - depth]
 
 
-def _spread(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
+def _broadcast_points(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
     if isinstance(node.type, ir.Struct) and isinstance(point, ir.Struct):
-        parts = [_spread(member(node, k), type, domain) for k, type in enumerate(ir.components(point))]
+        parts = [_broadcast_points(member(node, k), type, domain) for k, type in enumerate(ir.components(point))]
         named = tuple((name, part.type) for (name, _), part in zip(point.fields, parts, strict=True))
         return make(*parts, type=ir.Struct(point.name, named))
     if not isinstance(node.type, ir.Tensor):

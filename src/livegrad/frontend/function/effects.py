@@ -21,7 +21,7 @@ from livegrad.ops.custom import make_custom_call
 from livegrad.ops.host import make_print
 from livegrad.ops.order import after, each_after
 
-_ORDERS = 3  # up to which derivatives of a result are checked each for itself
+_CHECKED_ORDERS = 3  # up to which derivatives of a result are checked each for itself
 
 
 def _token(context: Context) -> Node:
@@ -56,31 +56,31 @@ def add_effects_of_call(context: Context, result: Node | None, prints: bool) -> 
         _set_token(context, result if before is None else before | result)
 
 
-def tied(context: Context, node: Node) -> Node:
+def tie_to_effects(context: Context, node: Node) -> Node:
     """A result that is there only if the function's checks hold, after everything has been printed."""
     token = context.environment.get("$effects", static(0)).node
     if token is None:
         return node
     ordered = each_after(node, token) if context.prints else node
-    return _tied(ordered, equal(token, 0))
+    return _tie_to_checks(ordered, equal(token, 0))
 
 
-def _tied(node: Node, holds: Node) -> Node:
+def _tie_to_checks(node: Node, holds: Node) -> Node:
     if isinstance(node.type, ir.Struct | ir.Tuple | ir.Array):
         count = len(ir.components(node.type))
-        return make(*[_tied(member(node, index), holds) for index in range(count)], type=node.type)
+        return make(*[_tie_to_checks(member(node, index), holds) for index in range(count)], type=node.type)
     if not ir.is_differentiable(node.type):
         return check(node, holds, message="assertion failed")
-    return call(node, holds, function=_tie(node.type, _ORDERS))
+    return call(node, holds, function=_checked_identity(node.type, _CHECKED_ORDERS))
 
 
 @cache
-def _tie(type: ir.Type, orders: int) -> Function:
+def _checked_identity(type: ir.Type, orders: int) -> Function:
     """(value, whether the checks hold) → the value; its derivatives are checked like the value itself."""
     plain = trace(lambda value, holds: check(value, holds, message="assertion failed"), type, ir.bool_)
     if orders == 0:
         return plain
-    inner = _tie(type, orders - 1)
+    inner = _checked_identity(type, orders - 1)
     differential = ir.differential_of(type)
     rule = trace(lambda value, holds, d: call(d, holds, function=inner), type, ir.bool_, differential)
     return trace(

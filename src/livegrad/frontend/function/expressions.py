@@ -18,7 +18,7 @@ from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branch_regions import Conflict, branch
 from livegrad.frontend.function.calls import arguments_of, call, call_value, method_of
 from livegrad.frontend.function.comparisons import compare
-from livegrad.frontend.function.compile_state import Context, remembered
+from livegrad.frontend.function.compile_state import Context, snapshot
 from livegrad.frontend.function.compile_values import (
     Value,
     array_advice,
@@ -31,8 +31,8 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.complex_numbers import PARTS
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
-from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
-from livegrad.frontend.function.iteration import evaluate_all, listed
+from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL_FORMS
+from livegrad.frontend.function.iteration import evaluate_all, static_elements
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrow_field, narrowings
@@ -68,7 +68,7 @@ def _constant(context: Context, node: ast.Constant) -> Value:
 def _name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
-        value_outside = context.outside(node)
+        value_outside = context.lookup_outside(node)
         if isinstance(value_outside, TypeVar):
             value_outside = context.type_variables.get(value_outside, value_outside)
         return context.outside_value(value_outside, node.id, node)
@@ -93,18 +93,18 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
 
 # --- choices ---------------------------------------------------------------------------------------------------------
 
-_HARMLESS = (
+_SPECULATABLE = (
     ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context,
     ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Attribute,
 )  # fmt: skip
 
 
-def _is_harmless(expression: ast.expr) -> bool:
+def _is_speculatable(expression: ast.expr) -> bool:
     """Whether an expression may be computed without need: it is cheap and cannot fail."""
-    return all(isinstance(part, _HARMLESS) for part in ast.walk(expression))
+    return all(isinstance(part, _SPECULATABLE) for part in ast.walk(expression))
 
 
-def _is_ready(expression: ast.expr) -> bool:
+def _is_trivial(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Name | ast.Constant) or (
         isinstance(expression, ast.UnaryOp) and isinstance(expression.operand, ast.Constant)
     )
@@ -117,17 +117,17 @@ def _boolean(context: Context, node: ast.BoolOp) -> Value:
     for index, right in enumerate(node.values[1:]):
         then, otherwise = narrowings(node.values[index])
         facts |= then if is_and else otherwise
-        value = _joined(context, is_and, value, right, node.values[index], facts)
+        value = _short_circuit(context, is_and, value, right, node.values[index], facts)
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
+def _short_circuit(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
     """`left and right` or `left or right`; the right operand is only computed if the left one does not decide."""
     test = truth(context, left, at)
     if test.is_static:
-        return _narrowed(context, right, facts) if bool(test.static) is is_and else left
-    if left.type is ir.bool_ and _is_harmless(right):
-        other = _narrowed(context, right, facts)
+        return _evaluate_narrowed(context, right, facts) if bool(test.static) is is_and else left
+    if left.type is ir.bool_ and _is_speculatable(right):
+        other = _evaluate_narrowed(context, right, facts)
         if other.type is ir.bool_:
             if is_and:
                 return both(left, other, context, right)
@@ -140,15 +140,15 @@ def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: as
         context.environment[result] = context.environment[kept]
 
     def compute() -> None:
-        context.environment[result] = _narrowed(context, right, facts)
+        context.environment[result] = _evaluate_narrowed(context, right, facts)
 
     ways = (compute, keep) if is_and else (keep, compute)
     branch(context, node_of(test, context.span(at)), *ways, right)
     context.environment.pop(kept)
-    return _outcome(context, context.environment.pop(result), right)
+    return _require_one_type(context, context.environment.pop(result), right)
 
 
-def _narrowed(context: Context, expression: ast.expr, facts: Facts) -> Value:
+def _evaluate_narrowed(context: Context, expression: ast.expr, facts: Facts) -> Value:
     """The value of an expression under the given type facts."""
     names = [environment_name(path) for path in facts]
     before = {name: context.environment.get(name) for name in names}
@@ -162,7 +162,7 @@ def _narrowed(context: Context, expression: ast.expr, facts: Facts) -> Value:
     return value
 
 
-def _outcome(context: Context, value: Value, at: ast.AST) -> Value:
+def _require_one_type(context: Context, value: Value, at: ast.AST) -> Value:
     if isinstance(value.static, Conflict):
         found = f"{value.static.first} and {value.static.second}"
         raise context.error("LG203", "the two branches have different types", at, found=found)
@@ -175,7 +175,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
         return context.evaluate(node.body if test.static else node.orelse)
     predicate = node_of(test, context.span(node.test))
     narrowed = any(narrowings(node.test))
-    if _is_ready(node.body) and _is_ready(node.orelse) and not narrowed:
+    if _is_trivial(node.body) and _is_trivial(node.orelse) and not narrowed:
         then, otherwise = context.evaluate(node.body), context.evaluate(node.orelse)
         if isinstance(then.type, ir.Scalar) and isinstance(otherwise.type, ir.Scalar):
             type, a, b = joined_values(context, then, otherwise, node)
@@ -186,12 +186,12 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
 
     def way(expression: ast.expr, facts: Facts) -> Callable[[], None]:
         def run() -> None:
-            context.environment[result] = _narrowed(context, expression, facts)
+            context.environment[result] = _evaluate_narrowed(context, expression, facts)
 
         return run
 
     branch(context, predicate, way(node.body, then_known), way(node.orelse, otherwise_known), node)
-    return _outcome(context, context.environment.pop(result), node)
+    return _require_one_type(context, context.environment.pop(result), node)
 
 
 def _comparison(context: Context, node: ast.Compare) -> Value:
@@ -199,8 +199,8 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
     left = context.evaluate(node.left)
     total: Value | None = None
     for index, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
-        if total is not None and not total.is_static and not _is_harmless(right):
-            return _guarded_rest(context, total, left, node, index)
+        if total is not None and not total.is_static and not _is_speculatable(right):
+            return _compare_rest(context, total, left, node, index)
         value = context.evaluate(right)
         answer = compare(context, op, left, value, node)
         total = answer if total is None else both(total, answer, context, node)
@@ -209,7 +209,7 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
     return total
 
 
-def _guarded_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
+def _compare_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
     """The comparisons from `index` on, computed only if all previous ones hold."""
     result, kept = context.outcome(), context.temporary("left")
     context.environment[kept] = left
@@ -275,7 +275,7 @@ def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Valu
         raise context.error("LG207", f"{name_of(static(owner))} has no attribute `{node.attr}`", node) from None
     # A bound method is made anew each time that it is asked for; it changes only with its class.
     if attribute is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
-        context.dependencies.attributes.append((owner, node.attr, remembered(attribute)))
+        context.dependencies.attributes.append((owner, node.attr, snapshot(attribute)))
     return context.outside_value(attribute, node.attr, node)
 
 
@@ -306,7 +306,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
             values.append(context.evaluate(node.elt))
             return
         generator = node.generators[depth]
-        items = listed(context, generator.iter)
+        items = static_elements(context, generator.iter)
         if items is None:
             raise context.error(
                 "LG107",
@@ -361,15 +361,15 @@ def _sum(context: Context, node: ast.Call) -> Value:
     return context.environment.pop(total)
 
 
-SPECIAL["sum"] = _sum
+SPECIAL_FORMS["sum"] = _sum
 
 
-def _named(context: Context, node: ast.NamedExpr) -> Value:
+def _assign_expression(context: Context, node: ast.NamedExpr) -> Value:
     assign(context, node.target, context.evaluate(node.value))
     return context.environment[node.target.id]
 
 
-def _text(context: Context, node: ast.JoinedStr) -> Value:
+def _format_string(context: Context, node: ast.JoinedStr) -> Value:
     parts = []
     for part in node.values:
         value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
@@ -403,8 +403,8 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Context, Any], Value]] = {
     ast.List: _list,
     ast.ListComp: _comprehension,
     ast.GeneratorExp: _comprehension,
-    ast.NamedExpr: _named,
-    ast.JoinedStr: _text,
+    ast.NamedExpr: _assign_expression,
+    ast.JoinedStr: _format_string,
     ast.Call: call,
     ast.Lambda: define,
 }

@@ -15,7 +15,7 @@ from livegrad.frontend.function.assignment import DefiniteAssignment
 from livegrad.frontend.function.branch_regions import (
     FLAGS,
     flag,
-    refuse_leaks,
+    forbid_leaks,
     resolve_returned,
     set_flag,
 )
@@ -26,18 +26,18 @@ from livegrad.frontend.function.compile_values import (
     Value,
     aliases_of,
     node_of,
-    owned,
     runtime,
     static,
     tuple_value,
+    with_allocation,
     zero_value,
 )
-from livegrad.frontend.function.effects import tied
+from livegrad.frontend.function.effects import tie_to_effects
 from livegrad.frontend.function.expressions import evaluate
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
 from livegrad.frontend.function.lvalues import detached
-from livegrad.frontend.function.statements import checked_result, execute
+from livegrad.frontend.function.statements import check_result, execute
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
@@ -87,7 +87,7 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
         _stack.entries.pop()
 
 
-def context_of(function: CapturedFunction, dependencies: Dependencies, differentiable: bool) -> Context:
+def make_context(function: CapturedFunction, dependencies: Dependencies, differentiable: bool) -> Context:
     """The state in which code of a function is compiled."""
     context = Context(function.source, dependencies, differentiable)
     context.connect(evaluate, execute, call_value)
@@ -97,7 +97,7 @@ def context_of(function: CapturedFunction, dependencies: Dependencies, different
 
 def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
     source, signature = function.source, function.signature
-    context = context_of(function, Dependencies(), function.differentiable)
+    context = make_context(function, Dependencies(), function.differentiable)
     context.complete_signature = signature.is_complete
     context.result_type = result_annotation(function, slots)
     context.result_pattern = signature.result.pattern
@@ -107,14 +107,16 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     inputs = _bind_parameters(context, function, slots)
     _bind_sizes(context, function, slots)
     names = [parameter.name for parameter in signature.parameters]
-    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: _runs_once(context, loop)).after)
+    context.assigned_after_loop.update(
+        DefiniteAssignment(source, names, lambda loop: _runs_at_least_once(context, loop)).assigned_after
+    )
     with originating_from((source.span(source.definition).origin,)):
         context.execute(source.body)
         value = _result_value(context)
         returned_type, updating = value.type, None
         if context.inouts:
-            updating, value = _with_updates(context, value, inputs)
-        node = tied(context, node_of(value, source.span(source.definition)))
+            updating, value = _build_updating_function(context, value, inputs)
+        node = tie_to_effects(context, node_of(value, source.span(source.definition)))
         if value.type is NONE and context.has_effects:
             node = node_of(context.environment["$effects"], source.span(source.definition))
     context.result_aliases = aliases_of(value)
@@ -126,7 +128,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     result_type = value.type
     assert result_type is not None
     function_ir = make_function(source.name, inputs, [node])
-    refuse_leaks(source.name, (n for n in toposort(function_ir.results) if n.op is input_op))
+    forbid_leaks(source.name, (n for n in toposort(function_ir.results) if n.op is input_op))
     return Specialization(
         function,
         slots,
@@ -170,7 +172,7 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
             context.inouts.append(parameter.name)
             context.returned_names.add(parameter.name)
         value = _parameter_value(context, parameter, slot, node)
-        context.environment[parameter.name] = owned(value, parameter_key(parameter.name))
+        context.environment[parameter.name] = with_allocation(value, parameter_key(parameter.name))
     return inputs
 
 
@@ -179,7 +181,7 @@ def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot,
     sizes: dict[str, int] = {}
     for parameter, slot in zip(function.signature.parameters, slots, strict=True):
         if parameter.annotation.pattern is not None:
-            parameter.annotation.pattern.misfit(slot.type, sizes)
+            parameter.annotation.pattern.explain_mismatch(slot.type, sizes)
     for parameter in function.signature.parameters:
         if parameter.name in sizes:
             raise FunctionError(
@@ -208,13 +210,13 @@ def _require_bound_sizes(context: Context, function: CapturedFunction) -> None:
                 )
 
 
-def _with_updates(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
+def _build_updating_function(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
     """The function that returns the result and the updated arrays to compiled callers, and the result for callers from
     Python.
     """
     span = context.span(context.source.definition)
     arrays = [context.environment[name] for name in context.inouts]
-    nodes = [tied(context, node_of(part, span)) for part in (value, *arrays)]
+    nodes = [tie_to_effects(context, node_of(part, span)) for part in (value, *arrays)]
     both = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
     updating = make_function(context.source.name, inputs, [both])
     if value.type is NONE:
@@ -239,12 +241,12 @@ def _result_value(context: Context) -> Value:
     definition = context.source.definition
     returned = flag(context.environment, "$returned")
     if returned.is_static and not returned.static:
-        return checked_result(context, static(None), definition)
+        return check_result(context, static(None), definition)
     value = resolve_returned(context.environment.get("$return"), context.environment)
     if value is None and returned.static is True and context.result_type is not None:
         return runtime(context.result_type, zero_value(context.result_type))  # every way ends the run
     if value is None:
-        return checked_result(context, static(None), definition)
+        return check_result(context, static(None), definition)
     if not returned.is_static and value.type is not NONE:
         raise context.error(
             "LG202",
@@ -268,7 +270,7 @@ def _last(body: list[ast.stmt]) -> ast.AST:
     return body[-1]
 
 
-def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
+def _runs_at_least_once(context: Context, loop: ast.For | ast.While) -> bool:
     """Whether a loop runs at least once: it iterates over a non-empty range of constants."""
     if not isinstance(loop, ast.For):
         return False

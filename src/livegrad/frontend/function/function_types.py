@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.frontend.function.aliases import DEEPEST
+from livegrad.frontend.function.aliases import MAX_ALIAS_DEPTH
 from livegrad.frontend.function.vectors import SHAPED_NAMES, VectorValue
 from livegrad.ir import types as ir
 from livegrad.ir.bfloat16 import widen
@@ -337,7 +337,7 @@ def mutable_depth(type: FrontType | None) -> int:
             return 1 + mutable_depth(type.element)
         case RecordType():
             return 1 + max((mutable_depth(field.type) for field in type.fields), default=0)
-    return DEEPEST  # an optional value, one of an interface
+    return MAX_ALIAS_DEPTH  # an optional value, one of an interface
 
 
 def to_argument(type: FrontType, value: Any) -> Any:

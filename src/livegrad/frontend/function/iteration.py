@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 from livegrad.frontend.function.array_arithmetic import array_result
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of, runtime, static, tuple_value
+from livegrad.frontend.function.compile_values import (
+    Value,
+    name_of,
+    node_of,
+    runtime,
+    static,
+    tuple_value,
+    with_aliases,
+)
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import expect_int
@@ -37,12 +45,12 @@ class Steps:
     at: Callable[[Node], Value] | None = None
     unrolled: list[Value] | None = None
     static_iterations: int | None = None
-    over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
+    iterated_values: tuple[Value, ...] = ()  # the lists that it goes over as they are now
     is_parallel: bool = False
     parallel: range | None = None  # what a parallel loop goes over, if that is known
 
 
-def iteration_of(context: Context, expression: ast.expr) -> Steps:
+def plan_iteration(context: Context, expression: ast.expr) -> Steps:
     """How to go over the value of an expression."""
     if isinstance(expression, ast.Call):
         callee = context.evaluate(expression.func)
@@ -53,14 +61,14 @@ def iteration_of(context: Context, expression: ast.expr) -> Steps:
             handler = _parallel
         if handler is not None:
             return handler(context, expression)
-    return _over_value(context, context.evaluate(expression), expression)
+    return _iterate_value(context, context.evaluate(expression), expression)
 
 
 def _hashable(value: object) -> bool:
     return getattr(type(value), "__hash__", None) is not None
 
 
-def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
+def _iterate_value(context: Context, value: Value, at: ast.AST) -> Steps:
     if value.items is not None:
         return Steps(unrolled=list(value.items))
     if value.is_static and isinstance(value.static, range | list | tuple | set | frozenset | dict):
@@ -70,10 +78,10 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             return _range_steps(context, static(values.start), static(values.stop), static(values.step), at)
         return Steps(unrolled=items)
     if isinstance(value.type, ArrayType | ir.Vector) and value.node is not None:
-        name = _held_name(context, value, at)
+        name = _iterable_variable(context, value, at)
         size = value.type.size
         if size == 0:
-            return Steps(unrolled=[], over=(value,))  # there is no element that a body could be compiled for
+            return Steps(unrolled=[], iterated_values=(value,))  # there is no element that a body could be compiled for
 
         def element(index: Node) -> Value:
             held = context.environment[name]
@@ -81,15 +89,15 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             assert isinstance(held.type, ArrayType | ir.Vector)
             return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
 
-        return Steps(constant(size, ir.i64), element, static_iterations=size, over=(value,))
+        return Steps(constant(size, ir.i64), element, static_iterations=size, iterated_values=(value,))
     if isinstance(value.type, TensorType) and value.type.shape and value.node is not None:
-        return _over_tensor(context, value, at)
+        return _iterate_tensor(context, value, at)
     raise context.error(
         "LG107", f"a loop cannot iterate over {name_of(value)}", at, expected="a range, list, vector or tuple"
     )
 
 
-def _held_name(context: Context, value: Value, at: ast.AST) -> str:
+def _iterable_variable(context: Context, value: Value, at: ast.AST) -> str:
     """The variable that a loop reads elements from: the name of the list, so that changes are visible as in Python, or
     a hidden variable if the loop rebinds that name.
     """
@@ -100,7 +108,7 @@ def _held_name(context: Context, value: Value, at: ast.AST) -> str:
     return name
 
 
-def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
+def _iterate_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
     name = context.temporary("over")
     context.environment[name] = value
     assert isinstance(value.type, TensorType)
@@ -113,7 +121,7 @@ def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
         if len(held.type.shape) == 1:
             return context.result(held.type.element, lookup(held.node, index), [held], at)
         row = array_result(context, wrap(held.node)[wrap(index)], [held], at)
-        return aliased(row, held.aliases)  # NumPy gives a view
+        return with_aliases(row, held.aliases)  # NumPy gives a view
 
     return Steps(constant(size, ir.i64), element, static_iterations=size)
 
@@ -146,7 +154,7 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len` of a range has a limit
         if not all(-_INTEGERS <= number < _INTEGERS for number in (*bounds, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
-        values = _linear(context, start, step, at, _bounds(context, start, stop, step, at))
+        values = _affine_values(context, start, step, at, _range_bounds(context, start, stop, step, at))
         return Steps(constant(count, ir.i64), values, static_iterations=count)
     first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
     if isinstance(step.static, int):
@@ -161,11 +169,14 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         name = "range's step must not be zero"
         stride = check(stride, comparison.not_equal(stride, 0), message=name)
         iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
-    bounds = _bounds(context, start, stop, step, at)
-    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, bounds))
+    bounds = _range_bounds(context, start, stop, step, at)
+    return Steps(
+        iterations,
+        _affine_values(context, _bound_value(context, start, first), _bound_value(context, step, stride), at, bounds),
+    )
 
 
-def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
+def _range_bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
     """The least and the greatest value of a range, if they are known.
 
     Array accesses need no rule for negative indices where an index is known to be none.
@@ -180,11 +191,13 @@ def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AS
     return (low, high) if low <= high else None
 
 
-def _held(context: Context, value: Value, node: Node) -> Value:
+def _bound_value(context: Context, value: Value, node: Node) -> Value:
     return value if value.is_static else runtime(ir.i64, node)
 
 
-def _linear(context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None) -> Callable[[Node], Value]:
+def _affine_values(
+    context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None
+) -> Callable[[Node], Value]:
     """start + index * step; operands that are only known at run time are held in variables visible to the body."""
     names = [context.temporary("start"), context.temporary("step")]
     for name, held in zip(names, (start, step), strict=True):
@@ -210,23 +223,23 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
     if not isinstance(start.static, int):
         raise context.error("LG107", "enumerate's start must be known at compile time", call)
     offset = start.static
-    inner = iteration_of(context, call.args[0])
+    inner = plan_iteration(context, call.args[0])
     if inner.unrolled is not None:
         numbered = [tuple_value([static(offset + k), value]) for k, value in enumerate(inner.unrolled)]
-        return Steps(unrolled=numbered, over=inner.over)
+        return Steps(unrolled=numbered, iterated_values=inner.iterated_values)
     at = inner.at
     assert at is not None
     return Steps(
         inner.iterations,
         lambda index: tuple_value([runtime(ir.i64, index + offset if offset else index), at(index)]),
         static_iterations=inner.static_iterations,
-        over=inner.over,
+        iterated_values=inner.iterated_values,
     )
 
 
 def _zip(context: Context, call: ast.Call) -> Steps:
-    inner = [iteration_of(context, argument) for argument in call.args]
-    over = tuple(value for steps in inner for value in steps.over)
+    inner = [plan_iteration(context, argument) for argument in call.args]
+    iterated_values = tuple(value for steps in inner for value in steps.iterated_values)
     if any(keyword.arg != "strict" for keyword in call.keywords):
         raise context.error("LG108", "`zip` takes iterables and `strict`", call)
     if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
@@ -249,13 +262,15 @@ def _zip(context: Context, call: ast.Call) -> Steps:
             iterations if least is None else constant(least, ir.i64),
             lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
             static_iterations=least,
-            over=over,
+            iterated_values=iterated_values,
         )
-    listed = [_all(context, steps, call) for steps in inner]
-    return Steps(unrolled=[tuple_value(row) for row in zip(*listed, strict=False)], over=over)
+    static_elements = [_unroll_values(context, steps, call) for steps in inner]
+    return Steps(
+        unrolled=[tuple_value(row) for row in zip(*static_elements, strict=False)], iterated_values=iterated_values
+    )
 
 
-def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
+def _unroll_values(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
     """The values one by one, for a loop of static length."""
     if steps.unrolled is not None:
         return steps.unrolled
@@ -284,7 +299,11 @@ def _fold_constant_index(value: Value) -> Value:
         index = _fold(node.operands[1])
         if index is not None:
             element = member(node.operands[0], index)
-            return aliased(runtime(value.type, element, value.flow, value.weak), value.aliases) if value.type else value
+            return (
+                with_aliases(runtime(value.type, element, value.flow, value.weak), value.aliases)
+                if value.type
+                else value
+            )
     return value
 
 
@@ -300,9 +319,9 @@ def _fold(node: Node) -> int | None:
 
 def _reversed(context: Context, call: ast.Call) -> Steps:
     _require_one(context, call, "reversed")
-    inner = iteration_of(context, call.args[0])
+    inner = plan_iteration(context, call.args[0])
     if inner.unrolled is not None:
-        return Steps(unrolled=inner.unrolled[::-1], over=inner.over)
+        return Steps(unrolled=inner.unrolled[::-1], iterated_values=inner.iterated_values)
     iterations, at = inner.iterations, inner.at
     assert iterations is not None
     assert at is not None
@@ -314,7 +333,7 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
         assert last is not None
         return at(last - index)
 
-    return Steps(iterations, value, static_iterations=inner.static_iterations, over=inner.over)
+    return Steps(iterations, value, static_iterations=inner.static_iterations, iterated_values=inner.iterated_values)
 
 
 def _require_one(context: Context, call: ast.Call, name: str) -> None:
@@ -324,8 +343,8 @@ def _require_one(context: Context, call: ast.Call, name: str) -> None:
 
 def _unroll(context: Context, call: ast.Call) -> Steps:
     _require_one(context, call, "unroll")
-    inner = iteration_of(context, call.args[0])
-    return Steps(unrolled=_all(context, inner, call), over=inner.over)
+    inner = plan_iteration(context, call.args[0])
+    return Steps(unrolled=_unroll_values(context, inner, call), iterated_values=inner.iterated_values)
 
 
 _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
@@ -336,12 +355,12 @@ _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
 }
 
 
-def listed(context: Context, expression: ast.expr) -> list[Value] | None:
+def static_elements(context: Context, expression: ast.expr) -> list[Value] | None:
     """All values of an iterable of known length; None if the length is known only at run time."""
-    steps = iteration_of(context, expression)
+    steps = plan_iteration(context, expression)
     if steps.unrolled is None and steps.static_iterations is None:
         return None
-    return _all(context, steps, expression)
+    return _unroll_values(context, steps, expression)
 
 
 def evaluate_all(context: Context, elements: list[ast.expr]) -> list[Value]:
@@ -349,7 +368,7 @@ def evaluate_all(context: Context, elements: list[ast.expr]) -> list[Value]:
     values: list[Value] = []
     for element in elements:
         if isinstance(element, ast.Starred):
-            inner = listed(context, element.value)
+            inner = static_elements(context, element.value)
             if inner is None:
                 raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
             values += inner

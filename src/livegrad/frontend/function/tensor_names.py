@@ -3,8 +3,8 @@
 Imported last by the package, when the compiler knows all other names.
 """
 
-from livegrad.frontend.function.intrinsics import know_tensor_functions
+from livegrad.frontend.function.intrinsics import register_tensor_functions
 from livegrad.tensors import namespace, trailing
 
-know_tensor_functions(namespace, namespace.__all__)
-know_tensor_functions(trailing, ["transpose"])
+register_tensor_functions(namespace, namespace.__all__)
+register_tensor_functions(trailing, ["transpose"])

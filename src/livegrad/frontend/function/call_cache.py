@@ -53,7 +53,7 @@ def _nested(first: Any, parts: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 @dataclass(slots=True)
-class KnownCall:
+class CachedCall:
     """A prepared call for arguments of certain classes: the function that runs, and the source of each of its
     arguments.
     """
@@ -63,7 +63,7 @@ class KnownCall:
     types: Sequence[FrontType]
     result: FrontType
     is_current: Callable[[], bool]
-    has_quick_call: bool = False  # or was found to have none
+    direct_call_tried: bool = False  # or was found to have none
 
     def __call__(self, values: Sequence[Any]) -> Any:
         converted = []
@@ -78,7 +78,7 @@ class KnownCall:
         return from_result(self.result, self.run(*converted))
 
 
-class QuickCall:
+class DirectCall:
     """A known call that takes its arguments as they are: `run` is a built-in, which declines all others.
 
     It looks at the arguments itself: nothing has to be asked of them in Python.
@@ -86,27 +86,27 @@ class QuickCall:
 
     __slots__ = ("call", "is_current", "overloads", "plan", "run")
 
-    def __init__(self, call: KnownCall, overloads: int, plan: Any, run: Callable[..., Any]) -> None:
+    def __init__(self, call: CachedCall, overloads: int, plan: Any, run: Callable[..., Any]) -> None:
         self.call, self.is_current, self.run = call, call.is_current, run
         self.overloads = overloads  # that there were when this one was chosen
         self.plan = plan  # kept alive: the built-in has the addresses of its code
 
-    def give(self, results: Any) -> Any:
+    def convert_result(self, results: Any) -> Any:
         """What the call returns."""
         return from_result(self.call.result, tuple(results) if results.__class__ is list else results)
 
 
-def make_quick_call(call: KnownCall, overloads: int, values: Sequence[Any]) -> QuickCall | None:
+def make_direct_call(call: CachedCall, overloads: int, values: Sequence[Any]) -> DirectCall | None:
     """A quick call for arguments like these; None if one of them is converted, or is no array and no number."""
     if list(call.sources) != list(range(len(values))):
         return None
     if any(to_argument(type, value) is not value for type, value in zip(call.types, values, strict=True)):
         return None
     found = call.run.native_entry(values)
-    return None if found is None else QuickCall(call, overloads, *found)
+    return None if found is None else DirectCall(call, overloads, *found)
 
 
-def key_of(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
+def call_key(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
     """What a call is known by; None if one of its arguments must be looked at."""
     kinds = [kind_of(value) for value in positional]
     if keywords:
