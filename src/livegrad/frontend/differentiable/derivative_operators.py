@@ -29,7 +29,8 @@ from livegrad.frontend.function.call_cache import CachedCall, call_key
 from livegrad.frontend.function.captured import CapturedFunction, unchanged
 from livegrad.frontend.function.compile_state import Context, snapshot
 from livegrad.frontend.function.compile_values import Value, convert, from_python, node_of, runtime, static
-from livegrad.frontend.function.dispatch import abstract_argument, call_span, execute_function, is_lifted, run_prepared
+from livegrad.frontend.function.dispatch import abstract_argument, call_span
+from livegrad.frontend.function.execution import compile_cached, is_lifted, run_prepared
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_library import named_intrinsic
 from livegrad.frontend.function.function_types import FrontType, differential_type
@@ -83,7 +84,7 @@ class Derivative:
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
         self._require_seed(types[-1], kept[-1], any(lifted[:-1]))
         if key is not None and not any(lifted):
-            run = execute_function(resolved.function)
+            run = compile_cached(resolved.function)
             self._call_cache[key] = CachedCall(run, sources, types, resolved.result, resolved.is_current)
         return run_prepared(resolved.function, kept, lifted, types, resolved.result)
 

@@ -61,7 +61,7 @@ class NullDifferential:
     def __repr__(self) -> str:
         return "NullDifferential()"
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, weak_numbers: bool = False) -> Value:
         if not isinstance(expected, InterfaceDifferential):
             raise TypeError("a NullDifferential can only stand for the differential of an interface value")
         return Value(expected)

@@ -17,8 +17,8 @@ from livegrad.frontend.differentiable.differentials import TaggedType
 from livegrad.frontend.differentiable.protocol import require_differential
 from livegrad.frontend.function.call_cache import KINDS, kind_of
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of, promote
-from livegrad.frontend.function.dispatch import is_lifted
+from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of
+from livegrad.frontend.function.execution import is_lifted
 from livegrad.frontend.function.function_errors import Span
 from livegrad.frontend.function.function_library import named_intrinsic
 from livegrad.frontend.function.function_types import (
@@ -31,6 +31,7 @@ from livegrad.frontend.function.function_types import (
     differential_type,
 )
 from livegrad.frontend.function.intrinsics import intrinsic
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.signature import OpenAnnotation
 from livegrad.frontend.function.type_reading import plain_type, type_of_value
 from livegrad.frontend.function.type_rules import TypeRules
@@ -81,11 +82,11 @@ class Pair(Instance):
             what = "`Pair` takes a type in brackets"
             raise CallError(what, where=caller_origin(), expected="for example Pair[float]", help=str(error)) from None
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, weak_numbers: bool = False) -> Value:
         """What is known of a pair from Python: a pair of what its primal is."""
         wanted = expected.primal if isinstance(expected, PairType) else expected
         # What has a differential is a float: a whole number that Python wrote stands for one.
-        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, fitting)
+        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, weak_numbers)
         if isinstance(wanted, TaggedType) and convertible(inner, wanted):
             inner = Value(wanted)  # an optional or interface that the function takes: so is the differential
         if inner.type is None or differential_type(inner.type) is None:

@@ -1,6 +1,6 @@
-"""Functions that make arrays in captured functions: `zeros`, `ones`, `empty`, `full` and their `_like` forms.
+"""Intrinsics that create arrays: `zeros`, `ones`, `empty`, `full` and their `_like` forms, with static shapes.
 
-Importing the module adds them to the functions that the compiler knows. Shapes are known at compile time.
+Importing the module adds them to `SPECIAL_FORMS`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from livegrad.ops.rules import filled, zero
 
 
 def _arguments(context: Context, node: ast.Call, name: str, names: Sequence[str]) -> dict[str, Value]:
-    """The arguments of a function by the names of its parameters."""
+    """Evaluates the arguments of a call and returns them by parameter name."""
     arguments = dict(zip(names, map(context.evaluate, node.args), strict=False))
     for keyword in node.keywords:
-        name_of_keyword = keyword.arg
-        if name_of_keyword is None or name_of_keyword not in names or name_of_keyword in arguments:
-            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{name_of_keyword}`")
-        arguments[name_of_keyword] = context.evaluate(keyword.value)
+        parameter = keyword.arg
+        if parameter is None or parameter not in names or parameter in arguments:
+            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{parameter}`")
+        arguments[parameter] = context.evaluate(keyword.value)
     if len(node.args) > len(names) or names[0] not in arguments:
         raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"{len(node.args)} arguments")
     return arguments
@@ -47,22 +47,22 @@ def _shape(context: Context, value: Value, at: ast.AST) -> tuple[int, ...]:
 
 
 def scalar_type(context: Context, value: Value | None, default: ir.Scalar, at: ast.AST) -> ir.Scalar:
-    """The type of elements that a `dtype` argument names."""
-    named: Any = None if value is None else value.static
-    if named is None:
+    """The element type that a `dtype` argument names."""
+    dtype: Any = None if value is None else value.static
+    if dtype is None:
         return default
-    if isinstance(named, ir.Scalar):
-        return named
+    if isinstance(dtype, ir.Scalar):
+        return dtype
     try:
-        return ir.scalar_of_dtype(np.dtype(named))
+        return ir.scalar_of_dtype(np.dtype(dtype))
     except (TypeError, KeyError, ValueError):
-        raise context.error("LG202", "not a numeric type", at, found=repr(named)) from None
+        raise context.error("LG202", "not a numeric type", at, found=repr(dtype)) from None
 
 
 def _make_filled(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:
     type = ir.Tensor(element, shape)
-    whole = element.kind in ("bool", "signed", "unsigned")
-    node = zero(type) if not fill else filled(True if element is ir.bool_ else 1 if whole else 1.0, type)
+    is_integer = element.kind in ("bool", "signed", "unsigned")
+    node = zero(type) if not fill else filled(True if element is ir.bool_ else 1 if is_integer else 1.0, type)
     return context.result(TensorType(element, shape), node, [], at)
 
 

@@ -1,6 +1,6 @@
-"""Definite assignment: checks that no name is read before it has a value on every path.
+"""Definite-assignment analysis: rejects a read of a name that is not assigned on every path.
 
-In: the syntax tree of a function. Out: an error, or for each loop the names that are set after it.
+In: the syntax tree of a function. Out: an error, or for each loop the names that are assigned after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.python_source import Source
 
 Names = frozenset[str]
-State = Names | None  # None: no way leads here
+State = Names | None  # the assigned names; None: unreachable
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Jumps:
 
 
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that statements assign to, change in place or bind in loops; comprehensions keep their own."""
+    """The names that statements assign, change in place or bind in loops, except the names of comprehensions."""
     nodes = list(nodes)
     changed = (
         root_name(node)
@@ -36,7 +36,7 @@ def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that statements make their own: those they assign to, not those whose value they change in place."""
+    """The names that statements bind; a name whose value is only changed in place is not bound."""
     names: set[str] = set()
     for node in _same_scope(nodes):
         if isinstance(node, ast.FunctionDef):
@@ -47,7 +47,7 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements and everything in the same scope; comprehensions, lambdas and nested functions are excluded."""
+    """Yields the nodes in the scope of the statements: not those of comprehensions, lambdas and nested functions."""
     pending = list(nodes)
     while pending:
         node = pending.pop()
@@ -59,7 +59,7 @@ def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def root_name(node: ast.expr) -> ast.Name | None:
-    """The name at the bottom of `name.field[index]`."""
+    """The variable of an lvalue: `name` in `name.field[index]`."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node if isinstance(node, ast.Name) else None
@@ -71,14 +71,14 @@ def _meet(states: Iterable[State]) -> State:
 
 
 class DefiniteAssignment:
-    """Walks a function once; `assigned_after` has the names that are set after each loop."""
+    """Analyses a function in one walk; `assigned_after` maps each loop to the names that are assigned after it."""
 
     def __init__(
         self, source: Source, parameters: Iterable[str], runs_at_least_once: Callable[[ast.For | ast.While], bool]
     ) -> None:
         self._source = source
         self._locals = stored_names(source.body) | set(parameters)
-        self._runs_at_least_once = runs_at_least_once
+        self._runs_at_least_once = runs_at_least_once  # decides from the loop's iterable
         self.assigned_after: dict[ast.For | ast.While, Names] = {}
         self._visit_block(source.body, frozenset(parameters), _Jumps())
 
@@ -103,7 +103,7 @@ class DefiniteAssignment:
                 jumps.continues.append(state)
                 return None
             case ast.With() | ast.Try() | ast.ClassDef():
-                return None  # compiled functions do not support them, as the compiler will say
+                return None  # the compiler rejects these statements
             case ast.Return() | ast.Raise():
                 self._check_reads(statement, state)
                 return None
@@ -161,7 +161,7 @@ class DefiniteAssignment:
         return self._check_reads(target, state)
 
     def _check_reads(self, node: ast.AST, state: Names) -> Names:
-        """Checks every name that an expression reads; returns the state with the names that `:=` sets."""
+        """Checks every name that an expression reads; returns the state with the names that `:=` assigns."""
         if isinstance(node, ast.Name):
             self._check_name(node, state)
             return state
@@ -194,7 +194,7 @@ class DefiniteAssignment:
 
 
 def always_exits(statements: list[ast.stmt]) -> bool:
-    """Whether statements never reach what follows them, as far as can be seen from their form."""
+    """Whether control never reaches the end of the statements, judged by their syntax alone."""
     for statement in statements:
         if isinstance(statement, ast.Return | ast.Break | ast.Continue | ast.Raise):
             return True
@@ -204,7 +204,7 @@ def always_exits(statements: list[ast.stmt]) -> bool:
 
 
 def contains(statements: Iterable[ast.AST], kinds: type[ast.AST] | tuple[type[ast.AST], ...], loops: bool) -> bool:
-    """Whether a statement of these kinds stands among them; with `loops` also inside inner loops."""
+    """Whether the statements contain one of these kinds; with `loops`, inner loops are searched too."""
     pending = list(statements)
     while pending:
         node = pending.pop()

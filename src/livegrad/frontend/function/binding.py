@@ -1,4 +1,4 @@
-"""Assigns values to targets: names, tuples of names, components and fields.
+"""Binds values to assignment targets: names, tuples of names, components and fields; evaluates local annotations.
 
 Statements, loops and comprehensions call `assign`.
 """
@@ -84,7 +84,7 @@ def _member_types(type: FrontType) -> Sequence[FrontType] | None:
 
 
 def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
-    """The type that an annotation inside a function names."""
+    """The type that an annotation in a function body names."""
     try:
         value = evaluate_annotation(context, annotation)
         return plain_type(value)
@@ -93,15 +93,15 @@ def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
 
 
 def local_annotation(context: Context, annotation: ast.expr) -> Annotation:
-    """What the annotation of a variable says: a type, or a list whose length comes from the value."""
+    """Reads the annotation of a variable: a type, or a list whose length comes from the value."""
     try:
-        found = read_annotation(evaluate_annotation(context, annotation))
+        declared = read_annotation(evaluate_annotation(context, annotation))
     except TypeError as error:
         raise context.error("LG204", str(error), annotation) from None
-    if found.no_diff:
+    if declared.no_diff:
         problem = "a variable cannot be `no_diff`: only parameters, results and fields can"
         raise context.error("LG204", problem, annotation, help="assign `detach(value)` to it")
-    return Annotation(annotation_type(context, annotation)) if found.listed is None else found
+    return Annotation(annotation_type(context, annotation)) if declared.listed is None else declared
 
 
 def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:

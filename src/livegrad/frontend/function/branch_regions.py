@@ -1,7 +1,7 @@
-"""Compiles branches: which variables they change, their types, and the resulting `cond`; and what jumps set.
+"""Compiles branches to `cond`: merges the variables that the two paths change, and tracks pending jumps in flags.
 
-The statements module passes callables that compile the parts; this module makes the variables that may change explicit.
-`loop_regions` does the same for loops.
+The statements module passes callables that compile the paths; this module makes the variables that may change explicit
+results of the `cond`. `loop_regions` does the same for loops.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FLAGS = ("$returned", "$broken", "$continued")
 
 @dataclass(frozen=True)
 class Conflict:
-    """The value of a variable that has different types on different paths: an error only if it is read."""
+    """The value of a variable that has different types on different paths; reading it is an error."""
 
     first: str
     second: str
@@ -49,16 +49,16 @@ class Conflict:
 
 @dataclass(frozen=True)
 class ReturnedArray:
-    """The result of a function that returns the array of a variable: what that is when the function ends.
+    """A result that is the array of a variable, which is read when the function ends.
 
-    A loop that returns early would otherwise carry a second array beside the one that it writes.
+    Without it, a loop that returns early would carry a second array beside the array that it writes.
     """
 
     name: str
 
 
 def resolve_returned(value: Value | None, environment: Environment) -> Value | None:
-    """A result with the arrays of variables in place of their names."""
+    """Replaces each `ReturnedArray` in a result by the array of its variable."""
     if value is None:
         return None
     if value.items is not None:
@@ -76,7 +76,7 @@ def flag(environment: Environment, name: str) -> Value:
 
 
 def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
-    """Whether a jump is under way: known, or a node."""
+    """Whether one of these jumps has been taken: a bool if that is static, else a node."""
     nodes: list[Node] = []
     for name in names:
         value = flag(context.environment, name)
@@ -92,7 +92,7 @@ def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
 
 
 def forbid_leaks(name: str, unknown: Iterable[Node]) -> None:
-    """An error if a function or region uses values of another, which would be unknown, or silently zero, in it."""
+    """Raises if a function or region uses values of another region, which would be undefined or silently zero there."""
     node = next(iter(unknown), None)
     if node is not None:
         raise VerifyError(
@@ -105,7 +105,7 @@ def forbid_leaks(name: str, unknown: Iterable[Node]) -> None:
 def close_regions(
     name: str, region_parameters: Sequence[Sequence[Node]], inputs: dict[Node, Node], results: Sequence[Sequence[Node]]
 ) -> tuple[list[Function], list[Node]]:
-    """Functions of their own parameters and then of the outer nodes that any of them uses."""
+    """Closes regions over the outer nodes that any of them uses: each function takes its own parameters, then these."""
     used: set[Node] = set()
     for parameters, group in zip(region_parameters, results, strict=True):
         reached = {node for node in toposort(group) if node.op is input_op}
@@ -126,16 +126,16 @@ def close_regions(
 def branch(
     context: Context, predicate: Node, then: Callable[[], None], otherwise: Callable[[], None], at: ast.AST
 ) -> None:
-    """One of two ways, chosen when the function runs; afterwards the variables are what the taken way made them."""
+    """Compiles two paths, of which the predicate selects one at run time, and merges their variables."""
     outer = context.environment
     inner, inputs = context.inner_environment()
-    ways: list[tuple[Environment, bool]] = []
+    paths: list[tuple[Environment, bool]] = []
     for run in (then, otherwise):
         context.environment, context.exited = dict(inner), False
         run()
-        ways.append((context.environment, context.exited))
-    context.environment = merge_paths(context, outer, inner, inputs, predicate, ways, at)
-    context.exited = ways[0][1] and ways[1][1]
+        paths.append((context.environment, context.exited))
+    context.environment = merge_paths(context, outer, inner, inputs, predicate, paths, at)
+    context.exited = paths[0][1] and paths[1][1]
 
 
 def merge_paths(
@@ -144,11 +144,12 @@ def merge_paths(
     inner: Environment,
     inputs: dict[Node, Node],
     predicate: Node,
-    ways: Sequence[tuple[Environment, bool]],
+    paths: Sequence[tuple[Environment, bool]],
     at: ast.AST,
 ) -> Environment:
-    (first, first_exited), (second, second_exited) = ways
-    returned = [exited and flag(way, "$returned").static is True for way, exited in ways]
+    """The variables after a branch, given those at the end of each path and whether the path has exited."""
+    (first, first_exited), (second, second_exited) = paths
+    returned = [exited and flag(environment, "$returned").static is True for environment, exited in paths]
     merger = _Merger(context, at)
     merged: Environment = {}
     plans: dict[str, _Plan] = {}
@@ -160,11 +161,11 @@ def merge_paths(
         if name.startswith("~") and name not in outer:
             continue
         if name.startswith(FIELD_FACT):
-            continue  # facts end with the branch
+            continue  # narrowed types of fields hold only inside the branch
         if name == "$return" and a and b and not _same_variables(a, b):
             a, b = resolve_returned(a, first), resolve_returned(b, second)
         if not name.startswith("$") and name not in context.returned_names:
-            # Where a way has returned, its variables are read by nobody.
+            # After a path has returned, its variables are never read.
             a = None if returned[0] and not second_exited and b is not None else a
             b = None if returned[1] and not first_exited and a is not None else b
         plans[name] = merger.plan(a, b)
@@ -178,14 +179,14 @@ _Plan = Callable[[list[Node]], Value]
 
 
 class _Merger:
-    """Collects the results that a `cond` must return to merge two values."""
+    """Collects the pairs of nodes that a `cond` must select between to merge two environments."""
 
     def __init__(self, context: Context, at: ast.AST) -> None:
         self.context, self.at = context, at
         self.slots: list[tuple[Node, Node]] = []
 
     def plan(self, first: Value | None, second: Value | None) -> _Plan:
-        """How to make the merged value, once the nodes of the slots are there."""
+        """Returns a function from the results of the `cond` to the merged value."""
         if first is None or second is None:
             present = first if second is None else second
             assert present is not None
@@ -196,7 +197,7 @@ class _Merger:
                 return lambda nodes: tuple_value([part(nodes) for part in parts])
             return self._add_slot(first, second)
         if same_static(first, second):
-            return lambda nodes: first  # not for a value of the running function: it belongs to its own way
+            return lambda nodes: first  # a run-time value belongs to its own region and cannot be reused
         if first.items is not None and second.items is not None and len(first.items) == len(second.items):
             parts = [self.plan(a, b) for a, b in zip(first.items, second.items, strict=True)]
             return lambda nodes: tuple_value([part(nodes) for part in parts])
@@ -230,7 +231,7 @@ class _Merger:
 
 
 def same_static(first: Value, second: Value) -> bool:
-    """Whether two values are known now, and are the same."""
+    """Whether two values are static and equal."""
     if not first.is_static or not second.is_static:
         return False
     a, b = first.static, second.static

@@ -1,4 +1,4 @@
-"""Calls in captured functions: of other captured functions, of types, of methods, and of functions known by name.
+"""Compiles calls of captured functions, types, methods and intrinsics.
 
 In: a call expression. Out: its value. Objects of other modules are callable if they define `__livegrad_call__`.
 """
@@ -42,7 +42,7 @@ Keywords = dict[str, Value]
 
 @dataclass(frozen=True, eq=False)
 class BoundMethod:
-    """A method with its instance; it can only be called."""
+    """A method with its instance, as a value that can only be called."""
 
     target: Value
     name: str
@@ -62,7 +62,7 @@ def call(context: Context, node: ast.Call) -> Value:
 
 
 def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keywords]:
-    """The arguments, with `*values` of known length spread out."""
+    """Evaluates the arguments; expands `*values` of static length."""
     positional = evaluate_all(context, node.args)
     keywords: Keywords = {}
     for keyword in node.keywords:
@@ -73,7 +73,7 @@ def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keyword
 
 
 def call_value(context: Context, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
-    """A call of something that is known now."""
+    """Compiles a call of a static callee."""
     if isinstance(callee, BoundMethod):
         return callee.run(context, callee.target, positional, keywords, at)
     if isinstance(callee, CapturedFunction):
@@ -122,15 +122,13 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
 def _export_arguments(
     context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> tuple[list[Value], Keywords]:
-    """The arguments for another function. Local functions among them must not use enclosing variables."""
+    """Converts local functions among the arguments to standalone functions, which cannot use enclosing variables."""
 
-    def bind_argument(value: Value) -> Value:
-        alone = getattr(value.static, "__livegrad_argument__", None)
-        return value if alone is None else static(alone(context, at))
+    def export(value: Value) -> Value:
+        capture_standalone = getattr(value.static, "__livegrad_argument__", None)
+        return value if capture_standalone is None else static(capture_standalone(context, at))
 
-    return [bind_argument(value) for value in positional], {
-        name: bind_argument(value) for name, value in keywords.items()
-    }
+    return [export(value) for value in positional], {name: export(value) for name, value in keywords.items()}
 
 
 def _call_intrinsic(
@@ -155,7 +153,7 @@ def _call_intrinsic(
 
 
 def _bind_builtin(callee: Any, positional: list[Value], keywords: Keywords) -> list[Value] | None:
-    """The arguments of a builtin by position, as in `round(x, ndigits=2)`; None if its signature does not say how."""
+    """The arguments of a builtin by position, as in `round(x, ndigits=2)`; None if they cannot be bound that way."""
     if not keywords:
         return positional
     try:
@@ -166,22 +164,20 @@ def _bind_builtin(callee: Any, positional: list[Value], keywords: Keywords) -> l
 
 
 def _is_library_function(callee: FunctionType) -> bool:
-    """Whether a plain function is part of livegrad: an error while compiling it would point to a file that users did
-    not write.
-    """
+    """Whether a plain function belongs to livegrad; errors would point into a file that users did not write."""
     return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
 
 
 def _fold_call(callee: Any, numbers: list[Any]) -> Any:
-    """A function of `math` at static numbers, computed by Python."""
+    """Evaluates a function of `math` on static numbers; `MISSING` if that fails."""
     try:
         result = callee(*numbers)
     except Exception:
-        return MISSING  # the compiled code says what is wrong, or computes it by the rules of floating point
+        return MISSING  # the compiled code reports the error, or follows IEEE rules where Python raises
     return result if type(result) in (bool, int, float) else MISSING
 
 
-# --- types as functions ----------------------------------------------------------------------------------------------
+# --- calls of types --------------------------------------------------------------------------------------------------
 
 
 def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.AST) -> Value:
@@ -219,7 +215,7 @@ def _construct_shaped(context: Context, constructor: ShapedConstructor, position
 
 
 def construct(context: Context, record: RecordType, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
-    """A struct from its fields, by position, keyword and default."""
+    """Constructs a struct from positional and keyword arguments and defaults."""
     fields = record.fields
     span = context.span(at)
     if len(positional) > len(fields):
@@ -249,7 +245,7 @@ def construct(context: Context, record: RecordType, positional: list[Value], key
 
 
 def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
-    """A method of a value, to be called; None if it has none of that name."""
+    """A method of a value, as a static `BoundMethod`; None if there is no method of that name."""
     if isinstance(value.type, RecordType) and name in value.type.methods:
         method = value.type.methods[name]
         return static(BoundMethod(value, name, _method_runner(method)))

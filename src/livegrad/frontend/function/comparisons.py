@@ -1,4 +1,4 @@
-"""Python's comparisons of values, identity and membership among them."""
+"""Compiles comparisons: ordering and equality, identity (`is`) and membership (`in`)."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.
     if left.is_static and right.is_static and ((left.is_number and right.is_number) or left.type is right.type is None):
         return static(bool(python(left.static, right.static)))
     if isinstance(op, ast.Eq | ast.NotEq):
-        whole = _compare_members(context, op, left, right, at)
-        if whole is not None:
-            return whole
+        result = _compare_members(context, op, left, right, at)
+        if result is not None:
+            return result
     if is_array(left) or is_array(right):
         return array_operation(context, python, [left, right], symbol, at)
     shape, a, b = unify(context, left, right, at, symbol)
@@ -58,6 +58,7 @@ def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.
 
 
 def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
+    """`==` or `!=` of two tuples, lists or structs, member by member; None for other types."""
     if left.items is not None and right.items is not None:
         pairs = list(zip(left.items, right.items, strict=False))
         if len(left.items) != len(right.items):
@@ -89,12 +90,12 @@ def _field_values(context: Context, value: Value, at: ast.AST) -> list[Value]:
 
 def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     same: Value | None = None
-    for one, other in ((left, right), (right, left)):
+    for operand, other in ((left, right), (right, left)):
         if other.type is NONE:
             for rule in rules.presence:
-                identity = rule(one)
-                if identity is not None:
-                    same = unary(context, ast.Not(), identity[0], at)
+                presence = rule(operand)
+                if presence is not None:
+                    same = unary(context, ast.Not(), presence[0], at)
     if same is None:
         if left.is_static and right.is_static:
             same = static(left.static is right.static)

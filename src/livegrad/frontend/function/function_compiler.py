@@ -1,6 +1,6 @@
-"""Compiles a captured function, given its parameter types, to an IR function.
+"""Compiles a captured function to an IR function for given parameter types.
 
-`captured` calls `compile_function` for each specialisation.
+`PlainFunction` calls `compile_specialization` for each specialisation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from livegrad.ops.aggregate import make
 
 
 class _Stack(threading.local):
-    """The functions that this thread is compiling, to detect recursion."""
+    """The functions that this thread is compiling, for the detection of recursion."""
 
     def __init__(self) -> None:
         self.entries: list[CapturedFunction] = []
@@ -59,7 +59,7 @@ _stack = _Stack()
 
 
 def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
-    """The IR function for one list of slots."""
+    """Compiles a function for one list of slots."""
     source = function.source
     if function in _stack.entries:
         names = " -> ".join(f.__name__ for f in [*_stack.entries[_stack.entries.index(function) :], function])
@@ -76,7 +76,7 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
             return _compile(function, slots)
     except RecursionError:
         if len(_stack.entries) > 1:
-            raise  # reported once, for the function that was called
+            raise  # reported once, for the outermost function
         raise FunctionError(
             "LG112",
             f"`{function.__name__}` nests too deeply",
@@ -88,7 +88,7 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
 
 
 def make_context(function: CapturedFunction, dependencies: Dependencies, differentiable: bool) -> Context:
-    """The state in which code of a function is compiled."""
+    """Creates the compiler state for code of a function."""
     context = Context(function.source, dependencies, differentiable)
     context.connect(evaluate, execute, call_value)
     context.kind = type(function)
@@ -145,7 +145,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
 
 
 def result_annotation(function: CapturedFunction, slots: tuple[Slot, ...]) -> FrontType | None:
-    """The declared type of the result, with type variables filled in from the slots."""
+    """The declared type of the result, with type variables replaced by the types of the slots."""
     annotation = function.signature.result
     if annotation.variable is None:
         return annotation.type
@@ -177,7 +177,7 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
 
 
 def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot, ...]) -> None:
-    """Binds the names of sizes in annotations as variables of the function."""
+    """Binds the named sizes of annotations as variables of the function."""
     sizes: dict[str, int] = {}
     for parameter, slot in zip(function.signature.parameters, slots, strict=True):
         if parameter.annotation.pattern is not None:
@@ -196,7 +196,7 @@ def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot,
 
 
 def _require_bound_sizes(context: Context, function: CapturedFunction) -> None:
-    """Raises if the annotation of the result has a size that no parameter has."""
+    """Raises if the result annotation has a named size that no parameter has."""
     pattern, definition = function.signature.result.pattern, context.source.definition
     for part in pattern.elements if isinstance(pattern, TuplePattern) else (pattern,):
         for size in part.sizes if isinstance(part, TensorPattern) else ():
@@ -211,8 +211,8 @@ def _require_bound_sizes(context: Context, function: CapturedFunction) -> None:
 
 
 def _build_updating_function(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
-    """The function that returns the result and the updated arrays to compiled callers, and the result for callers from
-    Python.
+    """Returns the function for compiled callers, whose results are the value and the new `inout` arrays, and the result
+    for callers from Python: the value, or the arrays if there is none.
     """
     span = context.span(context.source.definition)
     arrays = [context.environment[name] for name in context.inouts]
@@ -237,21 +237,21 @@ def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -
 
 
 def _result_value(context: Context) -> Value:
-    """What the function returns; falling off the end returns None."""
+    """The result of the function; falling off the end returns None."""
     definition = context.source.definition
     returned = flag(context.environment, "$returned")
     if returned.is_static and not returned.static:
         return check_result(context, static(None), definition)
     value = resolve_returned(context.environment.get("$return"), context.environment)
     if value is None and returned.static is True and context.result_type is not None:
-        return runtime(context.result_type, zero_value(context.result_type))  # every way ends the run
+        return runtime(context.result_type, zero_value(context.result_type))  # every path raises
     if value is None:
         return check_result(context, static(None), definition)
     if not returned.is_static and value.type is not NONE:
         raise context.error(
             "LG202",
             f"`{context.source.name}` may end without returning a value",
-            _last(context.source.body),
+            context.source.body[-1],
             help="return a value on every path",
         )
     if value.type is None:
@@ -266,12 +266,8 @@ def _result_value(context: Context) -> Value:
     return value
 
 
-def _last(body: list[ast.stmt]) -> ast.AST:
-    return body[-1]
-
-
 def _runs_at_least_once(context: Context, loop: ast.For | ast.While) -> bool:
-    """Whether a loop runs at least once: it iterates over a non-empty range of constants."""
+    """Whether a loop provably runs at least once: it iterates over a non-empty display or a static, non-empty range."""
     if not isinstance(loop, ast.For):
         return False
     iterable = loop.iter
@@ -279,15 +275,15 @@ def _runs_at_least_once(context: Context, loop: ast.For | ast.While) -> bool:
         return bool(iterable.elts)
     if not (isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"):
         return False
-    numbers = []
+    bounds = []
     for argument in iterable.args:
         try:
-            iterations = ast.literal_eval(argument)
+            bound = ast.literal_eval(argument)
         except ValueError:
-            iterations = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
-            local = isinstance(argument, ast.Name) and argument.id in context.environment
-            if local or not isinstance(iterations, int):
+            bound = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
+            is_local = isinstance(argument, ast.Name) and argument.id in context.environment
+            if is_local or not isinstance(bound, int):
                 return False
-        numbers.append(iterations)
-    fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
-    return fits and bool(range(*numbers))  # the compiler says what does not fit
+        bounds.append(bound)
+    is_valid = 1 <= len(bounds) <= 3 and all(isinstance(bound, int) for bound in bounds) and bounds[2:] != [0]
+    return is_valid and bool(range(*bounds))  # the compiler reports invalid arguments of `range`

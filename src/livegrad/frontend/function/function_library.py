@@ -1,7 +1,7 @@
-"""The library functions for captured functions, and their behaviour in plain Python.
+"""Library functions for captured functions, with their implementations for plain Python.
 
-Inside a captured function, the compiler recognises each by name. Outside, they work on NumPy values and on lazy
-tensors, whose last axis (or two, for matrices) is the vector; the result is then a lazy tensor with gradients.
+Inside a captured function, the compiler recognises each as an intrinsic. Outside, they accept NumPy values and lazy
+tensors, whose last axis (the last two, for matrices) holds the components; the result is then a lazy tensor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def named_intrinsic(name: str) -> Callable[[_Function], _Function]:
-    """Marks a Python function as what the compiler knows under a name."""
+    """Marks a Python function as the intrinsic of this name."""
 
     def mark(function: _Function) -> _Function:
         function.__livegrad_intrinsic__ = name  # type: ignore[attr-defined]
@@ -37,19 +37,19 @@ def named_intrinsic(name: str) -> Callable[[_Function], _Function]:
 
 
 def on_tensors(lazily: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Says what a function does where a lazy tensor is among its arguments."""
+    """Gives a function an implementation for calls with a lazy tensor among the arguments."""
 
     def choose(function: _Function) -> _Function:
         signature = inspect.signature(function)
 
         @wraps(function)
-        def either(*values: Any, **named: Any) -> Any:
-            if named:
-                values = signature.bind(*values, **named).args
-            lazy = builtins.any(isinstance(value, Tensor) for value in values)
-            return lazily(*values) if lazy else function(*values)
+        def dispatch(*values: Any, **keywords: Any) -> Any:
+            if keywords:
+                values = signature.bind(*values, **keywords).args
+            is_lazy = builtins.any(isinstance(value, Tensor) for value in values)
+            return lazily(*values) if is_lazy else function(*values)
 
-        return either  # type: ignore[return-value]
+        return dispatch  # type: ignore[return-value]
 
     return choose
 
@@ -65,7 +65,7 @@ def _vector(value: Any) -> Any:
 
 
 def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., Any]) -> Any:
-    """The minimum or maximum of several values or of one sequence; the first of equal values."""
+    """The minimum or maximum of several values, or of one sequence; of equal values, the first."""
     if len(values) == 1:
         return _extremum(tuple(values[0]), is_better, of_numbers)
     best = values[0]
@@ -76,7 +76,7 @@ def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., A
 
 @named_intrinsic("max")
 def max(*values: Any) -> Any:
-    """The largest value, as Python's `max`; of vectors, component by component.
+    """The largest value, like Python's `max`; vectors are compared component by component.
 
     >>> float(max(1.0, 3.0))
     3.0
@@ -86,7 +86,7 @@ def max(*values: Any) -> Any:
 
 @named_intrinsic("min")
 def min(*values: Any) -> Any:
-    """The smallest value, as Python's `min`; of vectors, component by component.
+    """The smallest value, like Python's `min`; vectors are compared component by component.
 
     >>> float(min(1.0, 3.0))
     1.0
@@ -151,8 +151,7 @@ def select(condition: Any, then: Any, otherwise: Any) -> Any:
 @named_intrinsic("dot")
 @on_tensors(products.dot)
 def dot(a: Any, b: Any) -> Any:
-    """The inner product of two vectors. For matrices and tensors it follows NumPy's `dot`; `lg.vecdot` works along one
-    axis.
+    """The inner product of two vectors. Matrices and tensors follow NumPy's `dot`; `lg.vecdot` works along one axis.
 
     >>> float(dot([1.0, 2.0], [3.0, 4.0]))
     11.0
@@ -163,7 +162,7 @@ def dot(a: Any, b: Any) -> Any:
 @named_intrinsic("cross")
 @on_tensors(linalg.cross)
 def cross(a: Any, b: Any) -> Any:
-    """The vector product.
+    """The cross product of two vectors.
 
     >>> cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).tolist()
     [0.0, 0.0, 1.0]
@@ -269,7 +268,7 @@ def copy(x: Item) -> Item:
 
 @named_intrinsic("unroll")
 def unroll(values: Iterable[Item]) -> Iterable[Item]:
-    """Iterates over a known number of values; the compiler unrolls the loop.
+    """Iterates over a static number of values; the compiler unrolls the loop.
 
     >>> list(unroll(range(2)))
     [0, 1]
@@ -279,10 +278,10 @@ def unroll(values: Iterable[Item]) -> Iterable[Item]:
 
 @named_intrinsic("parallel")
 def parallel(start: int, stop: int | None = None) -> range:
-    """The indices of a loop whose iterations are independent, in any order.
+    """The indices of a loop whose iterations are independent and may run in any order.
 
-    Two iterations must not write one element of an array; `a[k] += x` adds in the order of the iterations. The
-    compiler refuses loops that provably break the rule, and `f.debug(...)` finds the others.
+    Two iterations must not write the same element of an array; `a[k] += x` adds in the order of the iterations. The
+    compiler rejects loops that provably break this rule, and `f.debug(...)` finds the others at run time.
 
     >>> list(parallel(3)), list(parallel(1, 3))
     ([0, 1, 2], [1, 2])
@@ -292,7 +291,7 @@ def parallel(start: int, stop: int | None = None) -> range:
 
 @named_intrinsic("bounded")
 def bounded(condition: Any, limit: int) -> Any:
-    """`while bounded(condition, limit)`: the condition of a loop and its maximum number of iterations.
+    """`while bounded(condition, limit)`: a loop condition with a maximum number of iterations.
 
     Exceeding the limit is an error. The limit also bounds what reverse mode stores.
 

@@ -15,7 +15,6 @@ from livegrad.frontend.function.compile_values import (
     as_scalar_type,
     name_of,
     node_of,
-    promote,
     runtime,
     static,
     tuple_value,
@@ -25,6 +24,7 @@ from livegrad.frontend.function.function_types import ArrayType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, intrinsic, require_count, shaped_result
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.operators import Shaped, binary, joined_values, unify
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.sequences import array_of
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
@@ -32,7 +32,7 @@ from livegrad.ir.op import Op
 from livegrad.ops import elementwise, vector
 from livegrad.ops.rules import filled, zero
 
-# --- choice and geometry ---------------------------------------------------------------------------------------------
+# --- selection and interpolation -------------------------------------------------------------------------------------
 
 
 @intrinsic("where", "select")
@@ -148,7 +148,7 @@ def _dist(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("detach")
 def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """The value without its derivative."""
+    """Drops the derivative of a value."""
     require_count(context, values, 1, "detach", at)
     (value,) = values
     if value.items is not None:

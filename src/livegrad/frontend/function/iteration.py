@@ -1,6 +1,6 @@
-"""Iterables of `for` loops: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed` and `unroll`.
+"""Compiles the iterables of `for` loops: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed` and `unroll`.
 
-In: an iterable expression. Out: the number of iterations and the value at an iteration (or all values, to unroll).
+In: an iterable expression. Out: `Steps`, the number of iterations and the value at an index, or all values to unroll.
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ from livegrad.ops.indexing import lookup
 from livegrad.passes.affine_bounds import Range, range_of
 from livegrad.tensors.handle import wrap
 
-_INTEGERS = 1 << 63  # below this and from minus this on
+_INTEGERS = 1 << 63  # int64 values are in [-_INTEGERS, _INTEGERS)
 
 
 @dataclass
 class Steps:
-    """Either `unrolled` values, or `iterations` and a function `at` from an index to a value (called in the body)."""
+    """The iterations of a loop: either `unrolled` values, or a number of `iterations` and a function `at` from an index
+    to a value, which is called when the body is compiled.
+    """
 
     iterations: Node | None = None
     at: Callable[[Node], Value] | None = None
     unrolled: list[Value] | None = None
     static_iterations: int | None = None
-    iterated_values: tuple[Value, ...] = ()  # the lists that it goes over as they are now
+    iterated_values: tuple[Value, ...] = ()  # the lists that are iterated over, as they are before the loop
     is_parallel: bool = False
-    parallel: range | None = None  # what a parallel loop goes over, if that is known
+    parallel: range | None = None  # the range of a parallel loop, if it is static
 
 
 def plan_iteration(context: Context, expression: ast.expr) -> Steps:
-    """How to go over the value of an expression."""
+    """The steps of a loop over the value of an expression."""
     if isinstance(expression, ast.Call):
         callee = context.evaluate(expression.func)
         handler = _CALLS.get(callee.static) if callee.is_static and _hashable(callee.static) else None
@@ -81,7 +83,9 @@ def _iterate_value(context: Context, value: Value, at: ast.AST) -> Steps:
         name = _iterable_variable(context, value, at)
         size = value.type.size
         if size == 0:
-            return Steps(unrolled=[], iterated_values=(value,))  # there is no element that a body could be compiled for
+            return Steps(
+                unrolled=[], iterated_values=(value,)
+            )  # an empty list has no element type to compile a body for
 
         def element(index: Node) -> Value:
             held = context.environment[name]
@@ -98,8 +102,8 @@ def _iterate_value(context: Context, value: Value, at: ast.AST) -> Steps:
 
 
 def _iterable_variable(context: Context, value: Value, at: ast.AST) -> str:
-    """The variable that a loop reads elements from: the name of the list, so that changes are visible as in Python, or
-    a hidden variable if the loop rebinds that name.
+    """The variable that a loop reads elements from: the list's own variable, so that changes are visible as in Python,
+    or a hidden variable if the loop rebinds the name.
     """
     if isinstance(at, ast.Name) and at.id not in context.rebound and context.environment.get(at.id) is value:
         return at.id
@@ -121,7 +125,7 @@ def _iterate_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
         if len(held.type.shape) == 1:
             return context.result(held.type.element, lookup(held.node, index), [held], at)
         row = array_result(context, wrap(held.node)[wrap(index)], [held], at)
-        return with_aliases(row, held.aliases)  # NumPy gives a view
+        return with_aliases(row, held.aliases)  # a row is a view in NumPy
 
     return Steps(constant(size, ir.i64), element, static_iterations=size)
 
@@ -151,7 +155,7 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
     if all(isinstance(number, int) for number in bounds):
         if bounds[2] == 0:
             raise context.error("LG107", "range's step must not be zero", at)
-        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len` of a range has a limit
+        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len(range(...))` fails beyond the size of an index
         if not all(-_INTEGERS <= number < _INTEGERS for number in (*bounds, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
         values = _affine_values(context, start, step, at, _range_bounds(context, start, stop, step, at))
@@ -163,11 +167,11 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         if step.static == 1:
             iterations = last - first if start.static != 0 else last
         else:
-            away = 1 if step.static > 0 else -1
-            iterations = elementwise.floor_div(last - first + (step.static - away), stride)
+            sign = 1 if step.static > 0 else -1
+            iterations = elementwise.floor_div(last - first + (step.static - sign), stride)
     else:
-        name = "range's step must not be zero"
-        stride = check(stride, comparison.not_equal(stride, 0), message=name)
+        message = "range's step must not be zero"
+        stride = check(stride, comparison.not_equal(stride, 0), message=message)
         iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
     bounds = _range_bounds(context, start, stop, step, at)
     return Steps(
@@ -177,9 +181,9 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
 
 
 def _range_bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
-    """The least and the greatest value of a range, if they are known.
+    """The smallest and the largest value of a range, or None if unknown.
 
-    Array accesses need no rule for negative indices where an index is known to be none.
+    An array access omits the handling of negative indices if its index is provably not negative.
     """
     if not isinstance(step.static, int):
         return None
@@ -198,10 +202,10 @@ def _bound_value(context: Context, value: Value, node: Node) -> Value:
 def _affine_values(
     context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None
 ) -> Callable[[Node], Value]:
-    """start + index * step; operands that are only known at run time are held in variables visible to the body."""
+    """start + index * step, as a function of the index; hidden variables make the operands visible to the body."""
     names = [context.temporary("start"), context.temporary("step")]
-    for name, held in zip(names, (start, step), strict=True):
-        context.environment[name] = held
+    for name, operand in zip(names, (start, step), strict=True):
+        context.environment[name] = operand
 
     def value(index: Node) -> Value:
         first, stride = (node_of(context.environment[name], context.span(at)) for name in names)
@@ -271,7 +275,7 @@ def _zip(context: Context, call: ast.Call) -> Steps:
 
 
 def _unroll_values(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
-    """The values one by one, for a loop of static length."""
+    """All values of a loop of static length."""
     if steps.unrolled is not None:
         return steps.unrolled
     if steps.static_iterations is None or steps.at is None:
@@ -286,7 +290,7 @@ def _unroll_values(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
 
 
 def _fold_constant_index(value: Value) -> Value:
-    """Folds an index computed from constants; an element at a static index needs no check."""
+    """Folds an index that is computed from constants, so that an element access needs no bounds check."""
     if value.items is not None:
         return tuple_value([_fold_constant_index(item) for item in value.items])
     node = value.node
@@ -356,7 +360,7 @@ _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
 
 
 def static_elements(context: Context, expression: ast.expr) -> list[Value] | None:
-    """All values of an iterable of known length; None if the length is known only at run time."""
+    """All values of an iterable of static length; None if the length is known only at run time."""
     steps = plan_iteration(context, expression)
     if steps.unrolled is None and steps.static_iterations is None:
         return None
@@ -364,7 +368,7 @@ def static_elements(context: Context, expression: ast.expr) -> list[Value] | Non
 
 
 def evaluate_all(context: Context, elements: list[ast.expr]) -> list[Value]:
-    """The values of expressions in turn, with `*values` of known length spread out."""
+    """Evaluates expressions in order; expands `*values` of static length."""
     values: list[Value] = []
     for element in elements:
         if isinstance(element, ast.Starred):

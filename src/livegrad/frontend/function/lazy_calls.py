@@ -18,16 +18,9 @@ from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
 from livegrad.frontend.function.call_cache import call_key, make_direct_call
 from livegrad.frontend.function.captured import CapturedFunction
-from livegrad.frontend.function.compile_values import Value, is_lossless
-from livegrad.frontend.function.dispatch import (
-    abstract_argument,
-    apply_mapped,
-    call_span,
-    cast_array,
-    is_lifted,
-    points_of,
-    run_now,
-)
+from livegrad.frontend.function.compile_values import Value
+from livegrad.frontend.function.dispatch import abstract_argument, call_span, run_now
+from livegrad.frontend.function.execution import apply_mapped, cast_array, is_lifted, points_of
 from livegrad.frontend.function.function_types import (
     NONE,
     ArrayType,
@@ -42,6 +35,7 @@ from livegrad.frontend.function.function_types import (
     to_argument,
 )
 from livegrad.frontend.function.overloads import choose
+from livegrad.frontend.function.promotion import is_lossless
 from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
@@ -147,13 +141,13 @@ def _as_number(node: Node, type: ir.Type) -> Node:
     return lookup(node) if one else node
 
 
-def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False) -> Value:
+def abstract_lazily(value: Any, expected: Pattern | None, weak_numbers: bool = False) -> Value:
     """What is known of an argument that may be a tensor, or have some inside."""
     if not contains_tensor(value):
-        return abstract_argument(value, expected, fitting)
+        return abstract_argument(value, expected, weak_numbers)
     abstract = getattr(value, "__livegrad_abstract__", None)
     if abstract is not None:
-        return abstract(abstract_lazily, expected, fitting)
+        return abstract(abstract_lazily, expected, weak_numbers)
     if isinstance(value, tuple):
         own_types = expected.elements if isinstance(expected, TuplePattern | TupleType) else ()
         pairs = zip_longest(value, own_types[: len(value)])

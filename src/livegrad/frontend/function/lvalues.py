@@ -256,7 +256,7 @@ def assign_lvalue(context: Context, target: ast.Attribute | ast.Subscript, value
     last = path[-1]
     if isinstance(last, ast.Subscript) and isinstance(last.slice, ast.Slice):
         added = aliases_of_element(added)  # the elements are taken over, not what holds them
-    context.sharing.record_shared(added, beside=aliases_of(held))
+    context.sharing.record_shared(added, siblings=aliases_of(held))
     changed = _update_path(context, held, path, value)
     context.environment[root.id] = with_aliases(
         changed, merge_aliases(aliases_of(held), aliases_of_container([added], depth=len(path)))

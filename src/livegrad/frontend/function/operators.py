@@ -21,7 +21,6 @@ from livegrad.frontend.function.compile_values import (
     join,
     name_of,
     node_of,
-    promote,
     runtime,
     splat_to,
     static,
@@ -29,6 +28,7 @@ from livegrad.frontend.function.compile_values import (
     with_aliases,
 )
 from livegrad.frontend.function.function_types import ArrayType, FrontType, RecordType, describe
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
