@@ -24,7 +24,7 @@ PROCESS_WIDE = {
         "runtime.cuda.dlpack._exports runtime.cuda.dlpack._export_ids"
     ),
     "what a thread is doing": (
-        "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
+        "contexts.evaluate._active frontend.function.captured.python_calls frontend.function.function_compiler._stack "
         "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.arguments "
         "runtime.cuda.driver._thread"
     ),
@@ -68,7 +68,7 @@ PROCESS_WIDE = {
         "passes.batch.walk.RULES"
     ),
     "tables that are filled while the package is imported, and then stay": (
-        "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL "
+        "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL_FORMS "
         "frontend.function.intrinsics.TENSOR_FUNCTIONS frontend.function.type_rules.rules"
     ),
 }
