@@ -19,6 +19,7 @@ from livegrad.implicit.distances.beam_distance import BeamTables, beam_distance
 from livegrad.implicit.distances.distance_call import distance_call
 from livegrad.implicit.distances.mesh_distance import MeshTables
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.dead_code import eliminate_dead_code, outputs_of_build
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.node_types import VALUE_TYPES
@@ -35,7 +36,6 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from livegrad.implicit.nodes.to_ir import Converted, NodePath, convert
-from livegrad.implicit.nodes.used_part import built_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -79,7 +79,7 @@ def parts(
         )
     bodies = {resource_id for resource_id, resource in assembly.resources.items() if _is_body(resource)}
     _require_few(assembly, bodies)
-    ready = ready_to_convert(assembly, built_outputs(assembly), exact)
+    ready = ready_to_convert(assembly, outputs_of_build(assembly), exact)
     settings: dict[str, Any] = {"exact": exact, "element": element}
     built: list[Part] = []
     for item in assembly.items:
@@ -185,7 +185,7 @@ def _named_parameters(assembly: Assembly, level_set: LevelSet) -> dict[str, Node
     """The document's parameters whose constants the function of a level set uses."""
     if not assembly.document.parameters:
         return {}
-    functions = used_part(assembly, {level_set.function: [level_set.channel]}).functions
+    functions = eliminate_dead_code(assembly, {level_set.function: [level_set.channel]}).functions
     parameters: dict[str, NodePath] = {}
     for name, function_id, identifier in assembly.document.parameters:
         function = functions.get(function_id)

@@ -23,14 +23,14 @@ from livegrad.implicit.bodies.pruning import Bounded
 from livegrad.implicit.bodies.sampled_volume import sampled_volume
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
 from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.dead_code import Outputs, eliminate_dead_code, require_outputs
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
 from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
-from livegrad.implicit.nodes.resources import require_reach
+from livegrad.implicit.nodes.resources import require_representable
 from livegrad.implicit.nodes.shape_arguments import box_corners
 from livegrad.implicit.nodes.to_ir import NodePath, convert
-from livegrad.implicit.nodes.used_part import Outputs, require_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Function, Key
@@ -81,7 +81,7 @@ class Part:
 
     def __post_init__(self) -> None:
         low, high = box_corners((self.low, self.high))
-        require_reach(np.stack([low, high]), self.element, f"part `{self.name}`")
+        require_representable(np.stack([low, high]), self.element, f"part `{self.name}`")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -334,7 +334,7 @@ def _shape(type: Any) -> tuple[int, ...]:
 def ready_to_convert(assembly: Assembly, outputs: Outputs, exact: bool) -> Assembly:
     """Reduces an assembly to what these outputs need, and lowers gradient nodes unless they are exact."""
     require_outputs(assembly, outputs)
-    assembly = used_part(assembly, outputs)
+    assembly = eliminate_dead_code(assembly, outputs)
     if exact or next(gradient_nodes(assembly), None) is None:
         return assembly
     return lower_function_gradient(assembly, on_problem="raise").assembly

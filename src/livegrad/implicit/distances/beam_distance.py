@@ -21,7 +21,7 @@ from livegrad.implicit.distances.box_tree import (
     tree_boxes,
 )
 from livegrad.implicit.nodes.errors import AssemblyError
-from livegrad.implicit.nodes.resources import CAPS, BeamLattice, require_reach
+from livegrad.implicit.nodes.resources import CAPS, BeamLattice, require_representable
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, i32
@@ -43,7 +43,7 @@ class BeamTables:
 
     @staticmethod
     def of(lattice: BeamLattice, element: Scalar) -> BeamTables:
-        require_reach(lattice.vertices, element, "a beam lattice")
+        require_representable(lattice.vertices, element, "a beam lattice")
         ends, radii, caps = _beams_and_balls(lattice)
         if not len(ends):
             raise AssemblyError("a lattice without beams has no distance")

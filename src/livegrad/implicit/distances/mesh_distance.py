@@ -25,7 +25,7 @@ from livegrad.implicit.distances.box_tree import (
 from livegrad.implicit.distances.winding_number import tree_dipoles, winding_number
 from livegrad.implicit.meshing.embedded_mesh import is_embedded
 from livegrad.implicit.nodes.errors import AssemblyError
-from livegrad.implicit.nodes.resources import TriangleMesh, require_reach
+from livegrad.implicit.nodes.resources import TriangleMesh, require_representable
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, Tensor, i32
@@ -48,7 +48,7 @@ class MeshTables:
 
     @staticmethod
     def of(mesh: TriangleMesh, element: Scalar, *, signed: bool = True) -> MeshTables:
-        require_reach(mesh.vertices, element, "a mesh")
+        require_representable(mesh.vertices, element, "a mesh")
         vertices, faces = _round_and_merge(mesh, element)
         triangles = vertices[faces]
         area = np.linalg.norm(np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0]), axis=1)
