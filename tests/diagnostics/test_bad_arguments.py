@@ -144,7 +144,7 @@ def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(c
     ("mistake", "said"),
     [
         (lambda: OPEN.parameter_gradient(np.zeros((5, 3)), np.zeros(4)), "each point: shape (5,), found shape (4,)"),
-        (lambda: OPEN.parameter_gradient(np.zeros((5, 3)), "a"), "not weights"),
+        (lambda: OPEN.parameter_gradient(np.zeros((5, 3)), "a"), "invalid weights"),
         (lambda: OPEN.parameter_gradient(np.zeros((5, 2))), "expected an array of shape (..., 3), found (5, 2)"),
         (lambda: PART.parameter_gradient(np.zeros((5, 2))), "expected an array of shape (..., 3), found (5, 2)"),
         (lambda: OPEN.with_parameters(radius="a"), "invalid value for parameter `radius`"),
