@@ -20,7 +20,7 @@ _PADDED = 1 << 12  # up to this length, one batch that is up to half padding is 
 def run_in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
     """Returns `run(*arrays, *shared)`. The arrays have equal lengths, and `run` acts on each element independently.
 
-    >>> in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
+    >>> run_in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
     array([0., 2., 4.])
     """
     # 0-d arrays become NumPy scalars, because every call would convert them again.

@@ -61,7 +61,7 @@ def clip_to_bounds(part: Part) -> Part:
     >>> import livegrad as lg
     >>> walls = lg.implicit.add_expression(lg.Assembly(), "wall", "abs(pos.x) - 1", {"pos": "vector"})
     >>> wall = lg.implicit.part_of_function(walls, "wall", ((-2, -2, -2), (2, 2, 2)))
-    >>> wall([0, 3, 0]), clipped(wall)([0, 3, 0])
+    >>> wall([0, 3, 0]), clip_to_bounds(wall)([0, 3, 0])
     (array(-1., dtype=float32), array(1., dtype=float32))
     """
     if part.ends_itself:

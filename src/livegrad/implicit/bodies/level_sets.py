@@ -141,7 +141,7 @@ def _place_bodies(assembly: Assembly, item: BuildItem, bodies: set[int]) -> Iter
 def transform_matrix(transform: tuple[float, ...]) -> Transform:
     """Converts the twelve numbers of a 3MF transform to a 4×4 matrix.
 
-    >>> (np.array([1, 2, 3, 1]) @ matrix_of((1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)))[:3]
+    >>> (np.array([1, 2, 3, 1]) @ transform_matrix((1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)))[:3]
     array([11., 22., 33.])
     """
     matrix = np.eye(4)
