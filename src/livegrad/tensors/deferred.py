@@ -19,9 +19,9 @@ from livegrad.ir.node import Node
 from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
-from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, node_of_deferred
+from livegrad.lazy.deferred_ops import DeferredOp, create_deferred_node, current_value, find_holder
 from livegrad.lazy.execution import execute_node, watch
-from livegrad.lazy.holders import hold
+from livegrad.lazy.holders import register_holder
 from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, leaf_node, read_leaf
 from livegrad.lazy.small_graphs import compute_deferred
 
@@ -57,7 +57,7 @@ class _Keeper:
     def __init__(self, node: Node) -> None:
         self._node: Node | None = node
         self._deferred = None
-        hold(node, self)
+        register_holder(node, self)
 
     def _set_node(self, node: Node) -> None:
         self._node = node
@@ -74,8 +74,8 @@ def compute_now(op: DeferredOp) -> Array | None:
     if graph is None:
         return value
     # The first graph of its structure. It keeps the values that those after it keep, so that it is found for them.
-    keepers = [_Keeper(node_of_deferred(kept)) for kept in graph.kept if held_by(kept) is None]  # type: ignore[arg-type]
-    found = execute_node(node_of_deferred(op))
+    keepers = [_Keeper(create_deferred_node(kept)) for kept in graph.outputs if find_holder(kept) is None]  # type: ignore[arg-type]
+    found = execute_node(create_deferred_node(op))
     del keepers
     return found if found.__class__ is np.ndarray else None  # type: ignore[return-value]
 
@@ -171,7 +171,7 @@ def make_deferred_node(deferred: Deferred) -> Node:
     """The node that would have been made at the author's line."""
     source, index, origins = deferred
     if source.__class__ is DeferredOp:
-        whole = node_of_deferred(source)
+        whole = create_deferred_node(source)
         return whole if index is None else make_deferred_node((whole, index, origins))
     with originating_from(origins) if ambient.plain else created_at(origins):
         if source.__class__ is np.ndarray:

@@ -26,7 +26,7 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.execution import execute, execute_node
-from livegrad.lazy.holders import hold, note_waiting
+from livegrad.lazy.holders import register_holder, register_waiting
 from livegrad.lazy.lazy_values import Array, Value, cached_value, leaf_node, leaf_of, on_host, read_leaf, value_store
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
@@ -234,7 +234,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
                 element = _new(Tensor)
                 element._extra, element._deferred = None, (source, index, caller_origins(2))
                 if source.__class__ is Node:
-                    note_waiting(ref(element))  # for the value that it is an element of
+                    register_waiting(ref(element))  # for the value that it is an element of
                 return element
         return namespace().get_item(self, key)
 
@@ -246,7 +246,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
         self._node = node
         self._deferred = None
-        hold(node, self)
+        register_holder(node, self)
 
 
 # --- from nodes to tensors and back ----------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ def wrap(node: Node) -> Tensor:
         node = broadcast(node, shape=(), axes=())
     tensor = _new(Tensor)
     tensor._node, tensor._extra, tensor._deferred = node, None, None
-    hold(node, tensor)
+    register_holder(node, tensor)
     if weak_types.numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
         weak_types.note_result(node)
     return tensor

@@ -21,7 +21,7 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.devices import run_where_data_lies
+from livegrad.lazy.devices import run_on_data_device
 from livegrad.lazy.execution import execute, watch
 from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import cached_value, leaf_of, read_leaf
@@ -162,7 +162,7 @@ class Jitted:
                 away = True
             arrays.append(stored)
         if away:
-            results = run_where_data_lies(entry.function, arrays)
+            results = run_on_data_device(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
             if not entry.has_quick_call and (not entry.is_for_sizes or entry.runs.times):

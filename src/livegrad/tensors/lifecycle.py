@@ -25,9 +25,9 @@ from livegrad.lazy.devices import assign_devices
 from livegrad.lazy.gradient_variables import (
     depends_on_updated,
     ends_gradients,
-    forget_variable,
-    note_update,
-    note_variable,
+    record_update,
+    register_variable,
+    unregister_variable,
     wants_gradient,
 )
 from livegrad.lazy.holders import holders_of
@@ -158,9 +158,9 @@ class Lifecycle:
         if wanted:
             self._stand_alone()
         self._extra = {"grad": self.grad} if wanted else None
-        forget_variable(self)
+        unregister_variable(self)
         if wanted:
-            note_variable(self)
+            register_variable(self)
         if wanted and has_long_history(self.node):
             self._set_node(detach_into_leaf(self.node, self._stored()))
         return self
@@ -256,7 +256,7 @@ class Lifecycle:
         """Makes the handle refer to another tensor."""
         deferred = other._deferred
         if self._extra is not None:
-            note_update(self._node)
+            record_update(self._node)
         elif deferred is not None and deferred[0].__class__ is DeferredOp and deferred[1] is None:
             if self._deferred is None:
                 del self._node  # made when it is first asked for

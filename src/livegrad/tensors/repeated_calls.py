@@ -21,7 +21,7 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.deferred_ops import DeferredOp, defer_op, is_small, node_of_source
+from livegrad.lazy.deferred_ops import DeferredOp, defer_op, is_small, node_of_operand
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
 from livegrad.state import Owned
@@ -145,7 +145,7 @@ def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
 def steps_of(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
     """The ops that lead from some sources to a result; None if something else is needed, or an op may fail."""
     root = result.node
-    values: dict[Node, int] = {node_of_source(source): number for number, source in enumerate(sources)}
+    values: dict[Node, int] = {node_of_operand(source): number for number, source in enumerate(sources)}
     if root in values:
         return None
     steps: list[Step] = []

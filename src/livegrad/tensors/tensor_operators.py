@@ -15,8 +15,8 @@ from livegrad.diagnostics.errors import cached_origins
 from livegrad.ir.node import Node, make_pair
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
-from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_source
-from livegrad.lazy.holders import hold, note_waiting
+from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_operand
+from livegrad.lazy.holders import register_holder, register_waiting
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.weak_types import is_python_number, numbers
 
@@ -88,13 +88,13 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
             deferred.holder = ref(tensor)
             return tensor
         a, b = operands
-        node = make_pair(op, node_of_source(a), node_of_source(b), type, origins)
+        node = make_pair(op, node_of_operand(a), node_of_operand(b), type, origins)
         tensor._node, tensor._deferred = node, None
         if node.holder is None:
             node.holder = reference = ref(tensor)
-            note_waiting(reference)
+            register_waiting(reference)
         else:
-            hold(node, tensor)
+            register_holder(node, tensor)
         return tensor
 
     return apply
