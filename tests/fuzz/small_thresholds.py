@@ -116,8 +116,8 @@ THRESHOLDS = (
     *_of("lazy.lazy_values", MAX_GENERATIONS=(1, 2), MAX_VISITED=(1, 10), MIN_WAITING=(1, 4)),
     *_of("lazy.holders", MIN_WAITING=(1, 4)),
     *_of("lazy.truncate_history", _FEW_LEAVES=(0, 1)),
-    *_of("tensors.repeated_calls", _MOST_CALLS=(1, 2), _MOST_STEPS=(1, 2)),
-    *_of("tensors.sets", _FEW=(0, 2)),
+    *_of("tensors.repeated_calls", _MAX_CALLS=(1, 2), _MAX_STEPS=(1, 2)),
+    *_of("tensors.sets", _MAX_COMPARISONS=(0, 2)),
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def split_into_pieces(todo: Sequence[Node], devices: Mapping[Node, str], max_nod
     >>> import livegrad as lg
     >>> x = lg.ones(3).node
     >>> chain = [shifted := x + 1.0, scaled := shifted * x, scaled * scaled]
-    >>> [len(piece.nodes) for piece in cut(chain, {}, 2)]
+    >>> [len(piece.nodes) for piece in split_into_pieces(chain, {}, 2)]
     [2, 1]
     """
     pieces: list[list[Node]] = []
