@@ -109,15 +109,15 @@ THRESHOLDS = (
     *_of("runtime.cpu.kernel_calls", _MAX_SEQUENCE=(1, 2)),
     *_of("runtime.cpu.zero_copy_state", ZERO_COPY_BYTES=(0, 16)),
     *_of("runtime.cpu.tiers", _FULL_MODULE_LINES=(1, 10)),
-    *_of("lazy.execution", _MOST_NODES=(2, 5, 20), _WORTH_A_THREAD=(0.0, 10.0)),
-    *_of("lazy.small_graphs", _MOST_NODES=(0, 2, 100), _MOST_BYTES=(0, 64), _MOST_DROPPED=(1, 10)),
-    *_of("lazy.deferred_ops", MOST_BYTES=(0, 64), MOST_DEPTH=(1, 2)),
-    *_of("lazy.layout", _WORTH_A_COPY=(0, 64)),
-    *_of("lazy.lazy_values", MOST_GENERATIONS=(1, 2), MOST_LOOKED_AT=(1, 10), FEW_WAITING=(1, 4)),
-    *_of("lazy.holders", FEW_WAITING=(1, 4)),
+    *_of("lazy.execution", _MAX_NODES=(2, 5, 20), _MIN_THREAD_COST=(0.0, 10.0)),
+    *_of("lazy.small_graphs", _MAX_NODES=(0, 2, 100), _MAX_BYTES=(0, 64), _MAX_DROPPED=(1, 10)),
+    *_of("lazy.deferred_ops", MAX_BYTES=(0, 64), MAX_DEPTH=(1, 2)),
+    *_of("lazy.layout", _MAX_COPY_BYTES=(0, 64)),
+    *_of("lazy.lazy_values", MAX_GENERATIONS=(1, 2), MAX_VISITED=(1, 10), MIN_WAITING=(1, 4)),
+    *_of("lazy.holders", MIN_WAITING=(1, 4)),
     *_of("lazy.truncate_history", _FEW_LEAVES=(0, 1)),
-    *_of("tensors.repeated_calls", _MOST_CALLS=(1, 2), _MOST_STEPS=(1, 2)),
-    *_of("tensors.sets", _FEW=(0, 2)),
+    *_of("tensors.repeated_calls", _MAX_CALLS=(1, 2), _MAX_STEPS=(1, 2)),
+    *_of("tensors.sets", _MAX_COMPARISONS=(0, 2)),
 )  # fmt: skip
 
 

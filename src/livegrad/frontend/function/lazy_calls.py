@@ -47,7 +47,7 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast_to
 from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
-from livegrad.tensors.weak_types import is_weak, typed
+from livegrad.tensors.weak_types import is_weak, make_strong
 
 _MAX_DIRECT_CALLS = 4  # of a function
 
@@ -292,4 +292,4 @@ def _wrap_result(node: Node, type: FrontType, lifted: bool) -> Any:
         node = broadcast_to(node, ())
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
-    return wrap(typed(node))  # the function says what type it has
+    return wrap(make_strong(node))  # the function says what type it has

@@ -31,7 +31,7 @@ from livegrad.live.graph.sources import InputType, setting_of
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
 from livegrad.passes.flatten_signature import flatten_signature
 from livegrad.runtime.arguments import infer_sizes
-from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.pytrees import flatten
 from livegrad.tensors.tracing import name_of, placeholders, result_node
@@ -274,7 +274,7 @@ class TracedBody:
         return tuple(result[output] for output in self.outputs)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
-        _, named = declared_numbers(self.function, (), arguments, traced_only=True)
+        _, named = convert_declared_numbers(self.function, (), arguments, traced_only=True)
         values = list(named.values())[: self._by_position]
         try:
             return self.function(*values, **dict(list(named.items())[self._by_position :]))
