@@ -28,7 +28,7 @@ def compare_with_scratch(engine: lg.Engine) -> None:
     _compare_plans(kept.plan, made.plan)
     _check_order(kept.plan)
     _check_executable(engine._runtime.executable, kept.plan)
-    if not engine._runtime.requires_anew:  # else what was read since counts from the next frame on
+    if not engine._runtime.demand_changed:  # else what was read since counts from the next frame on
         _check_waiting(engine._runtime.executable, kept)
 
 

@@ -146,7 +146,7 @@ def _no_cut_off() -> Iterator[Any]:
 
     def wasteful(self: Any, *arguments: Any) -> None:
         start(self, *arguments)
-        self.spares = False
+        self.uses_early_cutoff = False
 
     with mock.patch.object(runtime.Runtime, "__init__", wasteful):
         yield
@@ -258,7 +258,9 @@ def _no_inner_runs() -> Iterator[Any]:
 
 @mutant("a composite that is put into one that nobody runs tells that one of its edits")
 def _journal_of_others() -> Iterator[Any]:
-    with mock.patch.object(journal.Journal, "is_engines", property(lambda self: False, lambda self, value: None)):
+    with mock.patch.object(
+        journal.Journal, "belongs_to_engine", property(lambda self: False, lambda self, value: None)
+    ):
         yield
 
 

@@ -79,7 +79,7 @@ class Graph:
         waiting, seen = [self], set[Graph]()
         while waiting:
             graph = waiting.pop()
-            if graph in seen or (graph._journal.is_engines and not journal.is_engines):
+            if graph in seen or (graph._journal.belongs_to_engine and not journal.belongs_to_engine):
                 continue  # another engine runs it, whose frames read only their own journal
             seen.add(graph)
             with graph.editing():  # running edits have ended, and waiting ones will find the other journal
@@ -107,7 +107,7 @@ class Graph:
         """
         journals = {self._journal, *journals_inside(block, ())}
         while True:
-            if sum(journal.is_engines for journal in journals) > 1:  # waiting for both could deadlock
+            if sum(journal.belongs_to_engine for journal in journals) > 1:  # waiting for both could deadlock
                 raise UsageError(f"another engine already runs the contents of `{block.name}`", where=caller_origin())
             with hold_locks(journals):
                 needed = {self._journal, *journals_inside(block, journals)}
@@ -140,7 +140,7 @@ class Graph:
             )
         require_room_for(self, block)
         self.journal.write("structure", StructureChange(self, (block,)), "added")
-        if self.journal.is_engines:  # before the block is added: an interrupt leaves no block without its watch
+        if self.journal.belongs_to_engine:  # before the block is added: an interrupt leaves no block without its watch
             watches = (inner_block.watch for inner_block in with_inner_blocks(block) if inner_block.watch is not None)
             self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
         block.home = self
@@ -386,14 +386,14 @@ def _exists(source: Source) -> bool:
 def _held_number(target: Pin) -> Setting | None:
     """The number that an input holds: its value, its default, or the floats of all inner inputs behind it.
 
-    None if the block was refused: a float that it cannot take must not turn the integer that corrects it into a float.
+    None if the block was rejected: a float that it cannot take must not turn the integer that corrects it into a float.
     """
     held: list[Setting] = []
     waiting = [(target, False)]  # and whether an outer pin decides already
     while waiting:
         pin, is_decided = waiting.pop()
         block = pin.block
-        if block.debug.refused:
+        if block.debug.is_rejected:
             return None
         source = None if block.home is None else block.home.sources.get(pin)
         default = block.default_of(pin.name)

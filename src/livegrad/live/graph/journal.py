@@ -61,8 +61,8 @@ class StructureChange:
     blocks: tuple[Block, ...]
 
 
-MANY = 256  # fewer edits are not worth merging
-_OF_VALUES = ("value", "feature", "rebind", "state")
+MERGE_THRESHOLD = 256  # fewer edits are not worth merging
+_VALUE_KINDS = ("value", "feature", "rebind", "state")
 
 
 def merge_entries(entries: list[Entry]) -> list[Entry]:
@@ -75,7 +75,7 @@ def merge_entries(entries: list[Entry]) -> list[Entry]:
     last: dict[Any, Entry] = {}
     for index, entry in enumerate(entries):
         subject = entry.subject.state if entry.kind == "state" else entry.subject
-        key = (entry.kind, subject) if entry.kind in _OF_VALUES else index
+        key = (entry.kind, subject) if entry.kind in _VALUE_KINDS else index
         last.pop(key, None)  # ordered by the last edit of each subject
         last[key] = entry
     return list(last.values())
@@ -142,8 +142,8 @@ class Journal:
     listeners: tuple[Listener, ...] = field(default=(), repr=False)
     watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow files
     structural: int = field(default=0, repr=False)  # the number of structural edits so far
-    is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
-    _merge_at: int = field(default=MANY, init=False, repr=False)  # the number of entries at which they are merged
+    belongs_to_engine: bool = field(default=False, repr=False)  # whether frames take its edits
+    _merge_at: int = field(default=MERGE_THRESHOLD, init=False, repr=False)  # entries
     order: int = field(default_factory=count().__next__, repr=False)  # locks are acquired in this order
 
     def deliver(self) -> list[Entry]:
@@ -183,7 +183,7 @@ class Journal:
     def _merge_entries(self) -> None:
         """Merges entries that accumulate without a frame, less often the more there are."""
         self.entries = merge_entries(self.entries)
-        self._merge_at = max(MANY, 2 * len(self.entries))
+        self._merge_at = max(MERGE_THRESHOLD, 2 * len(self.entries))
 
     @contextmanager
     def notify_observer(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:

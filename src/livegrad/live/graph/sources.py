@@ -178,13 +178,13 @@ def feature_value(value: Any, types: Iterable[Type], label: str) -> Any:
 
 @cache
 def _weak_type(kind: type) -> InputType:
-    return InputType(Tensor(scalar_of_name(kind()), ()), weak=True)
+    return InputType(Tensor(scalar_of_number(kind()), ()), weak=True)
 
 
-def scalar_of_name(value: Any) -> Scalar:
+def scalar_of_number(value: Any) -> Scalar:
     """The scalar type of a Python number.
 
-    >>> scalar_of_name(1.5)
+    >>> scalar_of_number(1.5)
     f64
     """
     return scalar_of_dtype({"bool": "bool", "i64": "int64", "f64": "float64", "c128": "complex128"}[

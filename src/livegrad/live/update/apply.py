@@ -44,14 +44,14 @@ class Applier:
         runtime.features = self._features
         self._plan_problems: tuple[Problem, ...] = ()  # those of the compiler
         self._number_problems: dict[str, Problem] = {}  # those of numbers that do not fit, by pin
-        self._refused: Sequence[Entry] = ()  # edits that the compiler refused; they stay in the journal
+        self._rejected: Sequence[Entry] = ()  # edits that the compiler rejected; they stay in the journal
         self._hot_parameters = HotParameters()
         self.find_hot_update = self._hot_parameters.find_update
 
     def apply_hot_update(self, parameter: HotParameter, value: float, detail: Detail, frame: Frame) -> None:
         """Runs a frame whose only change is a hot parameter."""
         parameters, key = parameter.parameters, parameter.key
-        self._transaction.changed.append((parameters, key, parameters[key]))  # `put`, inlined
+        self._transaction.undo_log.append((parameters, key, parameters[key]))  # `put`, inlined
         parameters[key] = value
         parameter.put(value)
         frame.level = Level.HOT
@@ -61,7 +61,7 @@ class Applier:
     def recover(self) -> None:
         """Rebuilds the executable that ran before an interrupted frame, from its plan and the values of its states."""
         runtime = self._runtime
-        self._refused = ()
+        self._rejected = ()
         self._hot_parameters.forget()
         runtime.roll_back()
         if runtime.compilation is None or runtime.compilation.plan is None:
@@ -73,7 +73,7 @@ class Applier:
     def apply(self, entries: list[Entry], frame: Frame) -> list[Entry]:
         """Updates the running plan, or leaves it unchanged. Returns the edits that stay pending."""
         self._runtime.is_quiet = False
-        if entries is self._refused:
+        if entries is self._rejected:
             return entries  # the compiler would refuse them again
         entries = [entry for entry in entries if entry.kind != "state" or find_keys(self._graph, entry.subject.state)]
         numbers: list[Entry] = []
@@ -82,7 +82,7 @@ class Applier:
             (numbers if self._changes_no_plan(entry) else others).append(entry)
         left: list[Entry] = []
         problems: tuple[Problem, ...] = ()
-        self._refused = ()
+        self._rejected = ()
         if others or self._runtime.executable is None:
             try:
                 if not (len(others) == 1 and others[0].kind == "code" and self._swap(others[0].subject, frame)):
@@ -91,7 +91,7 @@ class Applier:
                 problems = error.problems
                 left = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
                 if error.__cause__ is None:  # a failed installation is retried: memory may be free then
-                    self._refused = left
+                    self._rejected = left
         self._set("_plan_problems", problems)
         if self._runtime.executable is not None:
             self._apply_numbers(numbers, frame)
@@ -166,7 +166,7 @@ class Applier:
             frame.level = max(frame.level, Level.CODE)
             self._runtime.make_stale(step.key, "new code")
         swap.commit(compilation, self._transaction)
-        self._runtime.notified += 1
+        self._runtime.debug_version += 1
         return True
 
     def _replan(self, entries: list[Entry], frame: Frame) -> None:
@@ -196,7 +196,7 @@ class Applier:
         assert self._runtime.executable is not None
         assert committed.plan is not None
         self._runtime.executable.plan = committed.plan
-        self._runtime.notified += 1
+        self._runtime.debug_version += 1
         self._hot_parameters.forget()
         # Rebuilt steps have the current numbers.
         renewed = None if names is None else set(names)
@@ -263,8 +263,8 @@ class Applier:
         for key, change in changes.items():
             if key in plan.steps:
                 self._runtime.make_stale(key, change.cause, change.values)
-        self._runtime.requires_anew = True
-        self._runtime.still -= changes.keys()
+        self._runtime.demand_changed = True
+        self._runtime.steady_states -= changes.keys()
         for state in plan.states:
             if state.key in changes and owners.get(state.key) is not state.owner:  # a new state
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
@@ -375,7 +375,7 @@ class Applier:
                 if spec.value not in held:
                     held[spec.value] = self._runtime.executable.read(spec.value)
                 self._runtime.executable.write(spec.value, change.value)
-                self._runtime.still.discard(spec.key)
+                self._runtime.steady_states.discard(spec.key)
                 self._runtime.touch(spec.value, f"{spec.key} was {done}")
 
     def _touch(self, operand: str | FeatureLevel, level: Level, cause: str, frame: Frame) -> None:
@@ -400,12 +400,12 @@ class Applier:
             return
         for problem in self._runtime.problems:
             debug = problem.block.debug
-            debug.errors, debug.state, debug.refused = [], "running", False
+            debug.errors, debug.state, debug.is_rejected = [], "running", False
         self._transaction.set_entry(vars(self._runtime), "problems", problems)
-        self._runtime.notified += 1
+        self._runtime.debug_version += 1
         for problem in problems:
             debug = problem.block.debug
-            debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
+            debug.errors, debug.state, debug.is_rejected = [*debug.errors, problem.error], "failed", True
 
 
 def _installation_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
