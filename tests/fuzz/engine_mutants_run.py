@@ -21,7 +21,7 @@ compile_code = builtins.compile
 @mutant("a posted number is noted after it is taken")
 def _posted_too_late() -> Iterator[Any]:
     note = 'self.entries.append(Entry("value", pin, (previous, value)))'
-    take = "box.sources[pin] = Setting(value, before.input_type, before.line)"
+    take = "box.sources[pin] = Setting(value, before.input_type, before.lineage)"
     deliver = rewritten(journal.Journal.deliver, (note, "pass"), (take, f"{take}\n            {note}"))
     with mock.patch.object(journal.Journal, "deliver", deliver):
         yield

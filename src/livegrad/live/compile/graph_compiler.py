@@ -27,7 +27,7 @@ from livegrad.live.compile.wire import PreviousWiring, wire
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import State
 from livegrad.live.graph.block_graph import Graph
-from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
+from livegrad.live.graph.problems import GraphError, PinError, Problem, make_problem
 from livegrad.live.graph.regions import Region
 
 
@@ -78,7 +78,7 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"
                 what = node.missing.get(name, "this input is not connected")
-                problems.append(problem(node, name, GraphError(what, help=help)))
+                problems.append(make_problem(node, name, GraphError(what, help=help)))
         if isinstance(node.block, AppendBuffer):
             problems += _validate_writers(node, all_nodes)
         problems += _validate_bodies(node)
@@ -86,7 +86,7 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
             for inner in body.nodes.values():
                 if isinstance(inner.block, State):
                     help = "carry the value through the loop, or put the state outside"
-                    problems.append(problem(inner, None, GraphError("a region cannot contain a state", help=help)))
+                    problems.append(make_problem(inner, None, GraphError("a region cannot contain a state", help=help)))
     return problems
 
 
@@ -96,13 +96,13 @@ def _validate_bodies(node: NetworkNode) -> list[Problem]:
     if isinstance(node.block, Region) and not node.bodies:
         help = "use lg.cond, lg.fori_loop or lg.while_loop inside a block instead of the inner regions"
         error = GraphError("regions are nested too deeply", expected=f"at most {MOST_NESTED} levels", help=help)
-        problems.append(problem(node, None, error))
+        problems.append(make_problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]
     if any(outputs != names[0] for outputs in names):
         found = " and ".join(", ".join(sorted(outputs)) or "nothing" for outputs in names)
-        problems.append(problem(node, None, GraphError("the bodies must expose the same outputs", found=found)))
+        problems.append(make_problem(node, None, GraphError("the bodies must expose the same outputs", found=found)))
     for body in node.bodies:
-        problems += [problem(node, name, GraphError(what)) for name, what in body.missing.items()]
+        problems += [make_problem(node, name, GraphError(what)) for name, what in body.missing.items()]
     return problems
 
 
@@ -115,5 +115,5 @@ def _validate_writers(node: NetworkNode, nodes: Mapping[str, NetworkNode]) -> li
         if ref is not None and not fits:
             found = f"`{ref.key}`, a buffer or a value"
             error = PinError(name, "the `values` of an append block", found)
-            problems.append(problem(node, name, error))
+            problems.append(make_problem(node, name, error))
     return problems

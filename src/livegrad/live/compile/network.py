@@ -142,7 +142,7 @@ class Network:
             node = waiting.pop()
             for ref in node.feeds.values():
                 if isinstance(ref, RootRef) and ref.key == key and ref.pin is pin:
-                    return isinstance(ref.source, Setting) and ref.source.line is now.line
+                    return isinstance(ref.source, Setting) and ref.source.lineage is now.lineage
             waiting += [inner for body in node.bodies for inner in body.nodes.values()]
         return False
 

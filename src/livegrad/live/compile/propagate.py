@@ -21,7 +21,7 @@ from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import Body, Specialized, State
 from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.keys import carry_key, pin_key
-from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
+from livegrad.live.graph.problems import GraphError, PinError, Problem, make_problem
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.shape_rules import apply_shape_rule
 from livegrad.live.graph.sources import InputType, Setting
@@ -103,7 +103,7 @@ def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broke
         try:
             specialize_node(node, shapes)
         except LivegradError as error:
-            problems.append(problem(node, pin_of(error, node), error))
+            problems.append(make_problem(node, pin_of(error, node), error))
     if len(problems) > before:
         broken.add(node.key)
 
@@ -276,7 +276,7 @@ def _propagate_bodies(
                 error = GraphError(
                     f"the bodies have different types for output `{name}`", expected=str(outputs[name]), found=str(type)
                 )
-                problems.append(problem(node, None, error))
+                problems.append(make_problem(node, None, error))
             shapes.types[node.result_key(name)] = type
     return outputs
 
@@ -298,24 +298,24 @@ def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem]
     if region.kind == "while" and outputs["condition"].shape != ():
         found = str(outputs["condition"])
         problems.append(
-            problem(node, None, GraphError("the control input of a region must be one number", found=found))
+            make_problem(node, None, GraphError("the control input of a region must be one number", found=found))
         )
     control = node.feeds[region.control_name]
     assert control is not None
     control_type = input_type_of(control, shapes).type
     if control_type.shape != ():
         error = GraphError("the control input of a region must be one number", found=str(control_type))
-        problems.append(problem(node, region.control_name, error))
+        problems.append(make_problem(node, region.control_name, error))
     elif region.kind in ("for", "switch") and control_type.element.kind in ("float", "complex"):
         error = GraphError(
             f"`{region.control_name}` must be an integer", expected="an integer", found=str(control_type)
         )
-        problems.append(problem(node, region.control_name, error))
+        problems.append(make_problem(node, region.control_name, error))
     for entering, leaving in region.carried.items():
         first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]
         if first is not later:
             error = GraphError(f"`{leaving}` cannot become `{entering}`", expected=str(first), found=str(later))
-            problems.append(problem(node, entering, error))
+            problems.append(make_problem(node, entering, error))
 
 
 def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
@@ -324,9 +324,9 @@ def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
     problems = []
     for name, ref in body.outputs.items():
         if seen.setdefault(ref, name) != name:
-            problems.append(problem(node, None, GraphError(f"`{seen[ref]}` and `{name}` are the same output")))
+            problems.append(make_problem(node, None, GraphError(f"`{seen[ref]}` and `{name}` are the same output")))
         if ref.node not in body.nodes:
-            problems.append(problem(node, None, GraphError(f"`{name}` is not computed in the region")))
+            problems.append(make_problem(node, None, GraphError(f"`{name}` is not computed in the region")))
     return problems
 
 
@@ -344,12 +344,12 @@ def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Pro
         return []
     if isinstance(ref, RootRef):
         error = GraphError("the `next` of a state must be computed", help="connect it to an output")
-        return [problem(node, "next", error)]
+        return [make_problem(node, "next", error)]
     next_type, state_type = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
     if next_type is state_type:
         return []
     return [
-        problem(
+        make_problem(
             node,
             "next",
             GraphError("the type of a state cannot change", expected=str(state_type), found=str(next_type)),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from livegrad.live.compile.network import Network
-from livegrad.live.graph.problems import GraphError, Problem, problem
+from livegrad.live.graph.problems import GraphError, Problem, make_problem
 
 
 def sort_nodes(network: Network) -> tuple[list[tuple[str, int]], list[Problem]]:
@@ -49,5 +49,5 @@ def _cycle_problems(network: Network, left: set[str], followers: Mapping[str, li
                     error = GraphError(
                         "this input is on a cycle", found=f"fed by `{source}`", help="break it with a State"
                     )
-                    problems.append(problem(node, name if name in node.feeds else None, error))
+                    problems.append(make_problem(node, name if name in node.feeds else None, error))
     return problems

@@ -20,7 +20,7 @@ from livegrad.live.graph.block import Block, Specialized, State
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.keys import pin_key
-from livegrad.live.graph.problems import problem
+from livegrad.live.graph.problems import make_problem
 from livegrad.live.graph.sources import Setting, same_value
 from livegrad.live.transaction import Transaction
 
@@ -66,7 +66,7 @@ def find_swap(graph: Graph, compilation: Compilation, running: LivePlan, block: 
     try:
         specialized = block.body.specialize(inputs.input_types)
     except LivegradError as error:
-        raise EngineError([problem(node, pin_of(error, node), error)]) from None
+        raise EngineError([make_problem(node, pin_of(error, node), error)]) from None
     before = compilation.shapes.bodies[key]
     if not _fits_in_place_of(specialized, before):
         return None
