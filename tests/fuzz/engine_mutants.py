@@ -85,7 +85,7 @@ def _dangling_output() -> Iterator[Any]:
             level, pin = level.inside(pin.block), pin.block.inner_outputs[pin.name]
         return flatten.OutputRef(level.key_of(pin.block), pin.name)
 
-    with mock.patch.object(flatten._Flattening, "output", trusting):
+    with mock.patch.object(flatten._Flattener, "output", trusting):
         yield
 
 
@@ -126,7 +126,7 @@ def _colliding_names() -> Iterator[Any]:
 
 @mutant("a loop that begins with a Python float is float64")
 def _float64() -> Iterator[Any]:
-    with mock.patch.object(propagate, "_type_of_start", lambda ref, shapes: propagate.input_type_of(ref, shapes).type):
+    with mock.patch.object(propagate, "_initial_type", lambda ref, shapes: propagate.input_type_of(ref, shapes).type):
         yield
 
 

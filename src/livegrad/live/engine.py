@@ -467,14 +467,14 @@ class Engine(GradientSource):
         flatten
           double(x ← double.x)
         validate
-          nothing is wrong
+          no problems
         sort
           level 0: double
         propagate shapes
           double.result: tensor<f32, []>
         allocate
           double.result: tensor<f32, []>, graph, 4 bytes, from double until it is read
-          4 bytes in all
+          4 bytes in total
         wire
           plan: 1 step, 1 buffer
             0: double(double.x) -> double.result: tensor<f32, []>

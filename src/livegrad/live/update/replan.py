@@ -29,7 +29,7 @@ from livegrad.live.compile.overlay import Overlay
 from livegrad.live.compile.propagate import (
     Shapes,
     check_state,
-    note_state,
+    record_state_type,
     specialize,
 )
 from livegrad.live.graph.block import Block, State
@@ -241,7 +241,7 @@ class _Specializing:
         compilation, broken, nodes = self._compilation, self._broken, self._compilation.network.nodes
         heapify(self._waiting)
         for key in list(self._states_touched):
-            note_state(nodes[key], compilation.shapes)
+            record_state_type(nodes[key], compilation.shapes)
             self._schedule_readers(nodes[key])
         touched: dict[str, None] = {}
         while self._waiting:
