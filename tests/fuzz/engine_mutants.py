@@ -173,8 +173,8 @@ def _region_is_one_unit() -> Iterator[Any]:
 
 @mutant("regions inside of regions have no runs")
 def _no_runs_of_inner_regions() -> Iterator[Any]:
-    start_of = rewritten(cpu_calls.Calls._start_of, ("self._count(step.key)", "pass"))
-    with mock.patch.object(cpu_calls.Calls, "_start_of", start_of):
+    start_of = rewritten(cpu_calls.CallFactory._make_run_start, ("self._count(step.key)", "pass"))
+    with mock.patch.object(cpu_calls.CallFactory, "_make_run_start", start_of):
         yield
 
 
@@ -246,7 +246,7 @@ def _ordered_locks() -> Iterator[Any]:
 
 @mutant("a block that only branches read which are not taken runs")
 def _all_needed() -> Iterator[Any]:
-    with mock.patch.object(cpu_executor, "steps_on_demand", return_value=frozenset()):
+    with mock.patch.object(cpu_executor, "find_on_demand_steps", return_value=frozenset()):
         yield
 
 
