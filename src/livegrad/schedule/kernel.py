@@ -88,7 +88,7 @@ class Kernel:
     outputs: tuple[StridedAccess, ...]
     rows: tuple[Scalar, ...]
     stages: tuple[Stage, ...]
-    discarded: frozenset[int] = frozenset()  # the numbers of the indexed_buffers that nothing reads after the kernel
+    discarded: frozenset[int] = frozenset()  # indices of the indexed buffers that nothing reads after the kernel
 
     @property
     def uses_index(self) -> bool:
