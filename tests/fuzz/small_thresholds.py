@@ -57,13 +57,13 @@ THRESHOLDS = (
     ),
     *_of(
         "schedule.fuse",
-        CHEAP_AGAIN=(0.0, 100.0), OFTEN=(1, 2), WORTH_A_KERNEL=(0.0, 10.0), SLICED_AGAIN=(0.0, 3.0),
-        MOST_JOINED=(1, 10),
+        CHEAP_TO_RECOMPUTE=(0.0, 100.0), MANY_COPIES=(1, 2), WORTH_A_KERNEL=(0.0, 10.0), EXPENSIVE_SLICES=(0.0, 3.0),
+        MAX_GROUP_NODES=(1, 10),
     ),
     *_of("schedule.fuse_siblings", _MOST_NODES=(1, 10), _MOST_OUTPUTS=(1, 2)),
     *_of(
         "schedule.materialise",
-        _FEW=(0, 4), _LITTLE=(0.0, 100.0), _SEARCHED=(1, 4), _LONG_WINDOW=(1, 3), MOST_DEPTH=(2, 6),
+        _SMALL_TENSOR=(0, 4), _CHEAP_COST=(0.0, 100.0), _MAX_SEARCHED=(1, 4), _LONG_WINDOW=(1, 3), MOST_DEPTH=(2, 6),
     ),
     *_of("schedule.partial_updates", _MOST_WRITTEN=(0.0, 0.9, 1.0)),
     *_of("schedule.special", _MOST_PARTS=(1, 2)),
