@@ -17,7 +17,7 @@ from livegrad.ops.aggregate import get
 from livegrad.ops.assignment import UPDATES, indices_of
 from livegrad.ops.control import call, parameters_of
 from livegrad.ops.indexing import lookup
-from livegrad.passes.loop_over_elements.cost import iterations_of
+from livegrad.passes.loop_over_elements.cost import estimate_iterations
 from livegrad.passes.loop_over_elements.dependence import index_form
 from livegrad.passes.regions import LOOPS, first_argument, region_of
 
@@ -36,7 +36,7 @@ def transposed_operands(loop: Node) -> dict[int, Axes]:
     body: Function = loop.attribute("body")
     # By position: scratch tensors that begin alike are one operand in several places.
     positions = {body.parameters[1 + position - first]: position for position in range(first, len(loop.operands))}
-    _count(body, positions, iterations_of(loop), votes)
+    _count(body, positions, estimate_iterations(loop), votes)
     axes_of: dict[int, Axes] = {}
     for position, operand in enumerate(loop.operands):
         if position < first or not isinstance(operand.type, Tensor) or operand.type.rank < 2:
@@ -69,7 +69,7 @@ def _count(function: Function, positions: Mapping[Node, int], times: float, vote
             body: Function = node.attribute("body")
             shift = 1 - first_argument(node)
             inner = {body.parameters[p + shift]: values[o] for p, o in enumerate(node.operands) if o in values}
-            _count(body, inner, times * iterations_of(node), votes)
+            _count(body, inner, times * estimate_iterations(node), votes)
 
 
 def _moves(index: Node, variable: Node) -> bool:
