@@ -24,7 +24,7 @@ from livegrad.passes.loop_over_elements.bodies import expand_condition, expand_f
 from livegrad.passes.loop_over_elements.cost import gains_by_elements
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.known_zeros import mask_known_zeros
-from livegrad.passes.loop_over_elements.layout import permute_inside, transposed_operands
+from livegrad.passes.loop_over_elements.layout import choose_permutations, rewrite_for_layout
 from livegrad.passes.loop_over_elements.products import expand_products
 from livegrad.passes.loop_over_elements.small_tensors import is_small_body, unroll_body
 from livegrad.passes.loop_over_elements.versions import is_array
@@ -73,12 +73,12 @@ def _unroll_small_tensors(node: Node) -> Node:
 
 def _choose_layout(loop: Node, count: int) -> list[Node]:
     """The first results of the loop, with transposed storage for tensors that it accesses by column."""
-    axes = transposed_operands(loop)
+    axes = choose_permutations(loop)
     operands = [
         permute(operand, axes=axes[position]) if position in axes else operand
         for position, operand in enumerate(loop.operands)
     ]
-    transposed = permute_inside(loop, tuple(operands), axes) if axes else None
+    transposed = rewrite_for_layout(loop, tuple(operands), axes) if axes else None
     if transposed is None or not _runs_in_place(transposed):
         return [get(loop, index=index) for index in range(count)]
     positions = [first_argument(loop) + index for index in range(count)]

@@ -106,7 +106,7 @@ class _FunctionExpansion:
             if node not in self.memory and node not in self.scalars:
                 with originating_from(node.origins):
                     self._emit(node)
-        for index in self._versions.rewritten():
+        for index in self._versions.results_to_write():
             self._write_result(index)
         results = [self._result(index) for index in range(len(function.results))]
         inputs = [
