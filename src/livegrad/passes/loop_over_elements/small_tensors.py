@@ -28,7 +28,7 @@ from livegrad.passes.index_maps import integer
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.products import count_products
 from livegrad.passes.loop_over_elements.versions import is_array
-from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, fold_row, replace_elementwise
+from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, reduce_row, replace_elementwise
 from livegrad.passes.scalar_replacement.values import MAX_ELEMENTS, Elements, Memory, NotReplaced, Value, load, scalar
 
 _MAX_OPERATIONS = 2500  # of a body: takes LLVM about a second, in the background
@@ -122,5 +122,5 @@ def _multiply(node: Node, first: Elements, second: Elements) -> Elements:
     terms = first[..., :, None, :] * np.swapaxes(second, -1, -2)[..., None, :, :]
     result = np.empty(sizes(node), object)
     for index in np.ndindex(result.shape):
-        result[index] = fold_row(list(terms[index]), "sum", element)
+        result[index] = reduce_row(list(terms[index]), "sum", element)
     return result
