@@ -18,7 +18,7 @@ from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import parameters_of
 from livegrad.passes.expand import expand_ops
-from livegrad.passes.interval_rules import RULES, Interval, anything
+from livegrad.passes.interval_rules import RULES, Interval, entire_interval
 
 __all__ = ["Interval", "bound_intervals", "intervals_of"]
 
@@ -96,7 +96,7 @@ class _Bounds:
             return _point(node.op(*[operand.low for operand in operands], **dict(node.attributes)))
         rule = RULES.get(node.op.name)
         if rule is None:
-            return anything(node.type)
+            return entire_interval(node.type)
         bounds = rule(node, *operands)
         unbounded = bounds.unbounded or any(operand.unbounded for operand in operands)
         return replace(bounds, unbounded=unbounded) if unbounded else bounds
@@ -107,7 +107,7 @@ class _Bounds:
         if (function, properties) not in self._bounding_functions:
             self._bounding_functions[function, properties] = self._build_bounding_function(function, operands)
         bounding, results = self._bounding_functions[function, properties]
-        ends = [end for operand in operands for end in _ends(operand)]
+        ends = [end for operand in operands for end in operand.ends]
         value = ops.call(*ends, function=bounding)
         count = len(bounding.results)
         supply = iter([value] if count == 1 else [ops.get(value, index=index) for index in range(count)])
@@ -124,19 +124,15 @@ class _Bounds:
         self, function: Function, operands: Sequence[Interval]
     ) -> tuple[Function, tuple[Interval, ...]]:
         """Builds (ends of each operand) → ends of each result that is not constant; also returns its intervals."""
-        parameters = parameters_of([end.type for operand in operands for end in _ends(operand)])
+        parameters = parameters_of([end.type for operand in operands for end in operand.ends])
         fresh = iter(parameters)
         arguments = []
         for operand in operands:
             low = next(fresh)
             arguments.append(replace(operand, low=low, high=low if operand.is_point else next(fresh)))
         results = self.call(function, arguments)
-        ends = [end for result in results for end in _ends(result) if end.op is not constant_op or not result.is_point]
+        ends = [end for result in results for end in result.ends if end.op is not constant_op or not result.is_point]
         return Function(f"{function.name}.bounds", parameters, tuple(ends or parameters[:1])), results
-
-
-def _ends(interval: Interval) -> tuple[Node, ...]:
-    return (interval.low,) if interval.is_point else (interval.low, interval.high)
 
 
 _OPS_WITH_RULES = frozenset(RULES)
