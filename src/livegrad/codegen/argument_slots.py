@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 from livegrad.schedule.plan import Buffer, Plan
 
 # cell: a scalar argument in memory; value: the scalar itself; run: the function of the thread pool; table: constants of
-# a library, selected by two integers. For chains of CPU kernels: the code and the argument block of a member, and memory
-# that is private to the chain, before the chain is built.
+# a library, selected by two integers. For chains of CPU kernels, before the chain is built: the code and the argument
+# block of a member, and memory that is private to the chain.
 SlotKind = Literal[
     "external", "cell", "value", "arena", "scratch", "status", "full", "interrupt", "run",
     "tapes", "tape_bytes", "partials", "counters",
