@@ -122,7 +122,7 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
         index,
         step.kernel.name,
         code,
-        tuple([bound.slots[name] for name in text.words]),
+        tuple([bound.slots[name] for name in text.slots]),
         bound.grid,
         bound.threads,
         bound.workers,
