@@ -1,4 +1,4 @@
-"""Producer–consumer tiling on the CPU: the tile size of a chain of steps, or that it does not pay.
+"""Producer–consumer tiling on the CPU: chooses the tile size of a chain of steps, or not to tile it.
 
 `schedule/tile_row_chains.py` finds chains that are legal and asks `rows_of_tile`, which is part of the `CPU` target.
 """

@@ -79,13 +79,13 @@ def exclusive_machine(speed: int) -> Iterator[Any]:
     _machines[speed].append(machine)  # not after an exception, which may leave it in any state
 
 
-def compile_freely(ir_text: str, speed: int) -> bytes:
+def compile_unlocked(ir_text: str, speed: int) -> bytes:
     """Compiles `ir_text` to object code for this processor, without llvmlite's lock."""
     with exclusive_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
         if speed:
             _run_passes(module, machine, speed)
         if is_mistrusted(module, speed):
-            return compile_freely(ir_text, UNVECTORISED_LOOP_SPEED)
+            return compile_unlocked(ir_text, UNVECTORISED_LOOP_SPEED)
         with _gate:
             buffer = unlocked(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, error)
         if not buffer:
