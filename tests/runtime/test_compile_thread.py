@@ -131,8 +131,8 @@ def test_jobs_may_begin_while_another_thread_asks_whether_there_are_any() -> Non
     class Job:
         @property
         def is_waiting(self) -> bool:
-            side._begun.append(Job())  # type: ignore[arg-type]
-            return len(side._begun) > 5
+            side._jobs.append(Job())  # type: ignore[arg-type]
+            return len(side._jobs) > 5
 
-    side._begun.append(Job())  # type: ignore[arg-type]
+    side._jobs.append(Job())  # type: ignore[arg-type]
     assert [side.is_idle for _ in range(3)] == [True, True, False]

@@ -19,7 +19,7 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.native.llvm_jit import cross_assemble, cross_compile, parsed_module
-from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, is_mistrusted, optimize
+from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, has_unsafe_loads, optimize
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
@@ -549,7 +549,7 @@ def test_loops_with_masked_loads_are_not_vectorised() -> None:
     machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu="haswell", opt=3)
     with parsed_module(GUARDED_LOAD) as module:
         optimize(module, machine, LOOP_SPEED)
-        assert is_mistrusted(module, LOOP_SPEED)
+        assert has_unsafe_loads(module, LOOP_SPEED)
     assert "maskmov" not in cross_assemble(GUARDED_LOAD, "x86_64-unknown-linux-gnu", "haswell", speed=LOOP_SPEED)
 
 

@@ -1,4 +1,4 @@
-"""Producer–consumer tiling on the CPU: the tile size of a chain of steps, or that it does not pay.
+"""Producer–consumer tiling on the CPU: chooses the tile size of a chain of steps, or not to tile it.
 
 `schedule/tile_row_chains.py` finds chains that are legal and asks `rows_of_tile`, which is part of the `CPU` target.
 """
@@ -11,7 +11,7 @@ from livegrad.codegen.llvm.matmul.product import Product
 from livegrad.ir.symbolic_size import computed, symbolic_within
 from livegrad.runtime.cpu.matmul_steps import native_product
 from livegrad.runtime.cpu.native.caches import second_level_bytes
-from livegrad.runtime.cpu.native.matmul import goes_by_rows
+from livegrad.runtime.cpu.native.matmul import is_row_independent
 from livegrad.runtime.cpu.native.pool import default_threads
 from livegrad.schedule.loops.cost_model import (
     FEWEST_TILES,
@@ -54,7 +54,7 @@ def _tile_size(total: int, rows: int, longest_row: int, row_bytes: int, products
         block = min(most, _round_up(-(-total // count), PRODUCT_ROWS))
     else:
         block = max((size for size in range(4, most + 1, 4) if rows % size == 0), default=0)
-    native = all(product is not None and goes_by_rows(product) for product in products)
+    native = all(product is not None and is_row_independent(product) for product in products)
     return block if block >= LEAST_TILE_ROWS and native else 0
 
 
