@@ -18,7 +18,7 @@ from livegrad.frontend.function.compile_values import (
     static,
 )
 from livegrad.frontend.function.function_types import NONE, ArrayType, RecordType
-from livegrad.frontend.function.operators import both, elements, front_type_of, unary, unify
+from livegrad.frontend.function.operators import apply_unary, elements, front_type_of, logical_and, unify
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops import comparison
@@ -76,10 +76,10 @@ def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value,
         equal = compare(context, ast.Eq(), a, b, at)
         if isinstance(equal.type, ir.Vector | ir.Matrix):
             for part in members_of(node_of(equal, context.span(at))):
-                total = both(total, runtime(ir.bool_, part), context, at)
+                total = logical_and(total, runtime(ir.bool_, part), context, at)
         else:
-            total = both(total, equal, context, at)
-    return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
+            total = logical_and(total, equal, context, at)
+    return apply_unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
 
 
 def _field_values(context: Context, value: Value, at: ast.AST) -> list[Value]:
@@ -95,7 +95,7 @@ def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value
             for rule in rules.presence:
                 presence = rule(operand)
                 if presence is not None:
-                    same = unary(context, ast.Not(), presence[0], at)
+                    same = apply_unary(context, ast.Not(), presence[0], at)
     if same is None:
         if left.is_static and right.is_static:
             same = static(left.static is right.static)
@@ -103,7 +103,7 @@ def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value
             same = static(left.type is right.type)
         else:
             raise context.error("LG201", "`is` compares with None only", at, help="use == for values")
-    return unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
+    return apply_unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
 
 
 def _test_membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
@@ -117,5 +117,5 @@ def _test_membership(context: Context, op: ast.cmpop, left: Value, right: Value,
         raise context.error("LG201", "`in` only supports tuples and lists", at, found=name_of(right))
     missing: Value = static(True)
     for item in members:
-        missing = both(missing, compare(context, ast.NotEq(), left, item, at), context, at)
-    return missing if isinstance(op, ast.NotIn) else unary(context, ast.Not(), missing, at)
+        missing = logical_and(missing, compare(context, ast.NotEq(), left, item, at), context, at)
+    return missing if isinstance(op, ast.NotIn) else apply_unary(context, ast.Not(), missing, at)

@@ -16,7 +16,7 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, static
 from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL_FORMS
 from livegrad.frontend.function.iteration import static_elements
-from livegrad.frontend.function.operators import truth
+from livegrad.frontend.function.operators import to_bool
 
 
 def comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
@@ -44,7 +44,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
             )
         for item in items:
             assign(context, generator.target, item)
-            tests = [truth(context, context.evaluate(test), test) for test in generator.ifs]
+            tests = [to_bool(context, context.evaluate(test), test) for test in generator.ifs]
             if any(not test.is_static for test in tests):
                 raise context.error("LG107", "the condition of a list's elements must be known at compile time", node)
             if all(test.static for test in tests):

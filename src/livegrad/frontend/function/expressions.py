@@ -35,7 +35,7 @@ from livegrad.frontend.function.iteration import evaluate_all
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrow_field, narrowings
-from livegrad.frontend.function.operators import binary, both, joined_values, truth, unary
+from livegrad.frontend.function.operators import apply_binary, apply_unary, convert_to_common_type, logical_and, to_bool
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops.elementwise import select
@@ -83,11 +83,11 @@ def _name(context: Context, node: ast.Name) -> Value:
 
 
 def _binary(context: Context, node: ast.BinOp) -> Value:
-    return binary(context, node.op, context.evaluate(node.left), context.evaluate(node.right), node)
+    return apply_binary(context, node.op, context.evaluate(node.left), context.evaluate(node.right), node)
 
 
 def _unary(context: Context, node: ast.UnaryOp) -> Value:
-    return unary(context, node.op, context.evaluate(node.operand), node)
+    return apply_unary(context, node.op, context.evaluate(node.operand), node)
 
 
 # --- conditional evaluation ------------------------------------------------------------------------------------------
@@ -122,14 +122,14 @@ def _boolean(context: Context, node: ast.BoolOp) -> Value:
 
 def _short_circuit(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
     """`left and right` or `left or right`; the right operand is computed only if the left one does not decide."""
-    test = truth(context, left, at)
+    test = to_bool(context, left, at)
     if test.is_static:
         return _evaluate_narrowed(context, right, facts) if bool(test.static) is is_and else left
     if left.type is ir.bool_ and _is_speculatable(right):
         right_value = _evaluate_narrowed(context, right, facts)
         if right_value.type is ir.bool_:
             if is_and:
-                return both(left, right_value, context, right)
+                return logical_and(left, right_value, context, right)
             nodes = [node_of(value, context.span(right)) for value in (left, right_value)]
             return runtime(ir.bool_, nodes[0] | nodes[1])
     result, left_name = context.outcome(), context.outcome()
@@ -169,7 +169,7 @@ def _require_one_type(context: Context, value: Value, at: ast.AST) -> Value:
 
 
 def _conditional(context: Context, node: ast.IfExp) -> Value:
-    test = truth(context, context.evaluate(node.test), node.test)
+    test = to_bool(context, context.evaluate(node.test), node.test)
     if test.is_static:
         return context.evaluate(node.body if test.static else node.orelse)
     predicate = node_of(test, context.span(node.test))
@@ -177,7 +177,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     if _is_trivial(node.body) and _is_trivial(node.orelse) and not narrowed:
         then, otherwise = context.evaluate(node.body), context.evaluate(node.orelse)
         if isinstance(then.type, ir.Scalar) and isinstance(otherwise.type, ir.Scalar):
-            type, a, b = joined_values(context, then, otherwise, node)
+            type, a, b = convert_to_common_type(context, then, otherwise, node)
             selected = select(predicate, *(node_of(value, context.span(node)) for value in (a, b)))
             return context.result(type, selected, [then, otherwise], node, then.weak and otherwise.weak)
     result = context.outcome()
@@ -202,7 +202,7 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
             return _compare_rest(context, total, left, node, index)
         value = context.evaluate(right)
         answer = compare(context, op, left, value, node)
-        total = answer if total is None else both(total, answer, context, node)
+        total = answer if total is None else logical_and(total, answer, context, node)
         left = value
     assert total is not None
     return total

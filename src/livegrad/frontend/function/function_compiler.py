@@ -14,8 +14,8 @@ from livegrad.frontend.function.array_patterns import TensorPattern, TuplePatter
 from livegrad.frontend.function.assignment import DefiniteAssignment
 from livegrad.frontend.function.branch_regions import (
     FLAGS,
-    flag,
     forbid_leaks,
+    get_flag,
     resolve_returned,
     set_flag,
 )
@@ -217,8 +217,8 @@ def _build_updating_function(context: Context, value: Value, inputs: list[Node])
     span = context.span(context.source.definition)
     arrays = [context.environment[name] for name in context.inouts]
     nodes = [tie_to_effects(context, node_of(part, span)) for part in (value, *arrays)]
-    both = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
-    updating = make_function(context.source.name, inputs, [both])
+    value_and_arrays = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
+    updating = make_function(context.source.name, inputs, [value_and_arrays])
     if value.type is NONE:
         return updating, arrays[0] if len(arrays) == 1 else tuple_value(arrays)
     return updating, value
@@ -239,7 +239,7 @@ def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -
 def _result_value(context: Context) -> Value:
     """The result of the function; falling off the end returns None."""
     definition = context.source.definition
-    returned = flag(context.environment, "$returned")
+    returned = get_flag(context.environment, "$returned")
     if returned.is_static and not returned.static:
         return check_result(context, static(None), definition)
     value = resolve_returned(context.environment.get("$return"), context.environment)

@@ -88,10 +88,10 @@ def _iterate_value(context: Context, value: Value, at: ast.AST) -> Steps:
             )  # an empty list has no element type to compile a body for
 
         def element(index: Node) -> Value:
-            held = context.environment[name]
-            assert held.node is not None
-            assert isinstance(held.type, ArrayType | ir.Vector)
-            return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
+            container = context.environment[name]
+            assert container.node is not None
+            assert isinstance(container.type, ArrayType | ir.Vector)
+            return context.part(container.type.element, get_at(container.node, index), container, at, container.weak)
 
         return Steps(constant(size, ir.i64), element, static_iterations=size, iterated_values=(value,))
     if isinstance(value.type, TensorType) and value.type.shape and value.node is not None:
@@ -119,13 +119,13 @@ def _iterate_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
     size = value.type.shape[0]
 
     def element(index: Node) -> Value:
-        held = context.environment[name]
-        assert held.node is not None
-        assert isinstance(held.type, TensorType)
-        if len(held.type.shape) == 1:
-            return context.result(held.type.element, lookup(held.node, index), [held], at)
-        row = array_result(context, wrap(held.node)[wrap(index)], [held], at)
-        return with_aliases(row, held.aliases)  # a row is a view in NumPy
+        container = context.environment[name]
+        assert container.node is not None
+        assert isinstance(container.type, TensorType)
+        if len(container.type.shape) == 1:
+            return context.result(container.type.element, lookup(container.node, index), [container], at)
+        row = array_result(context, wrap(container.node)[wrap(index)], [container], at)
+        return with_aliases(row, container.aliases)  # a row is a view in NumPy
 
     return Steps(constant(size, ir.i64), element, static_iterations=size)
 
