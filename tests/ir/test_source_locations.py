@@ -17,7 +17,7 @@ from livegrad.ir.line_sites import (
 )
 from livegrad.ir.node import Key, Node
 from livegrad.ir.propagate_lines import propagating_lines
-from livegrad.ir.source_lines import originating_from, telling_lines_apart
+from livegrad.ir.source_lines import distinguish_lines, originating_from
 from livegrad.ir.types import f32, i32, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
@@ -109,7 +109,7 @@ def test_a_pass_finds_the_lines_of_the_function_it_was_given() -> None:
 
 def test_where_lines_are_told_apart_each_is_a_node() -> None:
     x = input_node(Key("x"), f32)
-    with telling_lines_apart():
+    with distinguish_lines():
         first = x * x
         second = x * x
         function = trace(lambda a: ops.sin(a) * 2.0, f32)

@@ -6,7 +6,14 @@ import random
 import pytest
 
 from livegrad.ir.size_guards import SizeGuards
-from livegrad.ir.symbolic_size import SymbolicReal, SymbolicSize, computed, hint_of, replace_sizes, symbolic_within
+from livegrad.ir.symbolic_size import (
+    SymbolicReal,
+    SymbolicSize,
+    compute_for_sizes,
+    hint_of,
+    replace_sizes,
+    symbolic_within,
+)
 from livegrad.ir.types import Tensor, f32
 
 
@@ -42,7 +49,7 @@ def run_program(rng, sizes, decisions):
             case "cost":
                 decisions.append(bool(a * 0.5 + 3.0 > c / 4))
             case "floor":
-                numbers.append(computed(lambda x, y: math.isqrt(abs(x)) + y, a, c))
+                numbers.append(compute_for_sizes(lambda x, y: math.isqrt(abs(x)) + y, a, c))
     return numbers
 
 

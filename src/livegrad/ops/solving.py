@@ -141,9 +141,9 @@ def _zero_at_full_rank(a: Node, b: Node, outside: Node) -> Node:
     """
     rank = len(shape_of(a.type))
     on_diagonal = real_part(reduce(a * swap_last(b), kind="sum", axes=(rank - 1,)))
-    missing = reduce(1.0 - on_diagonal, kind="sum", axes=(rank - 2,))  # a projection's trace is its rank
+    corank = reduce(1.0 - on_diagonal, kind="sum", axes=(rank - 2,))  # a projection's trace is its rank
     has_full_rank = spread_back(
-        less(detach(missing), filled(0.5, missing.type)), shape_of(outside.type), (rank - 2, rank - 1)
+        less(detach(corank), filled(0.5, corank.type)), shape_of(outside.type), (rank - 2, rank - 1)
     )
     return select(has_full_rank, zero(outside.type), outside)
 
