@@ -1,4 +1,4 @@
-"""Symbolic sizes: whatever is computed with them is what numbers give, for all sizes that satisfy the guards."""
+"""Symbolic sizes compute what integers compute, for all sizes that satisfy the guards."""
 
 import math
 import random
@@ -54,7 +54,7 @@ def run_program(rng, sizes, decisions):
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_a_program_of_sizes_that_fit_decides_and_computes_as_with_numbers(seed):
+def test_a_program_decides_and_computes_as_with_integers_for_sizes_that_fit(seed):
     rng = random.Random(seed)
     hints = [rng.randrange(2, 60), rng.randrange(2, 60)]
     guards, decisions = SizeGuards(hints), []
@@ -104,7 +104,7 @@ def test_a_machine_number_pins_the_size_and_names_the_line(use):
     assert not guards.fits([3])
 
 
-def test_types_of_symbolic_sizes_are_none_of_numbers():
+def test_types_of_symbolic_sizes_differ_from_types_of_integers():
     guards = SizeGuards([10])
     plain = Tensor(f32, (10, 3))
     with guards.recording() as (n,):
@@ -136,7 +136,7 @@ def test_costs_are_compared_exactly():
     assert not guards.fits([16])
 
 
-def test_outside_of_a_recording_sizes_are_their_hints():
+def test_outside_a_recording_sizes_are_their_hints():
     guards = SizeGuards([10])
     (n,) = guards.symbols
     assert n + 1 == 11
