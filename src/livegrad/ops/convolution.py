@@ -57,7 +57,7 @@ def require_windows(
             "windows, strides and dilations must be at least 1", found=f"{window}, {strides}, {dilation}"
         )
     if any(isinstance(width, int) and width < 0 for widths in padding for width in widths):
-        raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to cut")
+        raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to crop")
     return tuple(
         window_count(size + low + high, extent, stride, step)
         for size, extent, stride, (low, high), step in zip(shape, window, strides, padding, dilation, strict=True)

@@ -109,7 +109,9 @@ def _pinv_type(a: Type, tolerance: Type) -> Type:
     tensor = require_matrices(a, square=False)
     expected = Tensor(tensor.element.real, tensor.shape[:-2])
     if tolerance is not expected:
-        raise TypeRuleError("one relative tolerance for each matrix", expected=str(expected), found=str(tolerance))
+        raise TypeRuleError(
+            "pinv needs one relative tolerance for each matrix", expected=str(expected), found=str(tolerance)
+        )
     return Tensor(tensor.element, (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2]))
 
 
