@@ -24,8 +24,8 @@ from livegrad.implicit.formats.mesh_files import save_mesh, save_svg
 from livegrad.implicit.formats.png import save_png
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.meshing.meshing import mesh
+from livegrad.implicit.nodes.dead_code import blocking_problems
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
-from livegrad.implicit.nodes.used_part import problems_in_the_way
 from livegrad.ir.walk import nodes_of
 from livegrad.tools.part_files import PartChoice, default_name, open_assembly, open_part
 from livegrad.tools.progress import ProgressLine
@@ -57,7 +57,7 @@ def show_info(arguments: argparse.Namespace) -> Report:
         return Report({"file": path.name, "kind": "vm", "nodes": count}, [f"{path.name}: a tape of {count} nodes"])
     assembly = open_assembly(path)
     problems = [str(problem) for problem in assembly.problems()]
-    readable = [] if problems_in_the_way(assembly) else parts(assembly)
+    readable = [] if blocking_problems(assembly) else parts(assembly)
     facts = {
         "file": path.name,
         "kind": "3mf",

@@ -16,10 +16,10 @@ from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.formats.threemf import open_3mf
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.dead_code import Outputs, blocking_problems
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.nodes.used_part import Outputs, problems_in_the_way
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object
@@ -88,7 +88,7 @@ def _require_file(path: Path) -> None:
 
 
 def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
-    if problems := problems_in_the_way(assembly, _choose_outputs(assembly, choice.function)):
+    if problems := blocking_problems(assembly, _choose_outputs(assembly, choice.function)):
         raise UsageError(
             f"`{name}` has functions that cannot run: {problems[0]}",
             help="`livegrad info` lists all problems",

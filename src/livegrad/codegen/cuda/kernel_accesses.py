@@ -9,7 +9,7 @@ from livegrad.codegen.c.operands import TensorReference, Text, Value
 from livegrad.codegen.cuda.kernel_values import KERNELS, memory_type
 from livegrad.codegen.cuda.kernel_writer import KernelWriter
 from livegrad.ir.types import i64
-from livegrad.schedule.kernel import Port, Sink, Stage
+from livegrad.schedule.kernel import Sink, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import COLUMNS
 from livegrad.schedule.loops.device import repeated_reads, scratch_output
 from livegrad.schedule.loops.dimensions import StrideKind
@@ -59,7 +59,7 @@ class KernelAccesses:
             for role, number, port in ports:
                 self.writer.line(f"{memory_type(port.element)} kept_{role}{number}[{points}];")
 
-    def element(self, role: str, number: int, port: Port, kinds: tuple[StrideKind, ...]) -> str:
+    def element(self, role: str, number: int, port: StridedAccess, kinds: tuple[StrideKind, ...]) -> str:
         """The lvalue of an access at the current point: a register or an element in memory."""
         if self.nest.kept_points and port.scratch:
             return f"kept_output{scratch_output(self.nest, number) if role == 'read' else number}[k]"
@@ -101,9 +101,9 @@ class KernelAccesses:
                     if is_first and port.level == "point":
                         lvalue = f"(kept_read{number}[k] = {lvalue})"
                     arguments.append(writer.value(KERNELS.load_expression(lvalue, port.element), port.element))
-                case "whole":
+                case "indexed":
                     arguments.append(self._whole(number))
-                case "uniform":
+                case "scalar":
                     arguments.append(self._uniform(number))
                 case "row":
                     value = self.rows[number]
@@ -112,14 +112,14 @@ class KernelAccesses:
         return arguments
 
     def _whole(self, number: int) -> TensorReference:
-        whole = self.kernel.wholes[number]
+        whole = self.kernel.indexed_buffers[number]
         pointer = self.slot(f"whole{number}", f"const {memory_type(whole.element)}*")
         extents = tuple(self.slot(f"whole{number}_extent{d}") for d in range(whole.rank))
         strides = tuple(self.slot(f"whole{number}_stride{d}") for d in range(whole.rank))
         return TensorReference(pointer, whole.element, extents, strides)
 
     def _uniform(self, number: int) -> Text:
-        type = self.kernel.uniforms[number]
+        type = self.kernel.scalar_arguments[number]
         if self.nest.by_value[number]:
             return Text(KERNELS.load_expression(self.slot(f"uniform{number}", memory_type(type)), type), type)
         pointer = self.slot(f"uniform{number}", f"const {memory_type(type)}*")

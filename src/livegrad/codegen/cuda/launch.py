@@ -47,7 +47,9 @@ def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target 
     With `share_rows`, blocks may share long rows; the caller then allocates `partial_bytes` and `counters`.
     """
     kernel = step.kernel
-    by_value = [is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.uniforms]
+    by_value = [
+        is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.scalar_arguments
+    ]
     nest = lower_loops(for_device(step, target, share_rows, by_value))
     rows, blocks = row_count(nest), blocks_of_a_row(nest)
     scratch = 0
@@ -81,11 +83,11 @@ def _argument_slots(nest: LoopNest, plan: Plan) -> dict[str, int | ArgumentSlot]
     for role, view, view_strides in zip(roles, (*step.reads, *step.outputs), strides, strict=True):
         slots[role] = buffer_slot(view.buffer, plan, view.offset)
         slots |= {f"{role}_stride{d}": stride for d, stride in enumerate(view_strides)}
-    for number, buffer in enumerate(step.wholes):
+    for number, buffer in enumerate(step.indexed_buffers):
         slots[f"whole{number}"] = buffer_slot(buffer, plan)
         slots |= {f"whole{number}_extent{d}": size for d, size in enumerate(buffer.shape)}
         slots |= {f"whole{number}_stride{d}": stride for d, stride in enumerate(buffer.strides)}
-    for number, (view, by_value) in enumerate(zip(step.uniforms, nest.by_value, strict=True)):
+    for number, (view, by_value) in enumerate(zip(step.scalar_arguments, nest.by_value, strict=True)):
         slot = buffer_slot(view.buffer, plan, view.offset)
         slots[f"uniform{number}"] = ArgumentSlot("value", slot.buffer) if by_value else slot
     return slots

@@ -14,7 +14,7 @@ from livegrad.codegen.llvm.deinterleave import load_columns, load_spread, store_
 from livegrad.codegen.llvm.kernel_frame import AccessKind, Frame, Tail
 from livegrad.codegen.llvm.registers import NodeValue, Register
 from livegrad.ir.types import Scalar, bool_, i64
-from livegrad.schedule.kernel import Port, Sink, Stage
+from livegrad.schedule.kernel import Sink, Stage, StridedAccess
 from livegrad.schedule.loops.nest import LoopNest
 
 
@@ -46,9 +46,9 @@ class Accesses(Frame):
                     arguments.append(self._index(source.number, indices, vector))
                 case "read":
                     arguments.append(loaded[source.number])
-                case "whole":
+                case "indexed":
                     arguments.append(self.wholes[source.number])
-                case "uniform":
+                case "scalar":
                     arguments.append(self.uniforms[source.number])
                 case "row":
                     value = self.rows[source.number]
@@ -87,7 +87,7 @@ class Accesses(Frame):
         return vector_memory.element_address(self.builder, self.tiles[kind, number], type, self.tile_row)
 
     def _scratch_address(
-        self, base: Register, port: Port, strides: list[Register], indices: list[Register]
+        self, base: Register, port: StridedAccess, strides: list[Register], indices: list[Register]
     ) -> tuple[Register, Scalar, Register, Register]:
         """The address in the thread's scratch memory, which holds one row, or one row per lane, point by point."""
         builder = self.builder

@@ -20,7 +20,7 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.schedule.kernel import Port
+from livegrad.schedule.kernel import StridedAccess
 from livegrad.schedule.loops.dimensions import NEAR, StrideKind
 from livegrad.schedule.loops.divergence import may_diverge
 from livegrad.schedule.loops.nest import Access, LoopNest
@@ -103,10 +103,10 @@ class Frame:
         self.chunk = self.argument("chunk") if nest.is_split else None
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
-        self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
+        self.wholes = [self._whole(index) for index in range(len(kernel.indexed_buffers))]
         if nest.has_parallel_loops:
             self.builder.pool_run = self.argument("run", pointer)
-        self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
+        self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.scalar_arguments)]
         for number, size in enumerate(self.sizes):
             self.builder.sizes[size] = self.argument(f"size{number}")
         self.line_aligned = self._are_line_aligned([self.output_bases[number] for number in nest.non_temporal])
@@ -123,7 +123,7 @@ class Frame:
             return builder.apply("icmp eq", bool_, rest, builder.constant(0, i64))
 
     def _ports(
-        self, role: str, ports: tuple[Port, ...], accesses: tuple[Access, ...]
+        self, role: str, ports: tuple[StridedAccess, ...], accesses: tuple[Access, ...]
     ) -> tuple[list[Register], list[list[Register]]]:
         bases = [self.argument(f"{role}{k}", pointer) for k in range(len(ports))]
         strides = [
@@ -138,7 +138,7 @@ class Frame:
         return self.builder.constant(self.nest.unrolled_points if kind == "row" else _CONSTANT_STRIDES[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
-        whole = self.kernel.wholes[index]
+        whole = self.kernel.indexed_buffers[index]
         address = self.argument(f"whole{index}", pointer)
         extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(whole.rank))
         strides = [self.argument(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]

@@ -223,7 +223,7 @@ def _rebuild_all(values: Sequence[NodeValue], registers: Sequence[Register]) -> 
 
 
 def starting_value(builder: KernelBuilder, value: NodeValue, divergent: bool) -> NodeValue:
-    """The value with which a loop starts: widen_value if it diverges inside, and with a tape that can be written."""
+    """The initial value of loop state: widened to all lanes if it diverges inside, with a writable tape."""
     if isinstance(value, TapeReference):
         return tapes.ensure_tape(builder, value)
     if isinstance(value, tuple):

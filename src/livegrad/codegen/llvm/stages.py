@@ -215,7 +215,7 @@ class Stages(Tiles):
                 assert not isinstance(value, Product)
                 stores.append((target, value))
                 continue
-            if target.kind == "whole":
+            if target.kind == "indexed":
                 continue  # changed in place
             assert isinstance(value, Register | Product)
             before = [next(accumulators) for _ in range(_width(target))]

@@ -26,7 +26,7 @@ DOT_SLOTS = {
     "row_block": i64, "row_blocks": i64, "column_block": i64, "column_blocks": i64,
     **BATCH_SLOTS,
 }  # fmt: skip
-_WIDTHS = (4, 1)
+DOT_WIDTHS = (4, 2, 1)  # columns of a tile
 _PARAMETERS = {
     "left": pointer, "left_row": i64, "right": pointer, "right_column": i64, "out": pointer, "out_row": i64,
     "inner": i64,
@@ -36,7 +36,7 @@ _PARAMETERS = {
 def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
     """Defines the kernel and its tiles. An item is a block of rows and columns of a matrix."""
     for height in shapes.dot_heights:
-        for width in _WIDTHS:
+        for width in DOT_WIDTHS:
             _define_tile(module, shapes, height, width)
     kernel = PoolKernel(module, "dot")
     w = kernel.arguments(DOT_SLOTS)
@@ -49,7 +49,7 @@ def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
         last_column = smallest(column + w["column_block"], w["columns"])
         first_row = row_number * w["row_block"]
         last_row = smallest(first_row + w["row_block"], w["rows"])
-        for width in _WIDTHS:
+        for width in DOT_WIDTHS:
             column_end = _whole_end(column, last_column, width)
             with counting(column, column_end, width) as tile_column:
                 tile_right = right + tile_column * w["right_column"]

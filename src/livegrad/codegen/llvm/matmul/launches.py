@@ -25,21 +25,13 @@ MOST_PANELS, CHUNK = 4, 96
 FEWEST_ITEMS = 6  # of a product that threads share
 ONE_ITEM = 1 << 18  # multiplications: below this a second thread costs more than it saves
 SUM_BLOCK = 4096
+DOT_ROW_BYTES = 1 << 14  # of the left operand that an item of dot products reads once for each tile of columns
 
 
 def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | None) -> Launches:
     if not along:
         return _dot_packed(product, shapes, rows_of_item)
-    work = product.rows * product.columns * product.inner
-    row_block, column_block, grain = product.rows, product.columns, max(1, ONE_ITEM // max(1, work))
-    if rows_of_item is not None:
-        row_block, grain = rows_of_item, 1
-    elif work > ONE_ITEM:
-        blocks = min(64, work // ONE_ITEM + 1)
-        if product.rows > product.columns:
-            row_block = _round_up(-(-product.rows // blocks), 4)
-        else:
-            column_block = _round_up(-(-product.columns // blocks), 4)
+    row_block, column_block, grain = _dot_items(product, shapes, rows_of_item)
     row_blocks, column_blocks = -(-product.rows // row_block), -(-product.columns // column_block)
     values: dict[str, int | OperandName] = {
         "left": "left", "right": "right", "out": "out", "rows": product.rows, "columns": product.columns,
@@ -51,6 +43,23 @@ def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | N
     }  # fmt: skip
     total = product.matrices * row_blocks * column_blocks
     return Launches((Launch("dot", tuple([values[name] for name in DOT_SLOTS]), total, grain),))
+
+
+def _dot_items(product: Product, shapes: TileShapes, rows_of_item: int | None) -> tuple[int, int, int]:
+    """The rows and columns of an item, and how many items a thread takes at once."""
+    if rows_of_item is not None:
+        return rows_of_item, product.columns, 1
+    rows, columns, inner = product.rows, product.columns, product.inner
+    if rows > columns:
+        most = -(-rows // min(64, rows * columns * inner // ONE_ITEM + 1))
+        line = max(1, inner * shapes.bytes)
+        if columns * line <= 2 * DOT_ROW_BYTES:
+            # Each tile of columns reads all rows of its item: they stay in the first-level cache, beside the columns.
+            most = min(most, DOT_ROW_BYTES // line)
+        rows = min(rows, _round_up(max(1, most), 4))
+    elif rows * columns * inner > ONE_ITEM:
+        columns = _round_up(-(-columns // min(64, rows * columns * inner // ONE_ITEM + 1)), 4)
+    return rows, columns, max(1, ONE_ITEM // max(1, rows * columns * inner))
 
 
 def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) -> Launches:
