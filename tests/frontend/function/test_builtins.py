@@ -1,4 +1,4 @@
-"""Python's builtins in captured functions: what they compute, and what is said of calls that do not fit."""
+"""Python's builtins in captured functions: their results, and errors of invalid calls."""
 
 import math
 import re
