@@ -233,7 +233,7 @@ def test_edges_are_looked_for_once_between_two_vertices_and_not_where_the_surfac
     placed = dual_vertices.VertexPositions(np.zeros((number, 3)), normals, np.zeros(number, bool))
     ring = np.stack([np.arange(number), np.roll(np.arange(number), -1)])
     few = ring[:, :100]
-    np.testing.assert_array_equal(dual_vertices._new_pairs(placed, [few], number), few)
+    np.testing.assert_array_equal(dual_vertices._find_new_pairs(placed, [few], number), few)
     more = ring[:, 50:150]
-    np.testing.assert_array_equal(dual_vertices._new_pairs(placed, [more], number), ring[:, 100:150])
-    assert dual_vertices._new_pairs(placed, [ring, ring], number).size == 0
+    np.testing.assert_array_equal(dual_vertices._find_new_pairs(placed, [more], number), ring[:, 100:150])
+    assert dual_vertices._find_new_pairs(placed, [ring, ring], number).size == 0

@@ -13,7 +13,7 @@ import livegrad as lg
 from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.part import Part, part_of_function
 from livegrad.implicit.meshing import dual_clusters, dual_triangles, dual_vertices, edge_changes, meshing
-from livegrad.implicit.meshing.dual_cells import CrossedCells, edge_ends, faces_of, loops_of
+from livegrad.implicit.meshing.dual_cells import CrossedCells, build_faces, edge_ends, find_loops
 from livegrad.implicit.meshing.meshing import mesh
 from livegrad.implicit.nodes import resources
 from livegrad.implicit.nodes.assembly import Assembly
@@ -67,14 +67,14 @@ def test_signs_without_any_meaning_have_manifold_meshes() -> None:
         i, j, k = corner >> 2, corner >> 1 & 1, corner & 1
         code |= inside[i : i + 17, j : j + 17, k : k + 17] << np.uint8(corner)
     cells = np.argwhere((code != 0) & (code != 255))
-    a, b, c, d = faces_of(CrossedCells(cells, code[tuple(cells.T)])).corners
+    a, b, c, d = build_faces(CrossedCells(cells, code[tuple(cells.T)])).corners
     triangles = np.concatenate([np.stack([a, b, c], -1), np.stack([a, c, d], -1)])
     assert is_manifold(triangles.astype(np.int64))
 
 
 def test_every_loop_on_a_cell_is_closed_and_has_three_edges_or_more() -> None:
     for code in range(256):
-        loops, _ = loops_of(code)
+        loops, _ = find_loops(code)
         crossed = [(code >> low & 1) != (code >> high & 1) for low, high in map(edge_ends, range(12))]
         assert [loop >= 0 for loop in loops] == crossed
         assert all(loops.count(loop) >= 3 for loop in set(loops) - {-1})
@@ -140,14 +140,14 @@ def test_features_larger_than_the_part_give_a_coarse_mesh() -> None:
 
 def test_a_part_thinner_than_the_features_is_an_error_that_names_both() -> None:
     sheet = shape("max(abs(pos.z - 0.013) - 0.01, length(pos) - 1)")
-    with pytest.raises(AssemblyError, match="thinner than the requested features") as caught:
+    with pytest.raises(AssemblyError, match="thinner than the feature size") as caught:
         mesh(sheet, feature_size=0.4)
     assert "feature_size up to" in str(caught.value)
     assert "2 × 2 × 0." in str(caught.value)
     rod = shape("max(abs(pos.x - 0.113), abs(pos.y - 0.02)) - 0.004", ((-2, -2, -1), (2, 2, 1)))
     upright = shape("max(max(abs(pos.x - 0.113), abs(pos.y)) - 0.004, abs(pos.z) - 1)")
     assert rod.name == upright.name
-    with pytest.raises(AssemblyError, match="thinner than the requested features"):
+    with pytest.raises(AssemblyError, match="thinner than the feature size"):
         mesh(upright, feature_size=0.5)
 
 
@@ -224,7 +224,7 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
         monkeypatch.setattr(module, "run_in_batches", in_batches_and_noted)
     in_pieces = surface(700)
     assert max(lengths) == 700
-    monkeypatch.setattr(dual_clusters, "_gather", gathered_at_once)
+    monkeypatch.setattr(dual_clusters, "_sum_planes", gathered_at_once)
     whole = surface(1 << 30)
     assert max(lengths) > 5000
     np.testing.assert_array_equal(in_pieces.vertices, whole.vertices)

@@ -10,8 +10,8 @@ import pytest
 import livegrad as lg
 from livegrad.implicit.bodies.clipping import clip_and_fit
 from livegrad.implicit.bodies.pruning import IntervalBounds, find_blocks
-from livegrad.implicit.meshing.meshing import _lattice
-from livegrad.implicit.meshing.thin_walls import find_cells, sample, warn_of_losses
+from livegrad.implicit.meshing.meshing import _make_lattice
+from livegrad.implicit.meshing.thin_walls import estimate_size, find_cells, warn_about_losses
 
 SAMPLES = [parent / "shared" / "samples" / "wristband_003.3mf" for parent in Path(__file__).resolve().parents]
 WRISTBAND = next((path for path in SAMPLES if path.exists()), SAMPLES[0])
@@ -72,8 +72,8 @@ def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
         made = lg.mesh(part)
     assert made.volume() == pytest.approx(4 / 3 * np.pi, rel=0.01)
     body = clip_and_fit(part)
-    lattice = _lattice(body, 0.04)
-    sampled = sample(
+    lattice = _make_lattice(body, 0.04)
+    sampled = estimate_size(
         lambda points: body(points) < 0,
         lattice,
         find_blocks(IntervalBounds(body.function, body.arguments, body.element.dtype), lattice),
@@ -86,16 +86,18 @@ def test_a_loss_that_chance_could_explain_is_looked_at_more_closely() -> None:
     part = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
     body = clip_and_fit(part)
     bounds = IntervalBounds(body.function, body.arguments, body.element.dtype)
-    cells = find_cells(bounds, lambda points: body(points) < 0, lambda size: _lattice(body, size), 0.1, finer=False)
+    cells = find_cells(
+        bounds, lambda points: body(points) < 0, lambda size: _make_lattice(body, size), 0.1, finer=False
+    )
     volume = 4 / 3 * np.pi
     doubtful = replace(cells, sampled=replace(cells.sampled, size=volume, error=0.02 * volume))
     with pytest.warns(lg.implicit.PartWarning, match="the mesh has a volume of"):
-        warn_of_losses("mesh", "a volume of", 0.92 * volume, doubtful)
+        warn_about_losses("mesh", "a volume of", 0.92 * volume, doubtful)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_losses("mesh", "a volume of", 0.97 * volume, doubtful)
+        warn_about_losses("mesh", "a volume of", 0.97 * volume, doubtful)
     with pytest.warns(lg.implicit.PartWarning, match="the mesh has a volume of"):  # 7 %, of which chance explains 2 %
-        warn_of_losses("mesh", "a volume of", 0.93 * volume, doubtful)
+        warn_about_losses("mesh", "a volume of", 0.93 * volume, doubtful)
 
 
 @pytest.mark.parametrize("part", [tube(0.01), lg.shapes.sphere(1.0).part(((-200, -200, -200), (200, 200, 200)))])
