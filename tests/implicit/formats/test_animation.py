@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from livegrad.implicit.formats import FormatError, read_png, save_animation
-from livegrad.implicit.formats.animation import filtered_rows
+from livegrad.implicit.formats.animation import filter_rows
 from livegrad.implicit.formats.png import SIGNATURE, chunk
 
 
@@ -46,7 +46,7 @@ def test_a_reader_that_knows_no_animations_sees_the_first_frame(tmp_path):
 
 def test_smooth_pictures_take_less_room_than_their_bytes():
     ramp = np.broadcast_to(np.arange(200, dtype=np.uint8)[:, None, None], (200, 300, 3))
-    assert len(zlib.compress(filtered_rows(np.ascontiguousarray(ramp)))) < 2000
+    assert len(zlib.compress(filter_rows(np.ascontiguousarray(ramp)))) < 2000
 
 
 @pytest.mark.parametrize("pictures", [[], [np.zeros((2, 2))], [np.zeros((2, 2, 3)), np.zeros((3, 2, 3))]])

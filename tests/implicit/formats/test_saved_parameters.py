@@ -79,5 +79,5 @@ def test_other_readers_see_metadata_with_a_declared_prefix(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("text", ["{", "3", '[["radius"]]', '[["radius", "a", "b"]]', json.dumps([1, 2])])
 def test_damaged_parameters_are_rejected(text: str) -> None:
-    with pytest.raises(FormatError, match=r"`part.3mf` has damaged names of parameters"):
+    with pytest.raises(FormatError, match=r"`part.3mf` has invalid parameter names"):
         read_parameters(text, "part.3mf")

@@ -11,7 +11,7 @@ import livegrad as lg
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.formats.errors import FormatError
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
-from livegrad.implicit.formats.threemf.livegrad_metadata import with_positions
+from livegrad.implicit.formats.threemf.livegrad_metadata import apply_positions
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.constants import literals_to_constants
 from livegrad.implicit.nodes.expression import add_expression
@@ -264,13 +264,13 @@ def test_names_and_positions_of_nodes_survive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"1": {"wave": [1]}}', '{"1": {"wave": ["a", 2]}}', "[" * 100_000])
 def test_damaged_positions_are_rejected(text: str) -> None:
-    with pytest.raises(FormatError, match="damaged positions"):
-        with_positions(placed().functions, text, "placed.3mf")
+    with pytest.raises(FormatError, match="invalid node positions"):
+        apply_positions(placed().functions, text, "placed.3mf")
 
 
 def test_positions_of_missing_nodes_are_ignored() -> None:
     text = '{"1": {"gone": [1, 2], "other": [3, 4]}, "9": {"wave": [1, 2]}}'
-    found = with_positions(placed().functions, text, "placed.3mf")[1]
+    found = apply_positions(placed().functions, text, "placed.3mf")[1]
     assert isinstance(found, GraphFunction)
     assert found.nodes["other"].position == (3.0, 4.0)
     assert "gone" not in found.nodes

@@ -50,11 +50,11 @@ BAD_MODELS = {
     "not well-formed": "<model",
     "not a 3MF model": "<html/>",
     "unknown unit": f'<model xmlns="{CORE}" unit="parsec"/>',
-    "is used twice": model(function("") + function("")),
+    "resource id 3 is not unique": model(function("") + function("")),
     "is not a resource id": model('<i:implicitfunction id="-1"/>'),
     "attribute `id` is missing": model("<i:implicitfunction/>"),
-    "unknown kind of node": model(function('<i:bomb identifier="b"/>')),
-    "occurs twice": model(function(node("a", "") + node("a", ""))),
+    "unknown node type": model(function('<i:bomb identifier="b"/>')),
+    "node `a` is not unique": model(function(node("a", "") + node("a", ""))),
     "form a cycle": model(function(node("a", "b.result") + node("b", "a.result"))),
     "calls itself": model(calling(3, 4) + calling(4, 3)),
     "function 99 does not exist": model(calling(3, 99)),
@@ -62,12 +62,12 @@ BAD_MODELS = {
     "is not a number": model(function('<i:constant identifier="c" value="one"/>')),
     "is not finite": model(function('<i:constant identifier="c" value="1e999"/>')),
     "expected 16 numbers": model(function('<i:constmat identifier="c" matrix="1 2 3"/>')),
-    "cannot tell whether": model(function('<i:sin identifier="s"/>')),
+    "cannot determine whether": model(function('<i:sin identifier="s"/>')),
     "which does not exist": model('<object id="1"><v:levelset functionid="7" channel="s" meshid="8"/></object>'),
-    "object 1 does not exist, or comes later": model(
+    "object 1 does not exist, or is defined later": model(
         '<object id="1"><components><component objectid="1"/></components></object>'
     ),
-    "an object without mesh": model('<object id="1"/>'),
+    "the object has no mesh": model('<object id="1"/>'),
     "refers to a vertex that does not exist": model(
         '<object id="1"><mesh><vertices><vertex x="0" y="0" z="0"/></vertices>'
         '<triangles><triangle v1="0" v2="1" v3="2"/></triangles></mesh></object>'
@@ -78,7 +78,7 @@ BAD_MODELS = {
     "attribute 'z' is missing": model(
         '<object id="1"><mesh><vertices><vertex x="0" y="0"/></vertices></mesh></object>'
     ),
-    "document type is not allowed": '<!DOCTYPE model [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>'
+    "document types are not allowed": '<!DOCTYPE model [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]>'
     f'<model xmlns="{CORE}">&b;</model>',
     "nested too deeply": f'<model xmlns="{CORE}">' + "<a>" * 100 + "</a>" * 100 + "</model>",
 }
@@ -86,7 +86,7 @@ BAD_MODELS = {
 
 BAD_IMAGES = {
     "impossible size": model(IMAGE.format(1 << 30, 1 << 30, 1, SHEET)),
-    "sheets are missing": model(IMAGE.format(2, 2, 3, SHEET)),
+    "the number of sheets is wrong": model(IMAGE.format(2, 2, 3, SHEET)),
     "has no part": model(IMAGE.format(2, 2, 1, '<v:imagesheet path="/nothing.png"/>')),
 }
 
@@ -112,7 +112,7 @@ def test_an_error_names_the_file_and_the_line(tmp_path: Path) -> None:
 def test_what_is_no_package_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "nothing.3mf", "there is no file")
     (tmp_path / "text.3mf").write_text("not a zip file")
-    refused(tmp_path / "text.3mf", "`text.3mf` is not a 3MF file: expected a whole zip package")
+    refused(tmp_path / "text.3mf", "`text.3mf` is not a 3MF file: expected a complete zip package")
     with zipfile.ZipFile(tmp_path / "empty.3mf", "w"):
         pass
     refused(tmp_path / "empty.3mf", "has no content types")
@@ -168,7 +168,7 @@ def test_relationships_and_content_types_are_read_in_their_namespaces_only(tmp_p
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in {**parts, part: parts[part].replace(b"package/2006/", b"package/1999/", 1)}.items():
             archive.writestr(name, data)
-    refused(path, "another namespace .*: expected http://schemas.openxmlformats.org/package/2006/")
+    refused(path, "wrong namespace .*: expected http://schemas.openxmlformats.org/package/2006/")
 
 
 def test_an_encrypted_part_is_called_so(tmp_path: Path) -> None:
@@ -246,12 +246,12 @@ def test_damaged_images_are_refused() -> None:
 
 BAD_TAPES = {
     "is empty": "# nothing\n",
-    "not a line": "x",
+    "invalid line": "x",
     "no operation `explode`": "a explode",
     "takes 2 operands": "x var-x\ny add x",
     "is used before it is defined": "y sqrt x",
-    "not a constant": "c const one",
-    "not a constant ": "c const 1e999",
+    "invalid constant": "c const one",
+    "invalid constant ": "c const 1e999",
 }
 
 
@@ -269,7 +269,7 @@ def test_a_name_that_is_made_twice_is_refused_with_its_line() -> None:
 
 def test_files_that_are_no_text_or_no_mesh_are_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(bytes(range(256)))
-    with pytest.raises(FormatError, match="is not text"):
+    with pytest.raises(FormatError, match="is not UTF-8 text"):
         load_vm(tmp_path / "binary")
     with pytest.raises(FormatError, match="is not a binary STL"):
         load_stl(tmp_path / "binary")
