@@ -42,7 +42,7 @@ _CHUNK = 1 << 18
 MAX_BOXES = 1 << 24  # at one level; each takes about a hundred bytes while it is evaluated
 
 
-def ignore_progress(what: str, share: float) -> None:
+def ignore_progress(stage: str, fraction: float) -> None:
     """The default progress callback, which does nothing."""
 
 

@@ -187,8 +187,8 @@ def _locate_crossings(part: Part, lattice: Lattice, keys: NDArray[np.int64], hei
         *(np.ascontiguousarray((start + step)[:, axis], dtype) for axis in range(2)),
         level,
     ]
-    share = run_in_batches(compile_roots(part.function), sides, part.arguments).astype(np.float64)
-    return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
+    fraction = run_in_batches(compile_roots(part.function), sides, part.arguments).astype(np.float64)
+    return start + step * np.clip(fraction, 1e-3, 1.0 - 1e-3)[:, None]
 
 
 def _join_loops(starts: NDArray[np.int64], ends: NDArray[np.int64], point_count: int) -> list[NDArray[np.int64]]:

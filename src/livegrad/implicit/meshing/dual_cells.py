@@ -59,10 +59,10 @@ def edge_ends(edge: int) -> tuple[int, int]:
 
 def _side_edges(side: int) -> list[int]:
     """The edges of a side of a cell (2 axis + 0 or 1), in cyclic order."""
-    axis, far = side // 2, side % 2
+    axis, end = side // 2, side % 2
     first, second = (axis + 1) % 3, (axis + 2) % 3
     cycle = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
-    corners = [far * _BITS[axis] + a * _BITS[first] + b * _BITS[second] for a, b in cycle]
+    corners = [end * _BITS[axis] + a * _BITS[first] + b * _BITS[second] for a, b in cycle]
     edge_by_ends = {frozenset(edge_ends(edge)): edge for edge in range(12)}
     return [edge_by_ends[frozenset(pair)] for pair in pairwise(corners)]
 

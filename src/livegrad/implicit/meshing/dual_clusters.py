@@ -225,8 +225,8 @@ def _move_planes() -> Any:
         heights = heights + step * (right * 2.0 + change)
     right = [value + change for value, change in zip(planes[6:9], changes, strict=True)]
     sums = [total + planes[13] * step for total, step in zip(planes[10:13], steps, strict=True)]
-    moved = make_function("moved_planes", [*planes, *steps], [*planes[:6], *right, heights, *sums, planes[13]])
-    return compile_function(map_over(moved))
+    function = make_function("moved_planes", [*planes, *steps], [*planes[:6], *right, heights, *sums, planes[13]])
+    return compile_function(map_over(function))
 
 
 def _count_face_contributions(faces: Indices, count: int) -> Indices:

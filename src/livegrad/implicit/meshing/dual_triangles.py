@@ -196,10 +196,10 @@ def _update_faces(
     first = faces.corners[0, inner]
     changed = inner[before[first] != top[first]]
     a, b, c, d = top[faces.corners[:, changed]]
-    apart = (a != b) | (b != c) | (c != d)
+    differ = (a != b) | (b != c) | (c != d)
     keeps = np.ones(len(inner), bool)
-    keeps[np.searchsorted(inner, changed[apart])] = False
-    return np.concatenate([rows, changed[apart]]), inner[keeps]
+    keeps[np.searchsorted(inner, changed[differ])] = False
+    return np.concatenate([rows, changed[differ]]), inner[keeps]
 
 
 def _polygons(corners: Indices) -> tuple[Indices, Indices, Indices, Indices]:

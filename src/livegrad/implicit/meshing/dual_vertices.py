@@ -106,10 +106,10 @@ def find_crossings(space: Space, faces: Faces) -> Crossings:
     for chunk in chunks(face_count):
         position = faces.start[chunk].astype(np.float64)
         axis = np.searchsorted(np.cumsum(faces.counts), np.arange(chunk.start, chunk.stop), side="right")
-        along = np.arange(len(position)), axis
+        coordinate = np.arange(len(position)), axis
         low = space.to_part(position)
         high = low.copy()
-        high[along] += space.cell
+        high[coordinate] += space.cell
         fraction, normal = find_roots(space.part, low, high)
         tables[0, 1:][chunk] = np.clip(np.nan_to_num(fraction, nan=0.5), 1e-3, 1 - 1e-3)
         for table, row in zip(tables[1:, 1:], normal, strict=True):
@@ -193,11 +193,11 @@ def place_vertices(
     if sharp:
         *meeting_point, _, strength = intersect_planes(planes, _MIN_STRENGTH)
         result.position = np.stack(meeting_point, -1) + cells
-        near = np.flatnonzero(strength >= _MIN_STRENGTH)
-        if len(near):
-            edges = faces.edges[:, vertices[near]]
-            moved = _snap_to_edges(space, edges, crossings, cells[near], result.position[near])
-            result.position[near], result.on_edge[near] = moved
+        candidates = np.flatnonzero(strength >= _MIN_STRENGTH)
+        if len(candidates):
+            edges = faces.edges[:, vertices[candidates]]
+            moved = _snap_to_edges(space, edges, crossings, cells[candidates], result.position[candidates])
+            result.position[candidates], result.on_edge[candidates] = moved
     others = np.flatnonzero(~result.on_edge)
     start = np.where(
         _are_within_cells(result.position[others], cells[others])[:, None], result.position[others], mean[others]
@@ -213,16 +213,16 @@ def _snap_to_edges(
 ) -> tuple[Points, NDArray[np.bool_]]:
     """Moves vertices between planes of different directions to where the planes meet, if that is a sharp edge.
 
-    Returns the positions and whether each is accepted. On a curved surface, nearby planes hardly differ, so none is.
+    Returns the positions and whether each is accepted. On a curved surface, nearby planes are almost equal, so none is.
     """
     _, vertex = np.nonzero(edges)
     crossing = edges[edges > 0] - 1
     position = np.clip(position, cells, cells + 1.0)
-    moved, strength, outward = _refine_meeting_points(
+    meeting, strength, outward = _refine_meeting_points(
         space, vertex, position, crossings.position(crossing), crossings.normal[crossing], cells, _SLACK
     )
-    accepted = (strength >= _MIN_STRENGTH) & _are_within_cells(moved, cells)
-    return moved, accepted & space.is_at_surface(moved, outward, _LONGEST)
+    accepted = (strength >= _MIN_STRENGTH) & _are_within_cells(meeting, cells)
+    return meeting, accepted & space.is_at_surface(meeting, outward, _LONGEST)
 
 
 def snap_to_missed_edges(space: Space, vertices: VertexPositions, neighbours: Iterable[Indices], leaves: int) -> None:
@@ -292,7 +292,7 @@ def _refine_meeting_points(
     `at` has the index of the position of each end, `normals` the normals at the ends. Positions stay in the cells at
     `base`, within `slack`. Returns positions, the strength of the second principal direction, and mean normals.
     """
-    moved, strength, sampled_normals = position, np.zeros(len(position)), normals
+    meeting, strength, sampled_normals = position, np.zeros(len(position)), normals
     for fraction in _SAMPLE_FRACTIONS:
         points, projected_normals, reached = space.project(position[at] + fraction * (ends - position[at]))
         points, sampled_normals = (
@@ -302,10 +302,10 @@ def _refine_meeting_points(
         *meeting_point, _, strength = intersect_planes(
             _sum_planes(at, len(position), points - base[at], sampled_normals), _MIN_STRENGTH
         )
-        moved = np.nan_to_num(np.stack(meeting_point, -1), nan=0.5) + base
-        position = np.clip(moved, base - slack, base + (1.0 + slack))
+        meeting = np.nan_to_num(np.stack(meeting_point, -1), nan=0.5) + base
+        position = np.clip(meeting, base - slack, base + (1.0 + slack))
     outward = np.stack([sum_by_index(at, axis, len(position)) for axis in sampled_normals.T], -1)
-    return moved, strength, outward / np.maximum(np.linalg.norm(outward, axis=1, keepdims=True), 1e-300)
+    return meeting, strength, outward / np.maximum(np.linalg.norm(outward, axis=1, keepdims=True), 1e-300)
 
 
 def _are_within_cells(position: Points, cells: Points, slack: float = _SLACK) -> NDArray[np.bool_]:

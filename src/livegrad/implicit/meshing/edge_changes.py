@@ -177,16 +177,16 @@ def _find_collapses(positions: Points, bad: list[list[int]], rings: _Rings) -> I
 
     An edge whose ends have more than two common neighbours is skipped, because collapsing it would join sheets.
     """
-    seen: set[tuple[int, int]] = set()
+    tried_edges: set[tuple[int, int]] = set()
     for corners in bad:
         for removed, target in ((corners[i], corners[j]) for i in range(3) for j in range(3) if i != j):
             first, second = (
                 {corner for triangle in rings[end].values() for corner in triangle} for end in (removed, target)
             )
             too_long = np.abs(positions[removed] - positions[target]).max() > _MAX_LENGTH
-            if too_long or (removed, target) in seen or len((first & second) - {removed, target}) != 2:
+            if too_long or (removed, target) in tried_edges or len((first & second) - {removed, target}) != 2:
                 continue
-            seen.add((removed, target))
+            tried_edges.add((removed, target))
             replaced = [
                 [target if corner == removed else corner for corner in triangle]
                 for triangle in rings[removed].values()

@@ -208,9 +208,9 @@ def _compile_plane_intersection() -> Any:
     point = centre
     for k, strength in enumerate(strengths):
         is_strong = strength > largest * weakest
-        along = axes[k] * sides[0] + axes[3 + k] * sides[1] + axes[6 + k] * sides[2]
-        along = ops.select(is_strong, along / ops.select(is_strong, strength, one), zero)
-        point = [value + along * axes[3 * row + k] for row, value in enumerate(point)]
+        coordinate = axes[k] * sides[0] + axes[3 + k] * sides[1] + axes[6 + k] * sides[2]
+        coordinate = ops.select(is_strong, coordinate / ops.select(is_strong, strength, one), zero)
+        point = [value + coordinate * axes[3 * row + k] for row, value in enumerate(point)]
     product = multiply(point)
     error = squared_heights
     for x, product_part, side in zip(point, product, right_side, strict=True):

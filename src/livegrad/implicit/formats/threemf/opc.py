@@ -61,8 +61,8 @@ class Conventions:
         """The root model part, from the relationships of the package."""
         starts = [relation for relation in self.relationships_of("") if relation.type == MODEL_RELATIONSHIP]
         if len(starts) != 1:
-            what = "has no root 3D model" if not starts else f"has {len(starts)} root 3D models"
-            raise FormatError(f"`{self.package.name}` {what}", expected="one relationship of the type 3dmodel")
+            problem = "has no root 3D model" if not starts else f"has {len(starts)} root 3D models"
+            raise FormatError(f"`{self.package.name}` {problem}", expected="one relationship of the type 3dmodel")
         self.require_model(starts[0].target)
         return starts[0].target
 

@@ -73,8 +73,8 @@ def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits
         warn_caller(warning, FormatWarning)
     problems = blocking_problems(assembly) if check else ()
     if problems:
-        listed = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-        raise FormatError(f"`{Path(path).name}` has graphs that cannot run: {listed}", help="load it with check=False")
+        summary = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
+        raise FormatError(f"`{Path(path).name}` has graphs that cannot run: {summary}", help="load it with check=False")
     return assembly
 
 
@@ -176,19 +176,21 @@ class _Reader:
     def _merge_models(self, model: _Model) -> None:
         """Merges the model parts that the root model refers to, with all their definitions."""
         for part, ids in self.ids.items():
-            other = self.models[part]
-            self._read_resources(other, lambda element: parse_resource_id(element, "objectid"))
+            source = self.models[part]
+            self._read_resources(source, lambda element: parse_resource_id(element, "objectid"))
             for resource_id in list(ids):
-                if not isinstance(other.resources.get(resource_id), TriangleMesh | BeamLattice | LevelSet | Components):
-                    raise other.root.error(f"object {resource_id} does not exist")
-            for resource_id in (*other.functions, *other.resources):
+                if not isinstance(
+                    source.resources.get(resource_id), TriangleMesh | BeamLattice | LevelSet | Components
+                ):
+                    raise source.root.error(f"object {resource_id} does not exist")
+            for resource_id in (*source.functions, *source.resources):
                 self._renumber(part, resource_id)
-            _require_references(other, f"{self.package.name}{part}")
-            for function in other.functions.values():
+            _require_references(source, f"{self.package.name}{part}")
+            for function in source.functions.values():
                 model.functions[ids[function.id]] = renumber_function(function, ids)
-            for resource_id, resource in other.resources.items():
+            for resource_id, resource in source.resources.items():
                 model.resources[ids[resource_id]] = renumber_resource(resource, ids)
-            model.objects.update((ids[resource_id], element) for resource_id, element in other.objects.items())
+            model.objects.update((ids[resource_id], element) for resource_id, element in source.objects.items())
 
     def _renumber(self, part: str, old_id: int) -> int:
         ids = self.ids.setdefault(part, {})

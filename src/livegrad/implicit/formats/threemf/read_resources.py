@@ -240,7 +240,7 @@ def read_volume_data(element: Element) -> VolumeData:
         elif child.name == "composite":
             if "basematerialid" in child.attributes:
                 group = parse_resource_id(child, "basematerialid")
-            channels.extend(_read_channel(share, "material") for share in child.children_named("materialmapping"))
+            channels.extend(_read_channel(mapping, "material") for mapping in child.children_named("materialmapping"))
     return VolumeData(tuple(channels), group)
 
 

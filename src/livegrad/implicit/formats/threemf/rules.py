@@ -151,9 +151,9 @@ def _check_property(element: Element, groups: dict[str, tuple[str, int]], pid: s
     for index in indices:
         if index is not None and int(index) >= size:
             raise element.error(f"property index {index} is out of range: group {pid} has {size} properties")
-    used = [index for index in indices if index is not None]
-    if kind == "basematerials" and len(indices) > 1 and len({*used}) > 1:
-        raise element.error("base materials cannot be interpolated", found=", ".join(used))
+    present = [index for index in indices if index is not None]
+    if kind == "basematerials" and len(indices) > 1 and len({*present}) > 1:
+        raise element.error("base materials cannot be interpolated", found=", ".join(present))
 
 
 def _check_object(element: Element, groups: dict[str, tuple[str, int]], earlier: dict[str, Element]) -> None:
@@ -309,8 +309,8 @@ def _check_beams(lattice: Element) -> None:
     _check_sets(lattice, {"ref": len(beams), "ballref": len(balls)})
 
 
-def _is_positive(text: str) -> bool:
-    return re.fullmatch(NUMBER, text.strip()) is not None and 0.0 < float(text) < math.inf
+def _is_positive(number: str) -> bool:
+    return re.fullmatch(NUMBER, number.strip()) is not None and 0.0 < float(number) < math.inf
 
 
 def _check_sets(lattice: Element, sizes: dict[str, int]) -> None:

@@ -1,8 +1,8 @@
 """The schema of 3MF as a table. `read` validates models against it before it reads them.
 
-An entry has an element, its attributes with the types of their values, and its children. `!` marks what is required,
-`*` what may be repeated. Children must be in this order, unless `~` follows the name of the element. `read_functions`
-validates functions.
+An entry has an element, its attributes with the types of their values, and its children. `!` marks required entries,
+`*` entries that may be repeated. Children must be in this order, unless `~` follows the name of the element.
+`read_functions` validates functions.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class _Rule:
 
 def _parse_rule(line: str) -> tuple[str, _Rule]:
     groups = " ".join(f"material:{name}*" for name in _MATERIAL_GROUPS)
-    left, _, right = line.replace("{material}*", groups).partition(">")
-    name, *attributes = left.split()
+    head, _, tail = line.replace("{material}*", groups).partition(">")
+    name, *attributes = head.split()
     pairs = [attribute.partition(":") for attribute in attributes]
     vocabulary = name.partition(":")[0]
-    children = [child if ":" in child else f"{vocabulary}:{child}" for child in right.split()]
+    children = [child if ":" in child else f"{vocabulary}:{child}" for child in tail.split()]
     return name.rstrip("~"), _Rule(
         {name.rstrip("!"): kind or "text" for name, _, kind in pairs},
         frozenset(name.rstrip("!") for name, _, _ in pairs if name.endswith("!")),

@@ -123,9 +123,9 @@ class _Writer:
 
 def _require_conforming(assembly: Assembly) -> None:
     """Raises for an assembly that 3MF readers would reject."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _ in assembly.document.metadata:
-        if name in seen:
+        if name in names:
             raise FormatError(f"metadata `{name}` is not unique", where=caller_origin())
         if ":" not in name and name not in namespaces.WELL_KNOWN_METADATA:
             expected = ", ".join(namespaces.WELL_KNOWN_METADATA)
@@ -135,7 +135,7 @@ def _require_conforming(assembly: Assembly) -> None:
                 expected=expected,
                 help="use a name with a prefix, such as `vendor:name`",
             )
-        seen.add(name)
+        names.add(name)
     for object_id in built_objects(assembly.resources, assembly.items):
         mesh = assembly.resources[object_id]
         if isinstance(mesh, TriangleMesh) and (problem := solid_problem(mesh)) is not None:
