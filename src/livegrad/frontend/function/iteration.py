@@ -254,7 +254,10 @@ def _iterate_zip(context: Context, call: ast.Call) -> Steps:
             raise context.error("LG107", "the lengths of a strict `zip` must be known at compile time", call)
         if len(lengths) > 1:
             raise context.error(
-                "LG107", "a strict `zip` of different lengths", call, found=", ".join(map(str, lengths))
+                "LG107",
+                "the iterables of a strict `zip` have different lengths",
+                call,
+                found=", ".join(map(str, lengths)),
             )
     if inner and all(steps.unrolled is None for steps in inner):
         iterations = inner[0].iterations
