@@ -1,4 +1,4 @@
-"""Comparisons, logic and bits, element by element. Part of the tensor namespace."""
+"""Elementwise comparisons, logic and bitwise functions of the tensor namespace."""
 
 from __future__ import annotations
 

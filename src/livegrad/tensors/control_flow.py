@@ -1,4 +1,4 @@
-"""Control flow in the graph: branches and loops that depend on values.
+"""Control flow in the graph: `cond`, `switch`, `while_loop`, `fori_loop` and `scan`.
 
 Branches and bodies take and return pytrees of tensors, and may capture values. Both derivative modes are supported.
 """
@@ -156,8 +156,9 @@ def _scan(
     size: Any,
     reverse: bool,
 ) -> tuple[Any, Any]:
-    # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
-    # Rows lie in a tape, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
+    # The body is traced once here, not again by the loop: nested loops would double the number of traces per level.
+    # Rows are read from a tape, as outputs are written to one: reverse mode then stores cotangents row by row instead
+    # of adding a whole tensor in each iteration.
     row_tapes = [tape_unstack(row) for row in row_nodes]
     step_inputs = placeholders([*[node.type for node in inputs], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
     scope = Scope()
@@ -183,7 +184,7 @@ def _scan(
     return last, unflatten(output_structure, stacked)
 
 
-# --- parts -----------------------------------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
 def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
@@ -192,7 +193,7 @@ def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
 
 
 def _scalar_node(value: Any, wanted: Type, user: str) -> Node:
-    """A tensor without dimensions, or a number, as a scalar of the IR."""
+    """Converts a tensor without dimensions, or a number, to a scalar of the IR."""
     node = node_of(value, user)
     if shape_of(node.type) != ():
         raise ShapeError(
@@ -212,8 +213,10 @@ def _scalar_node(value: Any, wanted: Type, user: str) -> Node:
 def _close_branches(
     branches: Sequence[Callable[..., Any]], arguments: Arguments
 ) -> tuple[list[Function], tuple[Node, ...], Structure]:
-    """Branches over pytrees as functions of nodes, their captures, and the structure of their results. Each branch is
-    called once. Python numbers take the type of the tensors that other branches return for the same leaf.
+    """Traces branches over pytrees to functions over nodes; returns them with captures and the result structure.
+
+    Each branch is called once. Python numbers take the type of the tensors that other branches return for the same
+    leaf.
     """
     for branch in branches:
         require_callable(branch, "a choice")
@@ -241,7 +244,7 @@ def _close_branches(
 
 
 def _unify_leaf_types(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
-    """The results of all branches for one leaf, as nodes: numbers take the type of the tensors, if these agree."""
+    """Converts the results of all branches for a leaf to nodes; numbers take the type of the tensors if these agree."""
     tensors = [leaf for leaf in column if not are_weak_numbers(leaf)]
     types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
     wanted = types.pop() if len(types) == 1 else None
@@ -252,21 +255,21 @@ def _unify_leaf_types(column: Sequence[Any], branches: Sequence[Callable[..., An
 
 
 def _unpack_results(result: Node, structure: Structure) -> Any:
-    """The results of a branch as a pytree, from the one node that holds them all."""
+    """Unpacks the tuple node of a branch op into a pytree of results."""
     if isinstance(result.type, TensorType):
         return unflatten(structure, [wrap(result)])
-    number = len(result.type.elements)  # type: ignore[attr-defined]
-    return unflatten(structure, [wrap(get(result, index=index)) for index in range(number)])
+    count = len(result.type.elements)  # type: ignore[attr-defined]
+    return unflatten(structure, [wrap(get(result, index=index)) for index in range(count)])
 
 
 def _check_carried_state(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
-    """The results of a loop's body, which must have the structure and the types of the loop's state."""
+    """Converts the result of a loop's body to nodes; raises unless it has the structure and types of the state."""
     leaves, returned = flatten(value)
     if returned != structure:
         raise UsageError(
-            f"`{name}` must return the loop's state in the structure that it received",
+            f"`{name}` must return the loop's state with the same tree structure that it received",
             where=caller_origin(),
-            help="return the same pytree of values as the parameter",
+            help="return the same pytree as the parameter",
         )
     nodes = tuple(
         convert_like(leaf, old.type, name) if are_weak_numbers(leaf) else result_node(leaf, name)
@@ -292,7 +295,10 @@ def _changed_type(name: str, old: Type, new: Type) -> UsageError:
 
 
 class _ChangedType(Exception):
-    """The types that a body gives the loop's state: one that began as Python numbers may take them, else `error`."""
+    """A body changed the types of the loop state.
+
+    A state that began as Python numbers may take the new `types`; otherwise `error` is raised.
+    """
 
     def __init__(self, types: Sequence[Type], error: UsageError) -> None:
         self.types, self.error = types, error
@@ -300,25 +306,23 @@ class _ChangedType(Exception):
 
 @dataclass(frozen=True)
 class _State:
-    """How a loop's state nests, and which of its leaves began as Python numbers."""
+    """The tree structure of a loop state, and which of its leaves began as Python numbers."""
 
     structure: Structure
     numbers: Sequence[bool]
 
     def inside(self, nodes: Sequence[Node]) -> Any:
-        """The state as the body gets it."""
+        """Returns the state pytree that the body receives."""
         mark_loop_numbers(node for node, is_number in zip(nodes, self.numbers, strict=True) if is_number)
         return unflatten(self.structure, map(wrap, nodes))
 
 
 def _run_loop(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
-    """A loop over a state; `loop` gets the nodes of the state. Python numbers in it take the types that the body
-    returns.
-    """
+    """Calls `loop` with the nodes of a state. Python numbers in the state take the types that the body returns."""
     leaves, structure = flatten(state)
     nodes = convert_leaves(leaves, user, beside)
     kind = _State(structure, [are_weak_numbers(leaf) for leaf in leaves])
-    tries = 1 + 2 * len(leaves)  # one number's new type may give others theirs; some bodies never settle
+    tries = 1 + 2 * len(leaves)  # the new type of one number may change others; some bodies never converge
     while True:
         try:
             return loop(nodes, kind)
@@ -349,5 +353,5 @@ def _scan_length(row_nodes: Sequence[Node], length: int | None) -> Any:
         raise UsageError("`scan` cannot tell how many steps to take", where=caller_origin(), help="pass length=...")
     if length is not None and length != steps:
         expected, found = f"as many steps as inputs: {steps}", f"length={length}"
-        raise UsageError("`scan` has two lengths", where=caller_origin(), expected=expected, found=found)
+        raise UsageError("`scan` got two different lengths", where=caller_origin(), expected=expected, found=found)
     return steps

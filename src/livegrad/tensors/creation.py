@@ -1,4 +1,4 @@
-"""Tensors from data and from numbers. Part of the tensor namespace."""
+"""Creation functions of the tensor namespace: tensors from data and from numbers."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _convert_tensor(tensor: Tensor, wanted: Scalar | None, copy: bool | None) ->
 
 
 def _items_with_dtype(items: Sequence[Any]) -> Iterator[Any]:
-    """The items in nested lists that have an element type: tensors, NumPy arrays and NumPy numbers."""
+    """Yields the items of nested lists that have an element type: tensors, NumPy arrays and NumPy scalars."""
     for item in items:
         if isinstance(item, list | tuple):
             yield from _items_with_dtype(item)
@@ -109,26 +109,26 @@ def _items_with_dtype(items: Sequence[Any]) -> Iterator[Any]:
 
 
 def holds_tensors(value: Any) -> bool:
-    """Whether a value is a list, or a nest of lists, with tensors in it."""
+    """Whether a value is a list that contains tensors, also in nested lists."""
     return isinstance(value, list | tuple) and any(isinstance(item, Tensor) for item in _items_with_dtype(value))
 
 
 def _stack_lists(items: Sequence[Any]) -> Tensor:
-    """Nested lists that contain tensors, as one tensor."""
+    """Stacks nested lists that contain tensors to one tensor."""
     leaves: list[Any] = []
     shape = _collect(items, leaves)
     nodes = [wrap(node) for node in promote_operands("asarray", *leaves)]
     shapes = {node.shape for node in nodes}
     if len(shapes) != 1:
         raise UsageError(
-            "tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, shapes)))
+            "cannot stack tensors of different shapes", where=caller_origin(), found=", ".join(sorted(map(str, shapes)))
         )
     stack, reshaped = namespace().stack, namespace().reshape
     return reshaped(stack(nodes), (*shape, *shapes.pop()))
 
 
 def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
-    """The shape of nested lists, whose other items are appended to `leaves`."""
+    """Appends the items of nested lists to `leaves` and returns the shape of the nesting."""
     if not isinstance(items, list | tuple):
         leaves.append(items)
         return ()
@@ -148,7 +148,7 @@ def _read_array(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
         if array.dtype == object and wanted is not None and wanted.kind == "float" and _holds_integers(array):
             return array.astype(np.float64)  # integers of more than 64 bits
         return array
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # torch, of a variable
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:  # PyTorch raises for variables
         raise UsageError(
             "this data is not an array of numbers", where=caller_origin(), found=type(obj).__name__, help=str(error)
         ) from None
@@ -187,9 +187,9 @@ def _share_memory(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tens
 
 
 def convert_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
-    """A dense copy of our own, in the type that is wanted; what no integer of it can be is refused.
+    """Returns a dense copy in the wanted type; raises for values that an integer type cannot represent.
 
-    Floats are rounded, beyond their range to infinity, as in other libraries and by `astype`.
+    Floats are rounded, and overflow to infinity, as in other libraries and in `astype`.
     """
     array = readable(array)
     if wanted is bf16:
@@ -261,7 +261,7 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
 
 
 def _convert_fill_value(value: Number, wanted: Scalar) -> Number:
-    """Floats without a fraction may be converted to integers, as in `asarray`."""
+    """Converts a fill value for the wanted type: floats without a fraction may become integers, as in `asarray`."""
     if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
         return int(value)
     return bool(value) if wanted.kind == "bool" and value in (0, 1) else value
@@ -276,7 +276,7 @@ def _broadcast_scalar(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Ten
     wanted = None if dtype is None else dtype_from(dtype, "full")
     if wanted is not None and _KIND_RANK[value.dtype.kind] > _KIND_RANK[wanted.kind]:
         raise DtypeError(
-            f"`full` cannot make a {value.dtype.kind} {wanted}",
+            f"`full` cannot convert a {value.dtype.kind} value to {wanted}",
             where=caller_origin(),
             help="cast it first: lg.astype(value, dtype)",
         )

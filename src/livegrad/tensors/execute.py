@@ -1,4 +1,4 @@
-"""Computes several tensors together, with optional progress."""
+"""`lg.execute`, which computes several tensors together with optional progress, and `lg.clear_caches`."""
 
 from __future__ import annotations
 

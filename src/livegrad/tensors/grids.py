@@ -1,4 +1,4 @@
-"""Ranges, identity matrices, triangles and coordinate grids."""
+"""Ranges, identity matrices, triangular parts and coordinate grids for the tensor namespace."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def arange(
 
 
 def _symbolic_range(first: int, last: int, stride: int, wanted: Scalar) -> Node:
-    """`arange` of whole numbers up to a symbolic size."""
+    """Builds an integer `arange` whose number of elements is symbolic."""
     count = max(0, -((first - last) // stride))
     if first == 0 and stride == 1 and wanted in (i32, i64, f32, f64):
         return iota(shape=(count,), axis=0, type=wanted)
@@ -116,7 +116,7 @@ def _is_finite(number: float) -> bool:
 
 
 def _end_of_range(value: Any) -> float | complex:
-    """A bound of a range; NumPy would treat a large integer as an object."""
+    """Converts a bound of a range to float or complex; NumPy would treat a large integer as an object."""
     if isinstance(value, int | float | complex):
         try:
             return value if isinstance(value, complex) else float(value)
@@ -143,11 +143,11 @@ def eye(
 
 
 def _diagonal_offset(shape: tuple[Size, ...], k: int) -> Node:
-    """The distance of each element of a matrix to the right of the k-th diagonal."""
+    """Returns how far each element of a matrix is to the right of the k-th diagonal."""
     rank = len(shape)
     rows, columns = shape[-2:]
     if isinstance(rows, int) and isinstance(columns, int):
-        k = max(-rows, min(k, columns))  # diagonals beyond the corners are all alike
+        k = max(-rows, min(k, columns))  # all diagonals beyond the corners are equally empty
     return index_along(shape, rank - 1) - index_along(shape, rank - 2) - k
 
 
@@ -183,7 +183,7 @@ def _matrices(x: Any, user: str) -> Node:
 
 
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
-    """Returns the coordinates of a grid, given those along each axis. "xy" swaps the first two axes, "ij" does not.
+    """Returns coordinate tensors of a grid from the coordinates along each axis; "xy" swaps the first two axes.
 
     >>> import livegrad as lg
     >>> x, y = lg.meshgrid(lg.arange(3), lg.arange(2))

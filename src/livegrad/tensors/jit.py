@@ -44,7 +44,7 @@ _MAX_SIGNATURES = 256
 _new = object.__new__
 _MAX_FAST_CALLS = 4
 _INTEGERS = 1 << 63
-# Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
+# Python numbers are arguments like tensors, but weakly typed: inside, they take the type of the tensor beside them.
 _NUMBERS: dict[type, Type] = {
     float: TensorType(f64, ()),
     int: TensorType(i64, ()),
@@ -53,10 +53,7 @@ _NUMBERS: dict[type, Type] = {
 
 
 class Jitted:
-    """A function that is traced once for each signature: nesting, element types and shapes of its arguments.
-
-    Made by `jit`.
-    """
+    """A function compiled by `jit`. It is traced once per signature: tree structure, element types and shapes."""
 
     def __init__(
         self, function: Callable[..., Any], static_argnums: int | Iterable[int], static_argnames: str | Iterable[str]
@@ -67,13 +64,13 @@ class Jitted:
         self._static_positions, self._static_names = _static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, Entry] = LruCache(_MAX_SIGNATURES)
         self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MAX_SIGNATURES)
-        # Of signatures used before; those whose arguments are in containers or have names by their structure.
+        # Fast calls for positional arguments without containers; the others are keyed by the argument structure.
         self._fast_calls: tuple[FastCall, ...] = ()
         self._nested_fast_calls: dict[Structure, tuple[FastCall, ...]] = {}
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
-        self.traces = 0  # how often the function itself was called
-        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
+        self.traces = 0  # the number of calls of the Python function
+        update_wrapper(self, function, updated=())  # not the `__dict__`: attributes of a `Jitted` would replace ours
 
     def __repr__(self) -> str:
         times = {0: "not traced yet", 1: "traced once"}.get(self.traces, f"traced {self.traces} times")
@@ -81,7 +78,7 @@ class Jitted:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """What the function was traced to: a function of the value IR for each signature, the oldest first.
+        """The traced functions of the value IR, one per signature, oldest first.
 
         >>> import livegrad as lg
         >>> double = lg.jit(lambda x: 2.0 * x)
@@ -92,21 +89,21 @@ class Jitted:
         return tuple(entry.function for entry in self._entries.values())
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method: the object that it is called on is the first argument."""
+        """Binds a method: the object is the first argument."""
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and ambient.plain:  # nobody looks for NaNs, which makes it false
+        if not kwargs and ambient.plain:  # false while NaN checks are active
             for fast_call in self._fast_calls:
                 results = fast_call.run(*args) if fast_call.captures is None else fast_call.run_with_captures(args)
                 if results is not None:
                     fast_call.runs.times += 1
                     if fast_call.type is None:
                         return fast_call.wrap_result(results)
-                    # `defer_array`, without asking again for what is known: this is most of what a small call takes.
+                    # Inlined from `defer_array`, with a cached source location: this dominates small calls.
                     try:
                         caller = _getframe(1)
-                    except ValueError:  # a thread that has no Python code below this
+                    except ValueError:  # a thread whose first Python frame is this one
                         return defer_array(results, fast_call.type)
                     code, instruction, origins = fast_call.caller
                     if caller.f_lasti != instruction or caller.f_code is not code:
@@ -171,7 +168,7 @@ class Jitted:
         return wrap_results(entry, results)
 
     def _add_fast_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
-        """Makes the next call of this signature a quick one, where there can be one."""
+        """Adds a fast call for this signature if its arguments allow one."""
         entry.has_fast_call = True
         fast_call = make_fast_call(entry, parts)
         if fast_call is None:
@@ -184,7 +181,7 @@ class Jitted:
                 self._nested_fast_calls[structure] = (fast_call, *previous[: _MAX_FAST_CALLS - 1])
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs the function as a graph, node by node, so that a NaN inside it is found too."""
+        """Runs the function as a graph, node by node, so that NaN checks see the values inside."""
         result = self.function(*args, **kwargs)
         nodes = [leaf.node for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
         execute([node for node in nodes if not is_traced(node)])
@@ -196,7 +193,7 @@ class Jitted:
         return flatten((arguments, named))
 
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
-        """The entry for a signature; None if the function uses traced values of an enclosing function."""
+        """Compiles the entry for a signature; None if the function uses traced values of an enclosing function."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and entry.is_current():
@@ -217,17 +214,17 @@ class Jitted:
     def _make_template(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], guards: SizeGuards, vector: Sequence[int]
     ) -> SignatureTemplate:
-        """The function traced and compiled for the sizes of a vector, some of which are symbols."""
+        """Traces and compiles the function for the sizes in a vector, some of which are symbols."""
         function, captures, structure = self._trace(args, kwargs, vector)
         if any(map(is_traced, captures)):
-            raise UsageError("a function that uses traced values of an enclosing one is not compiled")
+            raise UsageError("a function that uses traced values of an enclosing function is not compiled")
         template = compile_function(function).template(guards)
         return SignatureTemplate(TracedSignature(function, captures, structure), template)
 
     def _trace(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], vector: Sequence[int] | None = None
     ) -> tuple[Function, Any, Structure]:
-        """Traces the function for these arguments, with the sizes of a vector where there is one."""
+        """Traces the function for these arguments, with the sizes in a vector if there is one."""
         self.traces += 1
         leaves, structure = self._flatten_arguments(args, kwargs)
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
@@ -247,7 +244,7 @@ class Jitted:
         traced = freeze_numbers(traced)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
-                raise UsageError("a compiled function returns tensors", where=caller_origin(), found=str(result))
+                raise UsageError("a compiled function must return tensors", where=caller_origin(), found=str(result))
         return traced.function, traced.captures, traced.structure
 
     def sizes(self) -> str:
@@ -276,7 +273,7 @@ class Jitted:
 
 
 class _Static:
-    """An argument that is part of the signature by its value."""
+    """A static argument: its value is part of the signature."""
 
     __slots__ = ("key", "value")
 
@@ -292,7 +289,7 @@ class _Static:
             return hash(self.key)
         except TypeError:
             raise UsageError(
-                "an argument that is neither a tensor nor hashable",
+                "an argument of a compiled function must be a tensor or hashable",
                 where=caller_origin(),
                 found=type(self.value).__name__,
                 help="pass tensors, numbers, or pytrees of them",
@@ -300,8 +297,9 @@ class _Static:
 
 
 def _exact_key(value: Any) -> Any:
-    """A key that is equal only for values that a trace cannot distinguish: 1, True and 1.0 differ, and so do 0.0 and
-    -0.0.
+    """Returns a key that is equal only for values that a trace cannot distinguish.
+
+    1, True and 1.0 have different keys, and so have 0.0 and -0.0.
     """
     if isinstance(value, tuple):
         return value.__class__, tuple(map(_exact_key, value))
@@ -315,14 +313,14 @@ def _exact_key(value: Any) -> Any:
 def _static_parameters(
     function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
 ) -> tuple[frozenset[int], frozenset[str]]:
-    """Positions and names of static parameters. A parameter named by either is static however it is passed."""
+    """Returns positions and names of static parameters; a parameter in either is static however it is passed."""
     positions = {numbers} if isinstance(numbers, int) else set(numbers)
     named = {names} if isinstance(names, str) else set(names)
     if not positions and not named:
         return frozenset(), frozenset()
     try:
         parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function of C without a signature
+    except (TypeError, ValueError):  # a C function without a signature
         return frozenset(positions), frozenset(named)
     positions = {position + len(parameters) if position < 0 else position for position in positions}
     named |= {parameters[position] for position in positions if position < len(parameters)}
@@ -331,17 +329,17 @@ def _static_parameters(
 
 
 def _can_be_captured(node: Node) -> bool:
-    """Whether a tensor may be kept from call to call; residuals of loops may not."""
+    """Whether a node can be a capture, which is passed to each call; tapes and tuples cannot."""
     return isinstance(node.type, TensorType | Scalar)
 
 
 def _is_size_independent(node: Node) -> bool:
-    """Whether a tensor may be kept and is the same for all sizes: whatever depends on one is computed inside."""
+    """Whether a node can be a capture and is the same for all sizes; nodes that depend on a size are traced inside."""
     return _can_be_captured(node) and not any(map(has_symbolic_size, toposort([node])))
 
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
-    """Whether a tensor without data is an argument of an enclosing trace, or depends on a gradient variable."""
+    """Whether a tensor depends on an enclosing trace or a gradient variable, so that the call must extend a graph."""
     if tensor._extra is not None or (cached_value(node) is None and is_traced(node)):
         return True
     return may_be_differentiated(node)
@@ -349,21 +347,21 @@ def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
 
 def _raise_integer_range() -> NoReturn:
     raise NumberRangeError(
-        "an argument does not fit int64",
+        "an integer argument does not fit int64",
         where=caller_origin(),
         help="pass a tensor: lg.asarray(number, dtype=lg.uint64)",
     )
 
 
 def _to_native_layout(value: Any) -> Any:
-    """An array that compiled code can read: contiguous and in native byte order."""
+    """Returns an array that compiled code can read: contiguous and in native byte order."""
     if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
         return value
     return np.array(value, value.dtype.newbyteorder("="), order="C")
 
 
 def _split_sizes(key: Any) -> tuple[Any, tuple[int, ...]]:
-    """A signature without its sizes, and all of these."""
+    """Splits a signature into one without sizes, and the vector of its sizes."""
     structure, parts = key
     shapeless_parts: list[Any] = []
     sizes: list[int] = []
@@ -380,7 +378,7 @@ def _split_sizes(key: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def _replace_sizes(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
-    """Tensor types with other sizes, in order."""
+    """Replaces the sizes of tensor types by others, in order."""
     new_types: list[Type] = []
     for type in types:
         if isinstance(type, TensorType):

@@ -1,6 +1,6 @@
-"""What `jit` made of a signature: a traced function with its captures, and its template for symbolic sizes.
+"""Traced signatures of `jit`: a traced function with its captures, and templates that serve many sizes.
 
-In: what a trace gave. Out: entries, each for the sizes of one signature.
+Both create the cache entry for the sizes of one signature.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from livegrad.tensors.pytrees import Structure
 
 
 class TracedSignature:
-    """A traced function, the tensors that it took from around it, and how its results nest."""
+    """A traced function, its captured tensors, and the tree structure of its results."""
 
     def __init__(self, function: Function, captures: Sequence[Node], structure: Structure) -> None:
         self.function, self.structure = function, structure
@@ -42,7 +42,7 @@ class TracedSignature:
         make_function: Callable[[], Function] | None = None,
         result_types: tuple[Type, ...] | None = None,
     ) -> Entry:
-        """The entry of a signature with this plan; of a template, with its own function and results."""
+        """Creates the entry of a signature with this plan; a template passes its own function and result types."""
         kernels, library_calls = plan.step_counts
         counts_per_run = {
             "executions": 1,
@@ -60,17 +60,17 @@ class TracedSignature:
 
 
 class SignatureTemplate:
-    """A signature that was traced with symbolic sizes."""
+    """A signature that was traced and compiled with symbolic sizes."""
 
     def __init__(self, traced: TracedSignature, plan: PlanTemplate) -> None:
         self._traced, self._plan = traced, plan
 
     def is_current(self) -> bool:
-        """Whether none of the tensors that the function read has been updated in place since."""
+        """Whether no captured tensor has been updated in place since the trace."""
         return is_current(self._traced.captured_handles)
 
     def entry_for(self, sizes: Sequence[int], is_new: bool) -> Entry:
-        """The entry for sizes that fit the guards; whether the template was made for it is counted."""
+        """Creates the entry for sizes that satisfy the guards; `is_new` counts the template as compiled for it."""
         number_of = partial(_size_for, self._plan.guards, tuple(sizes))
         traced = self._traced
         types = tuple([bind_symbolic_type(type, number_of) for type in traced.function.result_types])

@@ -13,7 +13,7 @@ from livegrad.tensors.errors import DtypeError
 
 
 def to_inexact(node: Node, user: str) -> Node:
-    """Integers as floats of the default type; floats and complex numbers as they are."""
+    """Converts integers to floats of the default type; floats and complex numbers are returned unchanged."""
     scalar = scalar_of(node.type)
     assert scalar is not None
     if scalar.kind in ("float", "complex"):
@@ -26,5 +26,5 @@ def to_inexact(node: Node, user: str) -> Node:
 
 
 def to_boolean(node: Node) -> Node:
-    """Truth values as they are; numbers are true unless they are zero."""
+    """Converts numbers to booleans, true unless zero; booleans are returned unchanged."""
     return node if scalar_of(node.type) is bool_ else not_equal(node, zero(node.type))

@@ -1,4 +1,4 @@
-"""Functions that move elements without changing them. Part of the tensor namespace."""
+"""Manipulation functions of the tensor namespace: they move elements without changing them."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
 
 
 def transpose_matrix(x: Any) -> Tensor:
-    """`x.T`, which the standard has for matrices only."""
+    """Implements `x.T`, which the standard defines for matrices only."""
     node = node_of(x, "T")
     if len(shape_of(node.type)) != 2:
         help = "use .mT for stacks of matrices, lg.permute_dims for other orders"
@@ -228,7 +228,7 @@ def roll(x: Any, /, shift: int | Tensor | Sequence[int | Tensor], *, axis: int |
     if axis is None:
         flat = movement.reshape(node, shape=(size_product(shape),))
         return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=shape))
-    # An axis may be named several times here: the shifts add up.
+    # An axis may be repeated: the shifts add up.
     axes = [normalise_axis(each, len(shape), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
@@ -310,7 +310,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
 def _tensors(arrays: Any, user: str) -> list[Node]:
     listed = list(arrays) if isinstance(arrays, Iterable) else []
     if not listed:
-        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of them")
+        raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of tensors")
     return promote_operands(user, *listed)
 
 

@@ -1,4 +1,4 @@
-"""Functions on the last axes of a tensor, for batches of matrices and images."""
+"""`lg.transpose` and `lg.reduce_sum`, which act on the last axes of a tensor, for batches of matrices and images."""
 
 from __future__ import annotations
 

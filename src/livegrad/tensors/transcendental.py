@@ -1,6 +1,6 @@
-"""Elementwise roots, exponentials, logarithms and trigonometric functions of floats and complex numbers.
+"""Elementwise roots, exponentials, logarithms and trigonometric functions of the tensor namespace.
 
-Part of the tensor namespace. Integers are converted to floats of the default type first.
+They take floats and complex numbers; integers are first converted to the default float type.
 """
 
 from __future__ import annotations
