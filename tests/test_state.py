@@ -25,7 +25,7 @@ PROCESS_WIDE = {
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
-        "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.bound_arguments "
+        "ir.size_guards._thread ir.source_lines.ambient lazy.nan_checks.watch tensors.concrete.bound_arguments "
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (

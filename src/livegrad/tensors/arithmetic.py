@@ -30,7 +30,7 @@ from livegrad.tensors.handle import (
     weak_node_of,
     wrap,
 )
-from livegrad.tensors.lifting import to_inexact
+from livegrad.tensors.operands import to_inexact
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 

@@ -19,9 +19,10 @@ from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
 from livegrad.lazy.deferred_ops import DeferredOp, create_deferred_node, current_value, find_holder
-from livegrad.lazy.execution import execute_node, watch
+from livegrad.lazy.execution import execute_node
 from livegrad.lazy.holders import register_holder
 from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, leaf_node, read_leaf
+from livegrad.lazy.nan_checks import watch
 from livegrad.lazy.small_graphs import compute_deferred
 
 # Each with the source locations of the tensor: (node or deferred op, integer indices into it, locations),

@@ -12,7 +12,7 @@ from livegrad.diagnostics import DifferentiationError, TypeRuleError, UsageError
 from livegrad.ir.function import inline
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, c128, f64
-from livegrad.lazy import execution
+from livegrad.lazy.nan_checks import watching_for_nans
 from livegrad.ops.conversion import cast
 from livegrad.passes.in_double import double_scalar, in_double
 from livegrad.tensors.creation import asarray
@@ -139,5 +139,5 @@ def debug_nans(*, infinities: bool = False) -> Iterator[None]:
     ...         print(error.what)
     `log` produced the first NaN, at index (0,)
     """
-    with execution.watching_for_nans(infinities=infinities):
+    with watching_for_nans(infinities=infinities):
         yield

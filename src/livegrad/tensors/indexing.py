@@ -53,7 +53,7 @@ from livegrad.tensors.index_keys import (
     size_node,
     wrap_negative_indices,
 )
-from livegrad.tensors.lifting import to_boolean
+from livegrad.tensors.operands import to_boolean
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
 from sys import _getframe
 from types import MethodType
@@ -22,9 +21,10 @@ from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.devices import run_on_data_device
-from livegrad.lazy.execution import execute, watch
+from livegrad.lazy.execution import execute
 from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import cached_value, leaf_of, read_leaf
+from livegrad.lazy.nan_checks import watch
 from livegrad.passes.bind_sizes import has_symbolic_size
 from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
@@ -35,7 +35,14 @@ from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.freeze_numbers import freeze_numbers
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
 from livegrad.tensors.jit_entries import Entry, FastCall, make_fast_call, wrap_results
-from livegrad.tensors.jit_signatures import SignatureTemplate, TracedSignature
+from livegrad.tensors.jit_signatures import (
+    SignatureTemplate,
+    StaticArgument,
+    TracedSignature,
+    find_static_parameters,
+    replace_sizes,
+    split_sizes,
+)
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
@@ -61,7 +68,7 @@ class Jitted:
         if not callable(function):
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
-        self._static_positions, self._static_names = _static_parameters(function, static_argnums, static_argnames)
+        self._static_positions, self._static_names = find_static_parameters(function, static_argnums, static_argnames)
         self._entries: LruCache[Any, Entry] = LruCache(_MAX_SIGNATURES)
         self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MAX_SIGNATURES)
         # Fast calls for positional arguments without containers; the others are keyed by the argument structure.
@@ -142,7 +149,7 @@ class Jitted:
                 parts.append(kind)
                 arrays.append(leaf)
             elif _is_static(leaf):
-                parts.append(_Static(leaf))
+                parts.append(StaticArgument(leaf))
             else:
                 array = _to_native_layout(leaf)
                 parts.append((array.dtype, array.shape))
@@ -188,9 +195,14 @@ class Jitted:
         return result
 
     def _flatten_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
-        arguments = tuple(_Static(arg) if index in self._static_positions else arg for index, arg in enumerate(args))
-        named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
-        return flatten((arguments, named))
+        positional = tuple(
+            StaticArgument(arg) if index in self._static_positions else arg for index, arg in enumerate(args)
+        )
+        named = {
+            name: StaticArgument(kwargs[name]) if name in self._static_names else kwargs[name]
+            for name in sorted(kwargs)
+        }
+        return flatten((positional, named))
 
     def _compile(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry | None:
         """Compiles the entry for a signature; None if the function uses traced values of an enclosing function."""
@@ -198,7 +210,7 @@ class Jitted:
             entry = self._entries.get(key)
             if entry is not None and entry.is_current():
                 return entry
-            skeleton, vector = _split_sizes(key)
+            skeleton, vector = split_sizes(key)
             templates = self._templates.use(skeleton) or self._templates.keep(skeleton, SizeTemplates())
             templates.drop_unless(SignatureTemplate.is_current)
             cached = templates.find(vector)
@@ -229,10 +241,11 @@ class Jitted:
         leaves, structure = self._flatten_arguments(args, kwargs)
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
         types = [_type_of(leaf) for leaf in dynamic]
-        inputs = placeholders(types if vector is None else _replace_sizes(types, iter(vector)))
+        inputs = placeholders(types if vector is None else replace_sizes(types, iter(vector)))
         tensors = map(wrap, inputs)
         arguments = [
-            leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
+            leaf.value if isinstance(leaf, StaticArgument) else leaf if _is_static(leaf) else next(tensors)
+            for leaf in leaves
         ]
         positional, named = unflatten(structure, arguments)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
@@ -272,62 +285,6 @@ class Jitted:
             self._nested_fast_calls.clear()
 
 
-class _Static:
-    """A static argument: its value is part of the signature."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value.value if isinstance(value, _Static) else value
-        self.key = _exact_key(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Static) and self.key == other.key
-
-    def __hash__(self) -> int:
-        try:
-            return hash(self.key)
-        except TypeError:
-            raise UsageError(
-                "an argument of a compiled function must be a tensor or hashable",
-                where=caller_origin(),
-                found=type(self.value).__name__,
-                help="pass tensors, numbers, or pytrees of them",
-            ) from None
-
-
-def _exact_key(value: Any) -> Any:
-    """Returns a key that is equal only for values that a trace cannot distinguish.
-
-    1, True and 1.0 have different keys, and so have 0.0 and -0.0.
-    """
-    if isinstance(value, tuple):
-        return value.__class__, tuple(map(_exact_key, value))
-    if isinstance(value, frozenset):
-        return value.__class__, frozenset(map(_exact_key, value))
-    if isinstance(value, float | complex):
-        return value.__class__, repr(value)
-    return value.__class__, value
-
-
-def _static_parameters(
-    function: Callable[..., Any], numbers: int | Iterable[int], names: str | Iterable[str]
-) -> tuple[frozenset[int], frozenset[str]]:
-    """Returns positions and names of static parameters; a parameter in either is static however it is passed."""
-    positions = {numbers} if isinstance(numbers, int) else set(numbers)
-    named = {names} if isinstance(names, str) else set(names)
-    if not positions and not named:
-        return frozenset(), frozenset()
-    try:
-        parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a C function without a signature
-        return frozenset(positions), frozenset(named)
-    positions = {position + len(parameters) if position < 0 else position for position in positions}
-    named |= {parameters[position] for position in positions if position < len(parameters)}
-    positions |= {position for position, name in enumerate(parameters) if name in named}
-    return frozenset(positions), frozenset(named)
-
-
 def _can_be_captured(node: Node) -> bool:
     """Whether a node can be a capture, which is passed to each call; tapes and tuples cannot."""
     return isinstance(node.type, TensorType | Scalar)
@@ -358,33 +315,6 @@ def _to_native_layout(value: Any) -> Any:
     if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
         return value
     return np.array(value, value.dtype.newbyteorder("="), order="C")
-
-
-def _split_sizes(key: Any) -> tuple[Any, tuple[int, ...]]:
-    """Splits a signature into one without sizes, and the vector of its sizes."""
-    structure, parts = key
-    shapeless_parts: list[Any] = []
-    sizes: list[int] = []
-    for part in parts:
-        if isinstance(part, TensorType):
-            shapeless_parts.append((part.element, len(part.shape)))
-            sizes += [size for size in part.shape if isinstance(size, int)]
-        elif part.__class__ is tuple:
-            shapeless_parts.append((part[0], len(part[1]), None))
-            sizes += part[1]
-        else:
-            shapeless_parts.append(part)
-    return (structure, tuple(shapeless_parts)), tuple(sizes)
-
-
-def _replace_sizes(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
-    """Replaces the sizes of tensor types by others, in order."""
-    new_types: list[Type] = []
-    for type in types:
-        if isinstance(type, TensorType):
-            type = TensorType(type.element, tuple([next(sizes) for _ in type.shape]))
-        new_types.append(type)
-    return new_types
 
 
 def _is_static(leaf: Any) -> bool:

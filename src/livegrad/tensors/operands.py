@@ -12,9 +12,11 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
-from livegrad.ir.types import Scalar
+from livegrad.ir.types import Scalar, bool_, scalar_of
+from livegrad.ops.comparison import not_equal
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import require_tensor
+from livegrad.ops.rules import zero
 from livegrad.tensors.axes_and_shapes import Axes, normalise_axes
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promote_types, weak_type
 from livegrad.tensors.errors import DtypeError
@@ -110,3 +112,21 @@ def require_real(value: Any, user: str, role: str) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise UsageError(f"`{user}` takes a number for {role}", where=caller_origin(), found=repr(value)) from None
+
+
+def to_inexact(node: Node, user: str) -> Node:
+    """Converts integers to floats of the default type; floats and complex numbers are returned unchanged."""
+    scalar = scalar_of(node.type)
+    assert scalar is not None
+    if scalar.kind in ("float", "complex"):
+        return node
+    if scalar.kind == "bool":
+        raise DtypeError(
+            f"`{user}` takes numbers", where=caller_origin(), found="booleans", help="cast them with lg.astype"
+        )
+    return cast(node, type=DEFAULT_FLOAT)
+
+
+def to_boolean(node: Node) -> Node:
+    """Converts numbers to booleans, true unless zero; booleans are returned unchanged."""
+    return node if scalar_of(node.type) is bool_ else not_equal(node, zero(node.type))

@@ -11,7 +11,7 @@ from livegrad.ir.op import Op
 from livegrad.ops import elementwise as arithmetic
 from livegrad.ops import floating, transcendental
 from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
-from livegrad.tensors.lifting import to_inexact
+from livegrad.tensors.operands import to_inexact
 
 
 def _unary(op: Op, x: Any) -> Tensor:
