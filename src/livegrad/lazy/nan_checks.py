@@ -43,9 +43,9 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
         watch.active, watch.infinities = before
 
 
-def run_checked(order: list[Node], values: dict[Node, Array], wanted: Sequence[Node]) -> list[Array]:
+def run_checked(order: list[Node], values: dict[Node, Array], outputs: Sequence[Node]) -> list[Array]:
     """Runs node by node and raises at the first value with elements that this thread rejects."""
-    return run_by_node(order, values, wanted, require_numbers)
+    return run_by_node(order, values, outputs, require_numbers)
 
 
 def _find_rejected(value: Any) -> Any:
@@ -70,9 +70,9 @@ def require_numbers(node: Node, value: Any, lines: Sequence[SourceLocation]) -> 
         kind = "NaN" if np.any(np.isnan(readable(np.asarray(value)))) else "infinity"
         what = "this data contains" if node.op is input_op else f"`{node.op.name}` produced"
         # More than one line only in a graph that was built before NaN checks were enabled.
-        others = ", ".join(map(str, lines[1:]))
+        other_locations = ", ".join(map(str, lines[1:]))
         raise KernelCheckError(
             f"{what} the first {kind}, at index {tuple(map(int, index))}",
             where=lines[0] if lines else caller_origin(),
-            help=f"the same expression also appears at {others}" if others else None,
+            help=f"the same expression also appears at {other_locations}" if other_locations else None,
         )

@@ -163,12 +163,12 @@ def _scan(
     step_inputs = placeholders([*[node.type for node in inputs], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
     scope = Scope()
     with scope.entered():
-        after, output = _step_once(
+        next_state, output = _step_once(
             body, state.inside(step_inputs[: len(inputs)]), step_inputs[len(inputs) :], row_structure
         )
         output_leaves, output_structure = flatten(output)
         outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
-        results = (*_check_carried_state(after, state.structure, inputs, name_of(body)), *outputs)
+        results = (*_check_carried_state(next_state, state.structure, inputs, name_of(body)), *outputs)
     tapes = [tape_new(type=Tape(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
@@ -192,7 +192,7 @@ def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
     return [node_of(leaf, user) for leaf in leaves], structure
 
 
-def _scalar_node(value: Any, wanted: Type, user: str) -> Node:
+def _scalar_node(value: Any, target_type: Type, user: str) -> Node:
     """Converts a tensor without dimensions, or a number, to a scalar of the IR."""
     node = node_of(value, user)
     if shape_of(node.type) != ():
@@ -200,14 +200,14 @@ def _scalar_node(value: Any, wanted: Type, user: str) -> Node:
             f"`{user}` takes a single value here", where=caller_origin(), found=f"shape {shape_of(node.type)}"
         )
     integer = constant_integer(node)
-    if integer is not None and wanted is i64 and scalar_of(node.type) is i64:
+    if integer is not None and target_type is i64 and scalar_of(node.type) is i64:
         return constant(integer, i64)
     scalar = lookup(node)
-    if wanted is bool_ and scalar.type is not bool_:
+    if target_type is bool_ and scalar.type is not bool_:
         raise UsageError(f"`{user}` needs a boolean", where=caller_origin(), found=str(scalar.type))
-    if wanted is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
+    if target_type is i64 and scalar_of(scalar.type).kind not in ("signed", "unsigned"):  # type: ignore[union-attr]
         raise UsageError(f"`{user}` takes an integer here", where=caller_origin(), found=str(scalar.type))
-    return scalar if scalar.type is wanted else cast(scalar, type=wanted)
+    return scalar if scalar.type is target_type else cast(scalar, type=target_type)
 
 
 def _close_branches(
@@ -247,9 +247,9 @@ def _unify_leaf_types(column: Sequence[Any], branches: Sequence[Callable[..., An
     """Converts the results of all branches for a leaf to nodes; numbers take the type of the tensors if these agree."""
     tensors = [leaf for leaf in column if not are_weak_numbers(leaf)]
     types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
-    wanted = types.pop() if len(types) == 1 else None
+    target_type = types.pop() if len(types) == 1 else None
     return [
-        result_node(leaf, name_of(branch)) if wanted is None else convert_like(leaf, wanted, name_of(branch))
+        result_node(leaf, name_of(branch)) if target_type is None else convert_like(leaf, target_type, name_of(branch))
         for leaf, branch in zip(column, branches, strict=True)
     ]
 
@@ -317,10 +317,10 @@ class _State:
         return unflatten(self.structure, map(wrap, nodes))
 
 
-def _run_loop(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
+def _run_loop(state: Any, context: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
     """Calls `loop` with the nodes of a state. Python numbers in the state take the types that the body returns."""
     leaves, structure = flatten(state)
-    nodes = convert_leaves(leaves, user, beside)
+    nodes = convert_leaves(leaves, user, context)
     kind = _State(structure, [are_weak_numbers(leaf) for leaf in leaves])
     tries = 1 + 2 * len(leaves)  # the new type of one number may change others; some bodies never converge
     while True:

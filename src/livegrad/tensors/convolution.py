@@ -144,9 +144,9 @@ def _padding(
         return ((0, 0),) * rank
     if padding == "same":
         return tuple(_same_padding(*each, user) for each in zip(space, window, strides, dilation, strict=True))
-    listed = (padding,) * rank if isinstance(padding, int) else padding
-    if isinstance(listed, list | tuple) and len(listed) == rank:
-        pairs = tuple((each, each) if isinstance(each, int) else tuple(each) for each in listed)
+    widths = (padding,) * rank if isinstance(padding, int) else padding
+    if isinstance(widths, list | tuple) and len(widths) == rank:
+        pairs = tuple((each, each) if isinstance(each, int) else tuple(each) for each in widths)
         if all(len(pair) == 2 and all(isinstance(n, int) and n >= 0 for n in pair) for pair in pairs):
             return pairs  # type: ignore[return-value]
     raise UsageError(

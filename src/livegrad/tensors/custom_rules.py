@@ -188,12 +188,12 @@ class custom_vjp(_Custom):
         parts: list[Any] = []  # one for each leaf of the arguments
         for part, child in zip(returned, children, strict=True):
             parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
-        wanted = [part for part, stays in zip(parts, arguments.is_static, strict=True) if not stays]
+        leaf_cotangents = [part for part, stays in zip(parts, arguments.is_static, strict=True) if not stays]
         results_of_rule = [
             zero(differential_of(node.type))
             if part is None
             else convert_like(part, differential_of(node.type), self._name)
-            for node, part in zip(arguments.nodes, wanted, strict=True)
+            for node, part in zip(arguments.nodes, leaf_cotangents, strict=True)
             if is_differentiable(node.type)
         ]
         return back_saved, back_cotangents, results_of_rule

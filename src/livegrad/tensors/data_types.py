@@ -57,20 +57,22 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
     >>> lg.astype(lg.asarray([1.7, -1.7]), lg.int32)
     Tensor([ 1, -1], dtype=int32)
     """
-    wanted = dtype_from(dtype, "astype")
+    target_type = dtype_from(dtype, "astype")
     node = number_node(x, f64) if x.__class__ is float else weak_node_of(x, "astype")
     element = scalar_of(node.type)
     assert element is not None
     if is_weak(node) and element.kind != "complex":
-        return place_on(wrap(make_strong(node if element is wanted else cast(node, type=wanted))), device)
-    if element is wanted:
+        return place_on(wrap(make_strong(node if element is target_type else cast(node, type=target_type))), device)
+    if element is target_type:
         return place_on(x if isinstance(x, Tensor) and not copy else wrap(node), device)
-    if element.kind == "complex" and wanted.kind == "bool":
+    if element.kind == "complex" and target_type.kind == "bool":
         return place_on(wrap(not_equal(node, zero(node.type))), device)
-    if element.kind == "complex" and wanted.kind != "complex":
+    if element.kind == "complex" and target_type.kind != "complex":
         help = "take lg.real or lg.imag first"
-        raise DtypeError(f"complex numbers cannot be converted to {name_of(wanted)}", where=caller_origin(), help=help)
-    return place_on(wrap(cast(node, type=wanted)), device)
+        raise DtypeError(
+            f"complex numbers cannot be converted to {name_of(target_type)}", where=caller_origin(), help=help
+        )
+    return place_on(wrap(cast(node, type=target_type)), device)
 
 
 def name_of(dtype: Scalar) -> str:
@@ -230,11 +232,11 @@ class NamespaceInfo:
         """Returns the standard's types of a kind, of several kinds, or for None of all kinds, by name."""
         require_device(device)
         kind_names = kind if isinstance(kind, tuple) else tuple(_KINDS) if kind is None else (kind,)
-        wanted = {each for name in kind_names for each in _kinds_of(name)}
+        target_type = {each for name in kind_names for each in _kinds_of(name)}
         return {
             name_of(scalar): scalar
             for scalar in SCALARS.values()
-            if scalar.kind in wanted and name_of(scalar) in _STANDARD_NAMES
+            if scalar.kind in target_type and name_of(scalar) in _STANDARD_NAMES
         }
 
 

@@ -74,13 +74,13 @@ def compute_now(op: DeferredOp) -> Array | None:
     if graph is None:
         return value
     # The first graph of its structure: holding the same nodes as later graphs will gives it the same cache key.
-    keepers = [_Keeper(create_deferred_node(kept)) for kept in graph.outputs if find_holder(kept) is None]  # type: ignore[arg-type]
+    keepers = [_Keeper(create_deferred_node(output)) for output in graph.outputs if find_holder(output) is None]  # type: ignore[arg-type]
     value = execute_node(create_deferred_node(op))
     del keepers
     return value if value.__class__ is np.ndarray else None  # type: ignore[return-value]
 
 
-def element_index(source: Any, before: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
+def element_index(source: Any, prefix: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
     """Returns the integer indices of the element or row `source[before][key]` of a computed node.
 
     Returns None for other keys, for indices out of range, and if there is no value for NumPy to index. Whether the
@@ -99,14 +99,14 @@ def element_index(source: Any, before: tuple[int, ...], key: Any) -> tuple[int, 
         if array.__class__ is not np.ndarray or array.dtype.kind == "V":
             return None
         shape = array.shape
-    if key.__class__ is int and not before and shape:
+    if key.__class__ is int and not prefix and shape:
         return (key,) if -shape[0] <= key < shape[0] else None
-    return integer_index(before, key, shape)
+    return integer_index(prefix, key, shape)
 
 
-def integer_index(before: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> tuple[int, ...] | None:
+def integer_index(prefix: tuple[int, ...], key: Any, shape: tuple[Any, ...]) -> tuple[int, ...] | None:
     """Joins the integers `before` and those of a key if they index an element or row of this shape, else None."""
-    index = before + (key if key.__class__ is tuple else (key,))
+    index = prefix + (key if key.__class__ is tuple else (key,))
     if not index or len(index) > len(shape):
         return None
     for number, size in zip(index, shape):  # noqa: B905  # the first axes are indexed

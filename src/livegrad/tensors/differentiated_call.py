@@ -116,8 +116,8 @@ def _is_float_number(node: Node) -> bool:
 # A transform that is called in a loop differentiates the same graph each time.
 @cached_derivation(256)
 def _pull_back(function: Function, active: tuple[bool, ...], with_value: bool) -> Function:
-    written = loops_by_point(with_derivatives_written(function))
-    return reverse.pull_back(written, active, with_value=with_value)
+    lowered = loops_by_point(with_derivatives_written(function))
+    return reverse.pull_back(lowered, active, with_value=with_value)
 
 
 @cached_derivation(256)

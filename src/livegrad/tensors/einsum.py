@@ -58,9 +58,9 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     ]
     while len(terms) > 1:
         first, second = _cheapest_pair(terms, sizes)
-        rest = [term for position, term in enumerate(terms) if position not in (first, second)]
-        needed = set(output).union(*(term.axes for term in rest))
-        terms = [*rest, _contract(terms[first], terms[second], needed)]
+        other_terms = [term for position, term in enumerate(terms) if position not in (first, second)]
+        needed_axes = set(output).union(*(term.axes for term in other_terms))
+        terms = [*other_terms, _contract(terms[first], terms[second], needed_axes)]
     (result,) = terms
     return wrap(_permute_term(result, output))
 
@@ -116,7 +116,7 @@ def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[
             size_before = sizes.get(axis, 1)
             if size_before != 1 and size not in (1, size_before):
                 name = f"dimension {axis} of the ellipsis, from the last," if axis.isdigit() else f"`{axis}`"
-                shapes = " and ".join(str(shape_of_node(each)) for each in nodes)
+                shapes = " and ".join(str(shape_of_node(batch_sizes)) for batch_sizes in nodes)
                 raise ShapeError(
                     f"`einsum` got two sizes for {name} of {subscripts!r}",
                     where=caller_origin(),
@@ -153,12 +153,14 @@ def _take_diagonals(node: Node, axes: tuple[Axis, ...]) -> _Term:
     return _Term(node, axes)
 
 
-def _sum_unneeded(term: _Term, needed: set[Axis]) -> _Term:
+def _sum_unneeded(term: _Term, needed_axes: set[Axis]) -> _Term:
     """Sums a term over the dimensions that nothing else needs."""
-    summed_axes = tuple(index for index, axis in enumerate(term.axes) if axis not in needed)
+    summed_axes = tuple(index for index, axis in enumerate(term.axes) if axis not in needed_axes)
     if not summed_axes:
         return term
-    return _Term(reduce(term.node, kind="sum", axes=summed_axes), tuple(axis for axis in term.axes if axis in needed))
+    return _Term(
+        reduce(term.node, kind="sum", axes=summed_axes), tuple(axis for axis in term.axes if axis in needed_axes)
+    )
 
 
 # --- two terms -------------------------------------------------------------------------------------------------------
@@ -176,14 +178,14 @@ def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int
     return min(pairs, key=work)
 
 
-def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
+def _contract(first: _Term, second: _Term, needed_axes: set[Axis]) -> _Term:
     """Multiplies two terms and sums over dimensions that are no longer needed."""
     # A dimension of size one that broadcasts against the other term is no dimension of the matrix product.
     first, second = _drop_broadcast_ones(first, second), _drop_broadcast_ones(second, first)
-    summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed)
-    first = _sum_unneeded(first, needed | set(second.axes))
-    second = _sum_unneeded(second, needed | set(first.axes))
-    batch = tuple(axis for axis in first.axes if axis in second.axes and axis in needed)
+    summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed_axes)
+    first = _sum_unneeded(first, needed_axes | set(second.axes))
+    second = _sum_unneeded(second, needed_axes | set(first.axes))
+    batch = tuple(axis for axis in first.axes if axis in second.axes and axis in needed_axes)
     rows = tuple(axis for axis in first.axes if axis not in batch and axis not in summed)
     columns = tuple(axis for axis in second.axes if axis not in batch and axis not in summed)
     axes = (*batch, *rows, *columns)
@@ -198,9 +200,11 @@ def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
     def total(names: tuple[Axis, ...]) -> Size:
         return size_product(tuple(sizes[axis] for axis in names))
 
-    each = tuple(sizes[axis] for axis in batch)
-    left = reshape(_permute_term(first, batch + rows + summed), shape=(*each, total(rows), total(summed)))
-    right = reshape(_permute_term(second, batch + summed + columns), shape=(*each, total(summed), total(columns)))
+    batch_sizes = tuple(sizes[axis] for axis in batch)
+    left = reshape(_permute_term(first, batch + rows + summed), shape=(*batch_sizes, total(rows), total(summed)))
+    right = reshape(
+        _permute_term(second, batch + summed + columns), shape=(*batch_sizes, total(summed), total(columns))
+    )
     return _Term(reshape(matmul(left, right), shape=tuple(sizes[axis] for axis in axes)), axes)
 
 

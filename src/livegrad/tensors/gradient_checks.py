@@ -111,14 +111,14 @@ def _pair_product(first: Any, second: Any) -> float:
     return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))
 
 
-def _require_close(actual: Any, expected: Any, tolerance: float, name: str, other: str) -> None:
+def _require_close(actual: Any, expected: Any, tolerance: float, name: str, other_name: str) -> None:
     for index, (a, b) in enumerate(zip(flatten(actual)[0], flatten(expected)[0], strict=True)):
         difference = np.abs(a.numpy() - b.numpy())
         limit = tolerance * np.maximum(1.0, np.abs(b.numpy()))
         if not np.all(difference <= limit):
             worst = float(np.max(difference))  # NaN if there is any
             raise DifferentiationError(
-                f"{name} and {other} disagree in result {index}",
+                f"{name} and {other_name} disagree in result {index}",
                 where=caller_origin(),
                 found=f"a difference of {worst:.3g}",
             )

@@ -73,8 +73,8 @@ def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
     """Reads the elements at the entries of a key: as a view if all are slices and integers, otherwise as a gather."""
     if all(isinstance(item, Span) for item, _ in entries):
         return read_spans(node, entries)
-    picked = Gather(node, execute_masks(entries))
-    return lookup(picked.source, *picked.indices())
+    gather = Gather(node, execute_masks(entries))
+    return lookup(gather.source, *gather.indices())
 
 
 def element_node(node: Node, index: tuple[int, ...]) -> Node:
@@ -140,8 +140,8 @@ class Gather:
         self.source = node if expanded_shape == shape_of(node.type) else reshape(node, shape=expanded_shape)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
         self.index_shape = broadcast_node_shapes("index", *nodes)
-        kept = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.keeps_axis]
-        self.shape = (*kept[: self.first], *self.index_shape, *kept[self.first :])
+        slice_shape = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.keeps_axis]
+        self.shape = (*slice_shape[: self.first], *self.index_shape, *slice_shape[self.first :])
 
     def indices(self) -> list[Node]:
         """Returns, for each axis of the source, the index of every element of the result."""
@@ -231,15 +231,15 @@ def broadcast_assigned_value(value: Node, shape: tuple[Size, ...]) -> Node:
 
 def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
     spans = [(item, size) for item, size in entries if size is not None]
-    kept = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
-    spread = broadcast_assigned_value(value, kept)
+    slice_shape = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
+    value_node = broadcast_assigned_value(value, slice_shape)
     sizes = tuple(item.count for item, _ in spans)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
     low = tuple(_lowest(item) for item, _ in spans)  # type: ignore[arg-type]
     if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
-        return _assign_spans(node, spans, spread)
-    values_node = spread if kept == sizes else reshape(spread, shape=sizes)
+        return _assign_spans(node, spans, value_node)
+    values_node = value_node if slice_shape == sizes else reshape(value_node, shape=sizes)
     backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0)  # type: ignore[union-attr]
     values_node = flip(values_node, axes=backward) if backward else values_node
     if sizes == shape_of(node.type):
@@ -314,16 +314,16 @@ def reshape_uniform_value(value: Node, mask: Mask, entries: Sequence[Entry]) -> 
     after = sum(not isinstance(item, Gap) for item, _ in entries) - axes_before(mask, entries) - 1
     if len(shape) <= after:
         return value
-    before, picked = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
-    if picked != 1:
+    before, gather = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
+    if gather != 1:
         return None
     return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
 
 
 def select_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
     """Writes a uniform value where a mask is true, without executing the mask."""
-    spread = broadcast_assigned_value(value, shape_of(node.type))
-    return node if 0 in mask.shape else select(mask_over(node, mask, entries), spread, node)
+    value_node = broadcast_assigned_value(value, shape_of(node.type))
+    return node if 0 in mask.shape else select(mask_over(node, mask, entries), value_node, node)
 
 
 def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
@@ -333,11 +333,11 @@ def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
     return broadcast(mask_node(mask), shape=shape_of(node.type), axes=axes)
 
 
-def scatter_values(picked: Gather, node: Node, value: Node) -> Node:
-    spread = broadcast_assigned_value(value, picked.shape)
-    if 0 in picked.shape:
+def scatter_values(gather: Gather, node: Node, value: Node) -> Node:
+    value_node = broadcast_assigned_value(value, gather.shape)
+    if 0 in gather.shape:
         return node
-    result = assign(picked.source, spread, *picked.indices())
+    result = assign(gather.source, value_node, *gather.indices())
     return result if result.type is node.type else reshape(result, shape=shape_of(node.type))
 
 
@@ -373,20 +373,21 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
             [4]], dtype=int64)
     """
     node, positions = node_of(x, "take_along_axis"), node_of(indices, "take_along_axis")
-    tensor_shape, wanted = shape_of(node.type), shape_of(positions.type)
+    tensor_shape, positions_shape = shape_of(node.type), shape_of(positions.type)
     position = normalise_axis(axis, len(tensor_shape), "take_along_axis")
-    if len(tensor_shape) != len(wanted):
+    if len(tensor_shape) != len(positions_shape):
         raise ShapeError(
-            f"`take_along_axis` cannot combine shapes {tensor_shape} and {wanted}",
+            f"`take_along_axis` cannot combine shapes {tensor_shape} and {positions_shape}",
             where=caller_origin(),
             help="the indices need as many dimensions as the tensor",
         )
     if element_type(positions).kind not in ("signed", "unsigned"):
         raise DtypeError("indices must be integers", where=caller_origin(), found=element_type(positions).dtype.name)
-    rest = [
-        tuple(1 if axis == position else size for axis, size in enumerate(shape)) for shape in (tensor_shape, wanted)
+    remaining_shapes = [
+        tuple(1 if axis == position else size for axis, size in enumerate(shape))
+        for shape in (tensor_shape, positions_shape)
     ]
-    join_shapes("take_along_axis", *rest)
+    join_shapes("take_along_axis", *remaining_shapes)
     wrapped = wrap_negative_indices(positions, tensor_shape[position])
     wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
     return wrap(take_along_axis_nodes(node, wrapped, position))

@@ -200,13 +200,13 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     n = require_integer(n, "matrix_power", "the exponent")
     if n == 0:
         return wrap(select(diagonal_mask(node), filled(1.0, node.type), zero(node.type)))
-    square, rest = (inv_op(node) if n < 0 else node), abs(n)
+    square, exponent = (inv_op(node) if n < 0 else node), abs(n)
     power: Node | None = None
-    while rest:
-        if rest & 1:
+    while exponent:
+        if exponent & 1:
             power = square if power is None else matmul_op(power, square)
-        rest >>= 1
-        square = matmul_op(square, square) if rest else square
+        exponent >>= 1
+        square = matmul_op(square, square) if exponent else square
     assert power is not None
     return wrap(power)
 

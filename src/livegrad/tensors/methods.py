@@ -263,8 +263,8 @@ class Methods:
         """
         if out is not None:
             _reject_out()
-        taken = ddof if correction is None else correction
-        return namespace().var(_cast(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
+        resolved_correction = ddof if correction is None else correction
+        return namespace().var(_cast(self, dtype), axis=axis, correction=resolved_correction, keepdims=keepdims)
 
     def std(
         self,
@@ -284,8 +284,8 @@ class Methods:
         """
         if out is not None:
             _reject_out()
-        taken = ddof if correction is None else correction
-        return namespace().std(_cast(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
+        resolved_correction = ddof if correction is None else correction
+        return namespace().std(_cast(self, dtype), axis=axis, correction=resolved_correction, keepdims=keepdims)
 
     def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The largest element along axes.

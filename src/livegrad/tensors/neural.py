@@ -201,8 +201,8 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "logsumexp")
     if _has_empty_axis(node, axes):
-        kept = tuple(size for i, size in enumerate(shape) if i not in axes)
-        result = filled(-math.inf, TensorType(element_of(node), kept))
+        kept_shape = tuple(size for i, size in enumerate(shape) if i not in axes)
+        result = filled(-math.inf, TensorType(element_of(node), kept_shape))
     else:
         largest = detach(reduce(node, kind="max", axes=axes))
         below = gap(node, spread_back(largest, shape, axes))  # zero where both are infinite
@@ -297,6 +297,6 @@ def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = N
     position = normalise_axis(axis, len(index_shape) + 1, "one_hot")
     count = require_integer(classes, "one_hot", "the number of classes", minimum=0)
     shape = normalise_shape((*index_shape[:position], count, *index_shape[position:]), "one_hot")
-    spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
+    classes_node = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
-    return wrap(as_type(equal(spread, index_along(shape, position)), element))
+    return wrap(as_type(equal(classes_node, index_along(shape, position)), element))

@@ -124,6 +124,6 @@ def _largest(x: Node, axes: tuple[int, ...]) -> Node:
     """Returns the largest magnitude along axes; zero if an axis is empty."""
     shape = shape_of_node(x)
     if any(shape[axis] == 0 for axis in axes):
-        kept = tuple(magnitude for axis, magnitude in enumerate(shape) if axis not in axes)
-        return zero(TensorType(element_of(x), kept))
+        kept_shape = tuple(magnitude for axis, magnitude in enumerate(shape) if axis not in axes)
+        return zero(TensorType(element_of(x), kept_shape))
     return reduce(x, kind="max", axes=axes)

@@ -265,7 +265,7 @@ def minimize(
     if isinstance(optimizer, LBFGS):
         descent = optimizer if steps is None else replace(optimizer, steps=steps)
         return descent.minimize(loss, parameters, arguments, progress=progress)
-    chosen: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
+    selected: Optimizer = Adam() if optimizer is None else _require_optimizer(optimizer)
     parameters = tree_map(_as_float_tensor, parameters)
     steps = 100 if steps is None else steps
     _require_count(steps)
@@ -273,9 +273,9 @@ def minimize(
     @jit
     def step(current: Tree, state: Tree, *arguments: Any) -> tuple[Any, Tree, Tree]:
         value, gradients = value_and_grad(loss)(current, *arguments)
-        return value, *chosen.update(current, gradients, state)
+        return value, *selected.update(current, gradients, state)
 
-    state, losses = chosen.init(parameters), []
+    state, losses = selected.init(parameters), []
     for index in range(steps):
         value, parameters, state = step(parameters, state, *arguments)
         losses.append(float(value))
@@ -341,11 +341,11 @@ class LBFGS:
             step = self._search(evaluate, point, value, gradient, direction)
             if step is None:
                 return point, losses, False
-            moved, value, slope = step
-            difference, change = moved - point, slope - gradient
+            new_point, value, slope = step
+            difference, change = new_point - point, slope - gradient
             if difference @ change > 1e-12 * np.linalg.norm(difference) * np.linalg.norm(change):
                 pairs = [*pairs, (difference, change)][-self.history :]
-            point, gradient = moved, slope
+            point, gradient = new_point, slope
             losses.append(value)
             if progress is not None:
                 progress(index, value)
@@ -358,12 +358,12 @@ class LBFGS:
             direction, slope = -gradient, -float(gradient @ gradient)
         low, high, size, best = 0.0, np.inf, 1.0, None
         for _ in range(self.most_tries):
-            moved = point + size * direction
-            new_value, gradient_there = evaluate(moved)
+            new_point = point + size * direction
+            new_value, gradient_there = evaluate(new_point)
             if not np.isfinite(new_value) or new_value > value + 1e-4 * size * slope:
                 high = size
             else:
-                best = (moved, new_value, gradient_there)
+                best = (new_point, new_value, gradient_there)
                 if gradient_there @ direction >= 0.9 * slope:
                     return best
                 low = size

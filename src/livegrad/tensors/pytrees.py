@@ -124,7 +124,7 @@ def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
     return instance
 
 
-def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def tree_map(function: Callable[..., Any], tree: Any, *other_trees: Any) -> Any:
     """Applies `function` to each leaf of a pytree, together with the corresponding leaves of other pytrees.
 
     >>> tree_map(lambda a, b: a + b, {"x": 1, "y": 2}, {"x": 10, "y": 20})
@@ -132,8 +132,8 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     leaves, structure = flatten(tree)
     columns = [leaves]
-    for other in others:
-        other_leaves, other_structure = flatten(other)
+    for other_tree in other_trees:
+        other_leaves, other_structure = flatten(other_tree)
         if other_structure != structure:
             raise UsageError(
                 "pytrees have different tree structures", where=caller_origin(), help="give them the same keys"

@@ -173,9 +173,9 @@ def uniform(
     if is_number(low) and is_number(high) and (low, high) == (0, 1):
         return wrap(unit)
     first, last = (_parameter(value, element, sizes, "uniform") for value in (low, high))
-    drawn = first + unit * (last - first)
+    samples = first + unit * (last - first)
     # Rounding may reach `high`, which is excluded.
-    return wrap(select(less(drawn, last), drawn, first))
+    return wrap(select(less(samples, last), samples, first))
 
 
 def normal(
@@ -188,11 +188,11 @@ def normal(
     (2, 3)
     """
     sizes, element = normalise_shape(shape, "normal"), _float(dtype, "normal")
-    drawn = random_normal(_broadcast_key(key, sizes, "normal"), _counters(sizes), element)
+    samples = random_normal(_broadcast_key(key, sizes, "normal"), _counters(sizes), element)
     if is_number(mean) and is_number(std) and (mean, std) == (0, 1):
-        return wrap(drawn)
-    middle, spread = (_parameter(value, element, sizes, "normal") for value in (mean, std))
-    return wrap(middle + spread * drawn)
+        return wrap(samples)
+    middle, scale = (_parameter(value, element, sizes, "normal") for value in (mean, std))
+    return wrap(middle + scale * samples)
 
 
 def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tensor:
@@ -303,8 +303,8 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
     node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
     logits_shape = shape_of_node(node)
     position = normalise_axis(axis, len(logits_shape), "categorical")
-    rest = logits_shape[:position] + logits_shape[position + 1 :]
-    sizes = rest if shape is None else normalise_shape(shape, "categorical")
+    batch_shape = logits_shape[:position] + logits_shape[position + 1 :]
+    sizes = batch_shape if shape is None else normalise_shape(shape, "categorical")
     full = (*sizes, logits_shape[position])
     last = permute(node, axes=(*(i for i in range(len(logits_shape)) if i != position), position))
     scores = _parameter(wrap(last), f64, full, "categorical")
@@ -336,5 +336,5 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
 
 def _order(key: Tensor, size: Size) -> Node:
     """Draws a random permutation of the integers below a size."""
-    drawn = random_bits(_broadcast_key(key, (size,), "permutation"), _counters((size,)))
-    return argsort(drawn, axis=0, descending=False, stable=True)
+    samples = random_bits(_broadcast_key(key, (size,), "permutation"), _counters((size,)))
+    return argsort(samples, axis=0, descending=False, stable=True)

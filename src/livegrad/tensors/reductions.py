@@ -180,10 +180,10 @@ def _degrees_of_freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correcti
     element = require_tensor(like).element
     count = size_product(tuple(shape[axis] for axis in axes))
     if isinstance(count, int):
-        left = count - (int(correction) if float(correction).is_integer() else correction)
-        return count_node(left, element) if left > 0 else constant(math.nan, element)
-    left_over = count_along(shape, axes, element) - float(correction)
-    return select(left_over > 0.0, left_over, filled(math.nan, left_over.type))
+        degrees = count - (int(correction) if float(correction).is_integer() else correction)
+        return count_node(degrees, element) if degrees > 0 else constant(math.nan, element)
+    degrees_node = count_along(shape, axes, element) - float(correction)
+    return select(degrees_node > 0.0, degrees_node, filled(math.nan, degrees_node.type))
 
 
 def mean_along(x: Node, axes: tuple[int, ...]) -> Node:
@@ -302,9 +302,9 @@ def _cumulate(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include
     result = cumulative(node, kind=kind, axis=position, reverse=False, exclusive=False)
     if include_initial:
         zeros = (0,) * tensor.rank
-        one = tuple(int(each == position) for each in range(tensor.rank))
+        before_first = tuple(int(each == position) for each in range(tensor.rank))
         first = filled(1 if kind == "prod" else 0, tensor.element)
-        result = pad(result, first, low=one, high=zeros, interior=zeros)
+        result = pad(result, first, low=before_first, high=zeros, interior=zeros)
     return wrap(result)
 
 

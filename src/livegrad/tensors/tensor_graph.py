@@ -196,22 +196,22 @@ class Graph:
         >>> [node.number for node in graph.topological_sort()] == list(range(len(graph)))
         True
         """
-        after: dict[int, list[int]] = {node.number: [] for node in self.nodes}
-        waiting = dict.fromkeys(after, 0)
+        successors: dict[int, list[int]] = {node.number: [] for node in self.nodes}
+        pending_inputs = dict.fromkeys(successors, 0)
         graph_edges = [(source.number, node.number) for node in self.nodes for _, source in self.inputs(node)]
         for source, target in (*graph_edges, *map(self._edge, edges)):
-            after[source].append(target)
-            waiting[target] += 1
-        ready = [number for number, count in waiting.items() if not count]
+            successors[source].append(target)
+            pending_inputs[target] += 1
+        ready = [number for number, count in pending_inputs.items() if not count]
         order: list[GraphNode] = []
         for number in ready:
             order.append(self.nodes[number])
-            for target in after[number]:
-                waiting[target] -= 1
-                if not waiting[target]:
+            for target in successors[number]:
+                pending_inputs[target] -= 1
+                if not pending_inputs[target]:
                     ready.append(target)
         if len(order) < len(self.nodes):
-            stuck = ", ".join(f"%{number}" for number, count in waiting.items() if count)
+            stuck = ", ".join(f"%{number}" for number, count in pending_inputs.items() if count)
             raise GraphOrderError("the graph has a cycle", where=caller_origin(), found=f"a cycle among {stuck}")
         return order
 
@@ -272,13 +272,13 @@ class Graph:
           return %0
         }
         """
-        computed, wanted = [], []
+        computed, held = [], []
         for graph_node in self.nodes:
             if graph_node.is_computed:
                 computed.append(graph_node.node)
             elif is_held(graph_node.node):
-                wanted.append(graph_node.node)
-        return make_function("graph", computed, wanted)
+                held.append(graph_node.node)
+        return make_function("graph", computed, held)
 
     def free(self) -> None:
         """Frees every tensor of the graph, including leaves and intermediate tensors. Using them afterwards is an

@@ -114,8 +114,8 @@ def convert_leaves(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[N
 def common_float_type(tree: Any) -> Scalar | None:
     """Returns the float type of the tensors in a pytree; None if there is none, or more than one."""
     tensors = [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor) and not are_weak_numbers(leaf)]
-    wanted = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
-    return wanted.pop() if len(wanted) == 1 else None
+    float_types = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
+    return float_types.pop() if len(float_types) == 1 else None
 
 
 def is_weak_float(leaf: Any) -> bool:

@@ -146,19 +146,19 @@ def _update_entries(node: Node, entries: Sequence[Entry], new: Node, op: Op) -> 
     mask = find_only_mask(entries)
     uniform_value = None if mask is None else reshape_uniform_value(new, mask, entries)
     if mask is not None and uniform_value is not None:
-        spread = broadcast_assigned_value(uniform_value, shape_of(node.type))
-        return node if 0 in mask.shape else select(mask_over(node, mask, entries), op(node, spread), node)
+        value_node = broadcast_assigned_value(uniform_value, shape_of(node.type))
+        return node if 0 in mask.shape else select(mask_over(node, mask, entries), op(node, value_node), node)
     if all(isinstance(item, Span) for item, _ in entries):
         before = read_entries(node, entries)
         return write_entries(node, entries, op(before, broadcast_assigned_value(new, shape_of(before.type))))
-    picked = Gather(node, execute_masks(entries))
-    spread = broadcast_assigned_value(new, picked.shape)
-    if 0 in picked.shape:
+    gather = Gather(node, execute_masks(entries))
+    value_node = broadcast_assigned_value(new, gather.shape)
+    if 0 in gather.shape:
         return node
     # A mask selects no element twice.
     masks, tensors = ([item for item, _ in entries if isinstance(item, kind)] for kind in (Mask, Positions))
     distinct = len(masks) == 1 and not tensors
-    updated = _combine_at(picked.source, spread, picked.indices(), op, distinct)
+    updated = _combine_at(gather.source, value_node, gather.indices(), op, distinct)
     return reshape(updated, shape=shape_of(node.type)) if updated.type is not node.type else updated
 
 

@@ -88,13 +88,13 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
 
 def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
     """Returns one axis per leaf; the axis of a subtree applies to all of its leaves."""
-    listed = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
-    if len(listed) != len(args):
+    axes_by_argument = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
+    if len(axes_by_argument) != len(args):
         raise UsageError(
             f"`{name}` needs an axis for each of {len(args)} arguments", where=caller_origin(), found=str(in_axes)
         )
     leaf_axes: list[int | None] = []
-    for axes, argument in zip(listed, args, strict=True):
+    for axes, argument in zip(axes_by_argument, args, strict=True):
         _spread_axes(axes, argument, leaf_axes, "in_axes", name)
     return leaf_axes
 
@@ -178,10 +178,10 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             tensor = tensors[position]
 
             def along(direction: Tensor) -> Any:
-                def moved(x: Tensor) -> Any:
+                def evaluate_at(x: Tensor) -> Any:
                     return of_point(unflatten(structure, [*arguments[:position], x, *arguments[position + 1 :]]))
 
-                tangent = jvp(moved, [arguments[position]], [direction])[1]
+                tangent = jvp(evaluate_at, [arguments[position]], [direction])[1]
                 if is_complex(tensor):
                     leaves = flatten(tangent)[0]
                     for leaf in leaves:

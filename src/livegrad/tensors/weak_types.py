@@ -131,7 +131,7 @@ def mark_weak_result(node: Node) -> None:
 
 def _is_from_numbers(node: Node, weak: WeakSet[Node], types: Container[Any] | None = None) -> bool:
     """Whether a node is a weak number, or computed only from weak numbers and constants, optionally in these types."""
-    pending, seen, has_number = [node], set(), False
+    pending, visited, has_number = [node], set(), False
     strong = python_numbers.current.strong
     while pending:
         below = pending.pop()
@@ -139,11 +139,11 @@ def _is_from_numbers(node: Node, weak: WeakSet[Node], types: Container[Any] | No
             return False
         if below in weak:
             has_number = True
-        elif below in seen or below.op is constant_op:
+        elif below in visited or below.op is constant_op:
             continue  # literals; tensors created from them are in `strong`, or have a shape
         elif not below.operands or (types is not None and scalar_of(below.type) not in types) or shape_of(below.type):
             return False
         else:
-            seen.add(below)
+            visited.add(below)
             pending += below.operands
     return has_number  # constants alone are strongly typed
