@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import livegrad as lg
-from livegrad.lazy import execution
+from livegrad.lazy import nan_checks
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_integers_are_refused_with_the_line():
 def test_looking_for_nans_ends_with_the_block_also_after_an_error():
     with pytest.raises(lg.KernelCheckError), lg.debug_nans():
         lg.log(lg.asarray([-1.0])).execute()
-    assert not execution.watch.active
+    assert not nan_checks.watch.active
     lg.log(lg.asarray([-2.0])).execute()
     with lg.debug_nans(infinities=True):
         with lg.debug_nans():

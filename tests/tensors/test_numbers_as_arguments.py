@@ -127,10 +127,10 @@ def test_filling_with_a_number_of_a_call_never_drops_its_fraction():
     with pytest.raises(lg.TypeRuleError):
         lg.full_like(whole, 2.5)
     for fill in (lambda x, k: lg.full_like(x, k), lambda x, k: lg.full((2,), k, dtype=lg.int32)):
-        with pytest.raises(lg.DtypeError, match="`full` cannot make a float i"):
+        with pytest.raises(lg.DtypeError, match="`full` cannot convert a float value to i"):
             lg.jit(fill)(whole, 2.5)
         assert lg.jit(fill)(whole, 2).tolist() == [2, 2]
-    with pytest.raises(lg.DtypeError, match="`full` cannot make a complex f64"):
+    with pytest.raises(lg.DtypeError, match="`full` cannot convert a complex value to f64"):
         lg.full((2,), lg.asarray(1j), dtype=lg.float64)
 
 

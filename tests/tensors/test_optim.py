@@ -160,7 +160,7 @@ def test_settings_that_make_no_sense_are_refused_with_the_line(make):
 
 def test_gradients_that_nest_otherwise_are_refused():
     optimizer = lg.optim.Adam()
-    with pytest.raises(lg.UsageError, match="pytrees of different structure"):
+    with pytest.raises(lg.UsageError, match="pytrees have different tree structures"):
         optimizer.update({"a": lg.ones(2)}, {"b": lg.ones(2)}, optimizer.init({"a": lg.ones(2)}))
 
 

@@ -60,7 +60,7 @@ def test_keys_are_data_so_that_another_seed_runs_the_same_code() -> None:
 
 @pytest.mark.parametrize("wrong", [0, lg.ones(2), lg.asarray(1)])
 def test_what_is_no_key_is_refused(wrong: Any) -> None:
-    with pytest.raises(lg.UsageError, match=r"takes a key first \(test_random.py.*lg.random.key"):
+    with pytest.raises(lg.UsageError, match=r"takes a key as its first argument \(test_random.py.*lg.random.key"):
         lg.random.uniform(wrong)
 
 

@@ -158,7 +158,7 @@ def test_differences_refuse_ends_that_do_not_fit() -> None:
     x = lg.zeros((2, 3))
     with pytest.raises(lg.ShapeError, match=r"cannot join shapes \(2, 1\) and \(2, 3\) along axis 0"):
         lg.diff(x, axis=0, prepend=lg.zeros((2, 1)))
-    with pytest.raises(lg.DtypeError, match="of the tensor's own type"):
+    with pytest.raises(lg.DtypeError, match="of the tensor's type"):
         lg.diff(x, prepend=lg.zeros((2, 1), dtype=lg.float64))
     with pytest.raises(lg.UsageError, match="n is too small"):
         lg.diff(x, n=-1)

@@ -57,7 +57,7 @@ def test_a_jacobian_of_a_function_that_is_not_holomorphic_is_refused(transform: 
 
 
 def test_a_forward_jacobian_of_real_results_by_complex_numbers_is_refused() -> None:
-    with pytest.raises(lg.LivegradError, match=r"takes a holomorphic function .*found real results"):
+    with pytest.raises(lg.LivegradError, match=r"needs a holomorphic function .*found real results"):
         lg.jacfwd(lg.real)(lg.asarray(Z))
 
 

@@ -115,12 +115,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a negative step": (
         lambda: lg.jit(lambda x, i: x[i : i - 3 : -1])(lg.arange(5), lg.asarray(4)),
         lg.UsageError,
-        r"positive Python number as its step.*lg\.flip",
+        r"positive Python integer as its step.*lg\.flip",
     ),
     "a computed step": (
         lambda: lg.jit(lambda x, i: x[0:4:i])(lg.arange(5), lg.asarray(1)),
         lg.UsageError,
-        "positive Python number as its step",
+        "positive Python integer as its step",
     ),
     "a window that never fits": (
         lambda: lg.jit(lambda x, i: x[i : i + 6])(lg.arange(5), lg.asarray(0)),
