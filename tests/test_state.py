@@ -24,13 +24,8 @@ PROCESS_WIDE = {
         "runtime.cuda.dlpack._exports runtime.cuda.dlpack._export_ids"
     ),
     "what a thread is doing": (
-<<<<<<< HEAD
         "contexts.evaluate._active frontend.function.captured.python_calls frontend.function.function_compiler._stack "
-        "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.arguments "
-=======
-        "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
         "ir.size_guards._thread ir.source_lines.ambient lazy.nan_checks.watch tensors.concrete.bound_arguments "
->>>>>>> words-tensors
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (

@@ -16,7 +16,7 @@ from livegrad.diagnostics import KernelCheckError, SourceLocation, caller_origin
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import input_op
 from livegrad.ir.node import Node
-from livegrad.ir.source_lines import telling_lines_apart
+from livegrad.ir.source_lines import distinguish_lines
 from livegrad.ir.types import Scalar, Tensor
 from livegrad.lazy.devices import run_by_node
 from livegrad.lazy.lazy_values import Array
@@ -37,7 +37,7 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
     before = watch.active, watch.infinities
     watch.active, watch.infinities = True, infinities
     try:
-        with telling_lines_apart():
+        with distinguish_lines():
             yield
     finally:
         watch.active, watch.infinities = before
