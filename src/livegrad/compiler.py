@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
@@ -110,6 +111,8 @@ from livegrad.schedule.verify import verify_step
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
 _COMPILED = _CPU | _OTHERS  # the reference evaluator and readable C run few passes
+
+AnyPass = TypeVar("AnyPass", Pass, PlanPass, LoopPass)
 
 VALUE_PASSES = (
     Pass(differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
@@ -231,13 +234,16 @@ def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
     unknown = sorted(target.skipped.difference(optional))
     if unknown:
         raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(optional)}")
-    passes = [p for p in VALUE_PASSES if (p.targets is None or target.name in p.targets) and _is_enabled(p, target)]
+    passes = [p for p in enabled_passes(VALUE_PASSES, target) if p.targets is None or target.name in p.targets]
     first_bound = next(index for index, step in enumerate(passes) if step.binds)
     return tuple(passes[:first_bound]), tuple(passes[first_bound:])
 
 
-def _is_enabled(step: Pass | PlanPass | LoopPass, target: Target) -> bool:
-    return not step.optional or target.uses(step.name)
+def enabled_passes(passes: tuple[AnyPass, ...], target: Target) -> tuple[AnyPass, ...]:
+    """These passes, without the optional ones that the target skips."""
+    if not target.skipped:
+        return passes
+    return tuple([step for step in passes if not step.optional or step.name not in target.skipped])
 
 
 def lower(function: Function, target: Target = PORTABLE, trace: Trace | None = None) -> Function:
@@ -289,34 +295,30 @@ class Compilation:
         return self._plan
 
     def _run(self) -> Iterator[Step]:
+        """Runs the passes up to the next step. Source lines propagate in the passes, but not in the consumer."""
         lines = propagating_lines((self._lowered,))
-        with lines:
-            passes = passes_for(self._target)[1]
-            module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
-            draft = Draft(module.functions[0], self._target, self._overwrites)
-        for step in PLAN_PASSES:
-            if _is_enabled(step, self._target):
-                try:
-                    yield from _run_plan_pass(step, draft, lines)
-                except Exception as error:
-                    error.add_note(f"in pass `{step.name}`")
-                    raise
-                if self._trace is not None:
-                    self._trace(step.name, draft)
+        steps = self._run_passes()
+        while True:
+            with lines, deep_recursion():
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
+    def _run_passes(self) -> Iterator[Step]:
+        passes = passes_for(self._target)[1]
+        module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
+        draft = Draft(module.functions[0], self._target, self._overwrites)
+        for step in enabled_passes(PLAN_PASSES, self._target):
+            try:
+                yield from step.run(draft) or ()
+                step.verify(draft)
+            except Exception as error:
+                error.add_note(f"in pass `{step.name}`")
+                raise
+            if self._trace is not None:
+                self._trace(step.name, draft)
         self._plan = draft.plan()
-
-
-def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
-    """Runs a pass and yields the steps it builds. Source lines propagate in the pass, but not in the consumer."""
-    with lines, deep_recursion():
-        steps = step.run(draft)
-    while steps is not None:
-        with lines, deep_recursion():
-            built = next(steps, None)
-        if built is None:
-            break
-        yield built
-    step.verify(draft)
 
 
 def compile_plan(
@@ -337,8 +339,8 @@ def compile_plan(
 @deep_recursion()
 def lower_loops(nest: LoopNest) -> LoopNest:
     """Runs all loop passes of a target on the loop nest of a kernel step."""
-    for loop_pass in LOOP_PASSES[nest.target.name]:
-        before, nest = nest, loop_pass.run(nest) if _is_enabled(loop_pass, nest.target) else nest
+    for loop_pass in enabled_passes(LOOP_PASSES[nest.target.name], nest.target):
+        before, nest = nest, loop_pass.run(nest)
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
             _verify_bodies(before, nest, loop_pass.name)
@@ -374,8 +376,9 @@ def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> 
     """Reports the output of each loop pass for the kernels of a plan."""
     nests = [_build_nest(outer, step, target, vector_bytes) for outer, step in _kernel_steps(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
+    enabled = enabled_passes(LOOP_PASSES[target.name], target)
     for loop_pass in LOOP_PASSES[target.name]:
-        nests = [loop_pass.run(nest) if _is_enabled(loop_pass, target) else nest for nest in nests]
+        nests = [loop_pass.run(nest) for nest in nests] if loop_pass in enabled else nests
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
 
 

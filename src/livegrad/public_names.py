@@ -57,7 +57,7 @@ _CONTEXTS = {
 _IMPLICIT = {
     "livegrad.implicit.nodes.assembly": "Assembly",
     "livegrad.implicit.nodes.builder": "FunctionBuilder",
-    "livegrad.implicit.nodes.c_text": "to_cuda to_opencl",
+    "livegrad.implicit.nodes.to_c": "to_cuda to_opencl",
     "livegrad.implicit.nodes.errors": "AssemblyError PartWarning",
     "livegrad.implicit.nodes.expression": "add_expression",
     "livegrad.implicit.nodes.from_ir": "add_ir_function",

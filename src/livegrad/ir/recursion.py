@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
 # Python calls. The native stack of a thread, usually 8 MB, holds three times as many.
 MAX_CALLS = 20_000
@@ -27,18 +26,20 @@ class _RecursionLimit:
 _limit = _RecursionLimit()
 
 
-@contextmanager
-def deep_recursion() -> Iterator[None]:
+class deep_recursion(ContextDecorator):
     """Raises the recursion limit until the last user leaves this context."""
-    with _limit.lock:
-        if _limit.users == 0:
-            _limit.previous = sys.getrecursionlimit()
-            _limit.raised = max(_limit.previous, MAX_CALLS)
-            sys.setrecursionlimit(_limit.raised)
-        _limit.users += 1
-    try:
-        yield
-    finally:
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        with _limit.lock:
+            if _limit.users == 0:
+                _limit.previous = sys.getrecursionlimit()
+                _limit.raised = max(_limit.previous, MAX_CALLS)
+                sys.setrecursionlimit(_limit.raised)
+            _limit.users += 1
+
+    def __exit__(self, *exception: object) -> None:
         with _limit.lock:
             _limit.users -= 1
             if _limit.users == 0 and sys.getrecursionlimit() == _limit.raised:  # no other code has changed the limit

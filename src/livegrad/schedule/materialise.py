@@ -29,7 +29,7 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
-from livegrad.passes.in_place_loops import memory_below, writes_in_place
+from livegrad.passes.in_place_loops import find_memory_operands, writes_in_place
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.indexed_writes import as_element_select, assigned_box, is_uniform
 
@@ -185,9 +185,9 @@ def _find_nested_concatenations(function: Function, kinds: ForcedKinds) -> list[
 def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     """The operands that must be stored before a node can be computed."""
     if kind == "loop":
-        return memory_below(node.operands[0])
+        return find_memory_operands(node.operands[0])
     if kind in (None, "host") and writes_in_place(node):
-        return memory_below(node)
+        return find_memory_operands(node)
     if kind in ("host", "view"):
         return [stored_operand(node, operand) for operand in node.operands]
     if node.op in _READS or (node.op is pad and kind is None and not _is_cheap(node.operands[0])):

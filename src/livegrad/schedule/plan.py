@@ -235,6 +235,11 @@ class RowChain:
         return tuple(b for step in self.steps for b in step.results if b not in self.private)
 
     @property
+    def longest_row(self) -> int:
+        """The most elements of a row that a step writes."""
+        return max(prod(buffer.shape[len(self.rows) :]) for step in self.steps for buffer in step.results)
+
+    @property
     def row_bytes(self) -> int:
         """The bytes that the chain writes for one row."""
         return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // max(

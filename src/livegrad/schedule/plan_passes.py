@@ -22,7 +22,7 @@ from livegrad.ops.assignment import assign
 from livegrad.ops.control import for_loop, while_loop
 from livegrad.ops.movement import pad, permute
 from livegrad.passes.flatten_signature import leaf_types
-from livegrad.passes.in_place_loops import memory_below, writes_in_place
+from livegrad.passes.in_place_loops import find_memory_operands, writes_in_place
 from livegrad.passes.regions import first_argument
 from livegrad.schedule.allocate import BufferUser, allocate_arena
 from livegrad.schedule.draft import Draft, view_of
@@ -269,7 +269,7 @@ def _add_notes(draft: Draft, steps: Sequence[KernelStep], write_note: str) -> li
 
 def _build_host_step(draft: Draft, root: Node) -> HostStep:
     if writes_in_place(root):
-        operands = memory_below(root)
+        operands = find_memory_operands(root)
     else:
         operands = list(dict.fromkeys(o if o in draft.stored else stored_operand(root, o) for o in root.operands))
     function = make_function(root.op.name, operands, [root])

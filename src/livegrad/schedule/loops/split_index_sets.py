@@ -54,7 +54,7 @@ def split_index_sets(nest: LoopNest) -> LoopNest:
 
 @lru_cache(maxsize=1024)
 def _split_loops(function: Function, proves: bool) -> Function:
-    if not uses_any(reachable_functions([function]), _MIRRORED):
+    if not uses_any([function], _MIRRORED):
         return function
     (split,) = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _rewrite_loop)).functions
     return prove_in_range(split) if proves and split is not function else split

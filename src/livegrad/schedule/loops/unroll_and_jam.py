@@ -15,7 +15,7 @@ from livegrad.ir.function import map_results
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Scalar, Tensor, i64
-from livegrad.ir.walk import nodes_of, reachable_functions, substitute, toposort
+from livegrad.ir.walk import nodes_of, substitute, toposort
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.assignment import assign, indices_of
 from livegrad.ops.control import for_loop, parameters_of
@@ -44,7 +44,7 @@ def rewrite_scalar_loops(nest: LoopNest, rewrite: Callable[[Node], Node | None])
 
 @lru_cache(maxsize=2048)
 def _rewrite_loops(function: Function, rewrite: Callable[[Node], Node | None]) -> Function:
-    if not uses_any(reachable_functions([function]), (for_loop,)):
+    if not uses_any([function], (for_loop,)):
         return function
     return rewrite_functions(Module((function,)), lambda inner: map_results(inner, rewrite)).functions[0]
 

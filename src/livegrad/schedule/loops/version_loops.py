@@ -42,7 +42,7 @@ def version_loops(nest: LoopNest) -> LoopNest:
 
 @lru_cache(maxsize=1024)
 def _version_function(function: Function) -> Function:
-    if not uses_any(reachable_functions([function]), (for_loop,)):
+    if not uses_any([function], (for_loop,)):
         return function
     (versioned,) = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _version_loop)).functions
     return versioned
