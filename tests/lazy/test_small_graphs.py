@@ -323,7 +323,7 @@ def test_keys_tell_constants_and_data_apart() -> None:
 def test_no_more_structures_are_kept_than_allowed() -> None:
     with fresh_session():
         programs = small_graphs.programs_of_session.current
-        programs.small_graph_runners.most = 4
+        programs.small_graph_runners.capacity = 4
         for size in range(1, 12):
             x = lg.ones(size)
             for _ in range(2):

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable
 from typing import Any
 
 from livegrad.ir.node import Node
-from livegrad.ir.walk import exchange, toposort
 from livegrad.ir.walk import keep as keep_as_it_is
+from livegrad.ir.walk import rewrite_all, toposort
 from livegrad.lazy.gradient_variables import differentiable_among
 from livegrad.lazy.holders import holders_of, waiting_holders
 from livegrad.lazy.lazy_values import (
@@ -141,7 +141,7 @@ def _rebase(
             for operand in node.operands:
                 if operand not in visited:
                     replacements.setdefault(operand, operand)
-    rebased = exchange([holder._node for holder in holders], keep_as_it_is, replacements)
+    rebased = rewrite_all([holder._node for holder in holders], keep_as_it_is, replacements)
     for before, after in rebased.items():
         if after is not before and before not in leaf_nodes:
             _transfer_cell(before, after)

@@ -14,7 +14,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, c128, f64
 from livegrad.lazy.nan_checks import watching_for_nans
 from livegrad.ops.conversion import cast
-from livegrad.passes.in_double import double_scalar, in_double
+from livegrad.passes.widen_to_double import double_scalar, widen_to_double
 from livegrad.tensors.creation import asarray
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.operands import as_type, element_of
@@ -64,7 +64,7 @@ def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callabl
     leaves, structure = flatten(tree_map(_tensor, arguments))
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
-    in_float64 = in_double(traced.function)
+    in_float64 = widen_to_double(traced.function)
     captures = [_captured_in_double(node) for node in traced.captures]
 
     def computed(*arguments: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin, file_error
 from livegrad.ir.types import scalar_of_dtype
-from livegrad.runtime.atomic_files import Replacing
+from livegrad.runtime.atomic_files import AtomicFile
 from livegrad.tensors.handle import Tensor, wrap_array
 
 _LAYOUT = "layout.json"
@@ -62,7 +62,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         raise UsageError(
             "this pytree is too deep to save", where=caller_origin(), help="it may contain itself"
         ) from None
-    with Replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with AtomicFile(path) as file, zipfile.ZipFile(file, "w") as archive:
         for label, array in arrays.items():
             with archive.open(f"{label}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
