@@ -65,9 +65,7 @@ class Program:
     externals: tuple[str, ...] = ()  # external buffers that it reads
     calls: dict[str, int] = field(default_factory=dict)  # the functions that every run calls once
     members: frozenset[str] = frozenset()  # all its steps, including those inside regions
-    owners: dict[str, str] = field(
-        default_factory=dict
-    )  # each call, including calls inside regions → the step of the plan
+    owners: dict[str, str] = field(default_factory=dict)  # each call, also inside regions → the step of the plan
     generation: int = 0  # of the buffers whose addresses its nodes hold
     plain: bool = False  # nothing has to be checked after a run
     report: RunReport = field(default_factory=lambda: RunReport((), {}))  # the report of a plain run
