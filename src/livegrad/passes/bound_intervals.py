@@ -18,7 +18,8 @@ from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import parameters_of
 from livegrad.passes.expand import expand_ops
-from livegrad.passes.interval_rules import RULES, Interval, entire_interval
+from livegrad.passes.interval_rules import RULES
+from livegrad.passes.intervals import Interval, entire_interval
 
 __all__ = ["Interval", "bound_intervals", "intervals_of"]
 

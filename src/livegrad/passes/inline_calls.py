@@ -60,11 +60,11 @@ def inline_small_calls(module: Module) -> Module:
     try:
         return _inline_module(module, order, frozenset(), max(SMALL, _count_nodes(order) * 5 // 4))
     except _TooLarge:
-        kept = _find_shared_callees(order)
+        shared_callees = _find_shared_callees(order)
     # Inlining everything may still fit, because calls with equal arguments become one node. If not, it raises.
-    if not kept or max(map(_count_operations, order)) > _MAX_WORK:
+    if not shared_callees or max(map(_count_operations, order)) > _MAX_WORK:
         return inline_calls(module)
-    return _inline_module(module, order, kept, max(_MAX_NODES, 8 * _count_nodes(order)))
+    return _inline_module(module, order, shared_callees, max(_MAX_NODES, 8 * _count_nodes(order)))
 
 
 class _TooLarge(Exception):
@@ -73,9 +73,11 @@ class _TooLarge(Exception):
         self.where = where
 
 
-def _inline_module(module: Module, order: Sequence[Function], kept: frozenset[Function], budget: int) -> Module:
-    functions_to_keep = set(module.functions).union(kept, *map(_find_region_functions, order))
-    inliner = _Inliner(kept, budget)
+def _inline_module(
+    module: Module, order: Sequence[Function], shared_callees: frozenset[Function], budget: int
+) -> Module:
+    functions_to_keep = set(module.functions).union(shared_callees, *map(_find_region_functions, order))
+    inliner = _Inliner(shared_callees, budget)
     for function in order:
         if function in functions_to_keep:
             inliner.inline_function(function)
@@ -105,15 +107,15 @@ def _find_shared_callees(order: Sequence[Function]) -> frozenset[Function]:
         for node in nodes_of(function):
             if node.op is call:
                 callers[node.attribute("function")] = callers.get(node.attribute("function"), 0) + 1
-    kept: set[Function] = set()
+    shared_callees: set[Function] = set()
     sizes: dict[Function, int] = {}
     for function in order:  # callees first
         size = len(nodes_of(function))
         callees = [node.attribute("function") for node in nodes_of(function) if node.op is call]
-        sizes[function] = size + sum(0 if callee in kept else sizes[callee] for callee in callees)
+        sizes[function] = size + sum(0 if callee in shared_callees else sizes[callee] for callee in callees)
         if callers.get(function, 0) > 1 and sizes[function] >= _MIN_CALLEE and is_pure(function):
-            kept.add(function)
-    return frozenset(kept)
+            shared_callees.add(function)
+    return frozenset(shared_callees)
 
 
 def _find_region_functions(function: Function) -> set[Function]:
@@ -134,8 +136,8 @@ class _Frame:
 class _Inliner:
     """Inlines calls in functions; calls of one function with the same arguments share a frame."""
 
-    def __init__(self, kept: frozenset[Function], budget: int) -> None:
-        self.kept = kept  # calls of these stay
+    def __init__(self, shared_callees: frozenset[Function], budget: int) -> None:
+        self.shared_callees = shared_callees  # calls of these stay
         self.budget = budget  # of nodes
         self.inlined: dict[Function, Function] = {}
         self._frames: dict[tuple[Function, tuple[Node, ...]], _Frame] = {}
@@ -197,7 +199,7 @@ class _Inliner:
         return []
 
     def _is_inlined(self, node: Node) -> bool:
-        return node.op is call and node.attribute("function") not in self.kept
+        return node.op is call and node.attribute("function") not in self.shared_callees
 
     def _has_several_results(self, node: Node) -> bool:
         return self._is_inlined(node) and len(node.attribute("function").results) != 1

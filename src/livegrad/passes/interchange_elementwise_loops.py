@@ -259,7 +259,7 @@ class _MapBuilder:
     def _run_loop(
         self, loop: _PointwiseLoop, values: Sequence[Node], runs: dict[Node, dict[int, Node]]
     ) -> dict[int, Node]:
-        """Runs a loop at one point; returns its final carried values by index, without tapes that nobody reads."""
+        """Runs a loop at one point; returns its final carried values by index, without unread tapes."""
         if loop.node in runs:
             return runs[loop.node]
         for source, _ in loop.sources:

@@ -9,87 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 from livegrad import ops
-from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
 from livegrad.ir.node import Function, Node
-from livegrad.ir.types import Array, Struct, Tuple, Type, Vector, bool_, components, scalar_of
+from livegrad.ir.types import Type, Vector, bool_, scalar_of
 from livegrad.ops.control import parameters_of
 from livegrad.ops.rules import filled
+from livegrad.passes.intervals import Interval, contains, entire_interval, entire_where, hull, widen
 
 _PRODUCT_ERROR = 2.0**-22
 _FUNCTION_ERROR = 2.0**-19
 _ANGLE_ERROR = 1e-5  # relative: argument reduction loses the digits of large angles
 
-
-@dataclass(frozen=True)
-class Interval:
-    """The bounds of a value. For a condition, `low` is whether it must hold, and `high` whether it can.
-
-    Some properties hold for all boxes: the bounds of an `unbounded` value may be infinite or NaN, and a `nonnegative`
-    value is never less than zero.
-    """
-
-    low: Node
-    high: Node
-    unbounded: bool = False
-    nonnegative: bool = False
-
-    @property
-    def is_point(self) -> bool:
-        """Whether both bounds are the same node."""
-        return self.low is self.high
-
-    @property
-    def ends(self) -> tuple[Node, ...]:
-        """The distinct bounds: one for a point."""
-        return (self.low,) if self.is_point else (self.low, self.high)
-
-
 Rule = Callable[..., Interval]
-
-
-def entire_interval(type: Type) -> Interval:
-    """The interval of all values of a type."""
-    scalar = scalar_of(type)
-    if scalar is None:
-        if not isinstance(type, Tuple | Struct | Array):
-            raise CompileError(f"interval arithmetic has no bounds for values of type {type}")
-        inner = [entire_interval(member) for member in components(type)]
-        low, high = (ops.make(*[getattr(i, side) for i in inner], type=type) for side in ("low", "high"))
-        return Interval(low, high, unbounded=True)
-    if scalar is bool_:
-        return Interval(filled(False, type), filled(True, type))
-    if scalar.kind in ("signed", "unsigned"):
-        smallest = -(1 << (scalar.bits - 1)) if scalar.kind == "signed" else 0
-        largest = (1 << (scalar.bits - (scalar.kind == "signed"))) - 1
-        return Interval(filled(smallest, type), filled(largest, type))
-    return Interval(filled(-math.inf, type), filled(math.inf, type), unbounded=True)
-
-
-def hull(*intervals: Interval) -> Interval:
-    """The smallest interval that contains all of these."""
-    low, high = intervals[0].low, intervals[0].high
-    unbounded = any(interval.unbounded for interval in intervals)
-    smaller, larger = (ops.minimum, ops.maximum) if unbounded else (ops.min, ops.max)
-    for interval in intervals[1:]:
-        low, high = smaller(low, interval.low), larger(high, interval.high)
-    return Interval(low, high, unbounded)
-
-
-def _entire_where(condition: Node, interval: Interval) -> Interval:
-    """The interval of all values where the condition holds, else this interval."""
-    whole = entire_interval(interval.low.type)
-    low = ops.select(condition, whole.low, interval.low)
-    return Interval(low, ops.select(condition, whole.high, interval.high), unbounded=True)
-
-
-def _widen(interval: Interval, error: float) -> Interval:
-    low, high = interval.low, interval.high
-    return Interval(low - ops.abs(low) * error, high + ops.abs(high) * error)
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
@@ -134,30 +68,26 @@ def _mul(node: Node, a: Interval, b: Interval) -> Interval:
         if value is not None and math.isfinite(value) and value != 0.0:
             ends = (factor.low * other.low, factor.low * other.high)
             low, high = ends if value > 0 else ends[::-1]
-            return _widen(Interval(low, high), _PRODUCT_ERROR)
+            return widen(Interval(low, high), _PRODUCT_ERROR)
     if a.is_point or b.is_point:
         point, other = (a, b) if a.is_point else (b, a)
         corners = [_finite_product(point.low, end) for end in (other.low, other.high)]
     else:
         corners = [_finite_product(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-    return _widen(hull(*[Interval(corner, corner) for corner in corners]), _PRODUCT_ERROR)
+    return widen(hull(*[Interval(corner, corner) for corner in corners]), _PRODUCT_ERROR)
 
 
 def _div(node: Node, a: Interval, b: Interval) -> Interval:
     if node.operands[0] is node.operands[1]:
         one = filled(1.0, a.low.type)
-        return _entire_where(_contains(b, 0.0), Interval(one, one))
+        return entire_where(contains(b, 0.0), Interval(one, one))
     corners = [x / y for x in a.ends for y in b.ends]
     quotient = hull(*[Interval(corner, corner, unbounded=True) for corner in corners])
     value = _constant_value(node.operands[1])
     if value is not None and value != 0.0:
         return Interval(quotient.low, quotient.high, unbounded=a.unbounded)
-    wrong = _contains(b, 0.0) | ops.is_nan(quotient.low) | ops.is_nan(quotient.high)
-    return _entire_where(wrong, quotient)
-
-
-def _contains(a: Interval, value: float) -> Node:
-    return (a.low <= value) & (a.high >= value)
+    wrong = contains(b, 0.0) | ops.is_nan(quotient.low) | ops.is_nan(quotient.high)
+    return entire_where(wrong, quotient)
 
 
 def _neg(node: Node, a: Interval) -> Interval:
@@ -166,14 +96,14 @@ def _neg(node: Node, a: Interval) -> Interval:
 
 def _abs(node: Node, a: Interval) -> Interval:
     low, high = ops.abs(a.low), ops.abs(a.high)
-    smaller = ops.select(_contains(a, 0.0), filled(0.0, low.type), ops.min(low, high))
+    smaller = ops.select(contains(a, 0.0), filled(0.0, low.type), ops.min(low, high))
     return Interval(smaller, ops.max(low, high), nonnegative=True)
 
 
 def _monotone_rule(op: Callable[[Node], Node], error: float = 0.0, *, decreasing: bool = False) -> Rule:
     def rule(node: Node, a: Interval) -> Interval:
         low, high = (op(a.high), op(a.low)) if decreasing else (op(a.low), op(a.high))
-        return _widen(Interval(low, high), error) if error else Interval(low, high)
+        return widen(Interval(low, high), error) if error else Interval(low, high)
 
     return rule
 
@@ -197,14 +127,14 @@ def _sqrt(node: Node, a: Interval) -> Interval:
         return Interval(ops.sqrt(a.low), ops.sqrt(a.high), nonnegative=True)
     nothing = filled(0.0, a.low.type)
     ends = Interval(ops.sqrt(ops.max(nothing, a.low)), ops.sqrt(ops.max(nothing, a.high)))
-    return _entire_where(a.low < 0.0, ends)
+    return entire_where(a.low < 0.0, ends)
 
 
 def _logarithm_rule(op: Callable[[Node], Node]) -> Rule:
     def rule(node: Node, a: Interval) -> Interval:
         positive = ops.max(filled(1e-37, a.low.type), a.low), ops.max(filled(1e-37, a.low.type), a.high)
-        ends = _widen(Interval(op(positive[0]), op(positive[1])), _FUNCTION_ERROR)
-        return _entire_where(a.low <= 0.0, Interval(ends.low - 1e-6, ends.high + 1e-6))
+        ends = widen(Interval(op(positive[0]), op(positive[1])), _FUNCTION_ERROR)
+        return entire_where(a.low <= 0.0, Interval(ends.low - 1e-6, ends.high + 1e-6))
 
     return rule
 
@@ -215,7 +145,7 @@ def _inverse_trigonometric_rule(op: Callable[[Node], Node], *, decreasing: bool)
         low, high = (op(ops.clamp(end, -one, one)) for end in (a.low, a.high))
         ends = Interval(high, low) if decreasing else Interval(low, high)
         ends = Interval(ends.low - 1e-5, ends.high + 1e-5)
-        return _entire_where((a.low < -1.0) | (a.high > 1.0), ends)
+        return entire_where((a.low < -1.0) | (a.high > 1.0), ends)
 
     return rule
 
@@ -261,19 +191,19 @@ def _contains_phase(a: Interval, phase: float) -> Node:
 def _tan(node: Node, a: Interval) -> Interval:
     half = Interval(a.low * 2.0, a.high * 2.0)
     crosses = _contains_phase(half, math.pi) | ~(ops.is_finite(a.low) & ops.is_finite(a.high))
-    return _entire_where(crosses, _widen(Interval(ops.tan(a.low), ops.tan(a.high)), 1e-4))
+    return entire_where(crosses, widen(Interval(ops.tan(a.low), ops.tan(a.high)), 1e-4))
 
 
 def _cosh(node: Node, a: Interval) -> Interval:
     size = _abs(node, a)
-    return _widen(Interval(ops.cosh(size.low), ops.cosh(size.high)), _FUNCTION_ERROR)
+    return widen(Interval(ops.cosh(size.low), ops.cosh(size.high)), _FUNCTION_ERROR)
 
 
 def _atan2(node: Node, y: Interval, x: Interval) -> Interval:
     corners = [ops.atan2(v, u) for v in y.ends for u in x.ends]
     angle = hull(*[Interval(corner, corner) for corner in corners])
     # The angle jumps on the negative x axis, and is undefined at the origin.
-    jumps = _contains(y, 0.0) & (x.low <= 0.0)
+    jumps = contains(y, 0.0) & (x.low <= 0.0)
     half_turn = filled(math.pi + 1e-6, angle.low.type)
     low, high = ops.select(jumps, -half_turn, angle.low - 1e-5), ops.select(jumps, half_turn, angle.high + 1e-5)
     return Interval(low, high)
@@ -281,15 +211,15 @@ def _atan2(node: Node, y: Interval, x: Interval) -> Interval:
 
 def _pow(node: Node, a: Interval, b: Interval) -> Interval:
     corners = [ops.pow(x, y) for x in a.ends for y in b.ends]
-    ends = _widen(hull(*[Interval(corner, corner, unbounded=True) for corner in corners]), 1e-5)
+    ends = widen(hull(*[Interval(corner, corner, unbounded=True) for corner in corners]), 1e-5)
     exponent = _constant_value(node.operands[1])
     if exponent is not None and exponent == math.floor(exponent) and exponent > 0:
         if exponent % 2:
             return ends
-        inside = _contains(a, 0.0)
+        inside = contains(a, 0.0)
         return Interval(ops.select(inside, filled(0.0, ends.low.type), ends.low), ends.high)
     undefined = (a.low <= 0.0) | ops.is_nan(ends.low) | ops.is_nan(ends.high)
-    return _entire_where(undefined, ends)
+    return entire_where(undefined, ends)
 
 
 def _fract(node: Node, a: Interval) -> Interval:
@@ -304,12 +234,12 @@ def _fmod(node: Node, a: Interval, b: Interval) -> Interval:
     nothing = filled(0.0, size.type)
     low, high = ops.select(a.low < 0.0, -size, nothing), ops.select(a.high > 0.0, size, nothing)
     if not b.is_point:
-        return _entire_where(_contains(b, 0.0), Interval(low, high))
+        return entire_where(contains(b, 0.0), Interval(low, high))
     whole = ops.trunc(a.low / b.low)
     same = ops.equal(whole, ops.trunc(a.high / b.low)) & (a.low * a.high > 0.0)
-    inner = _widen(Interval(ops.fmod(a.low, b.low), ops.fmod(a.high, b.low)), _FUNCTION_ERROR)
+    inner = widen(Interval(ops.fmod(a.low, b.low), ops.fmod(a.high, b.low)), _FUNCTION_ERROR)
     inner = Interval(ops.select(same, inner.low, low), ops.select(same, inner.high, high))
-    return _entire_where(ops.equal(b.low, 0.0), inner)
+    return entire_where(ops.equal(b.low, 0.0), inner)
 
 
 def _length(node: Node, a: Interval) -> Interval:
@@ -321,7 +251,7 @@ def _length(node: Node, a: Interval) -> Interval:
         sum((ops.get(side, index=index) for index in range(1, type.size)), ops.get(side, index=0))
         for side in (squares.low, squares.high)
     )
-    return _widen(Interval(ops.sqrt(low), ops.sqrt(high)), _PRODUCT_ERROR)
+    return widen(Interval(ops.sqrt(low), ops.sqrt(high)), _PRODUCT_ERROR)
 
 
 # --- conditions and selection ----------------------------------------------------------------------------------------

@@ -54,10 +54,10 @@ def _split_arithmetic(function: Function) -> Function:
             split = regions.split_node(node, 2 if is_reduced else 1)
         if split is not None:
             regions.split.add(node)
-        regions.done[node] = substitute([node], regions.done)[0] if split is None else split
+        regions.rewritten[node] = substitute([node], regions.rewritten)[0] if split is None else split
     if not regions.split:
         return function
-    return Function(function.name, function.parameters, tuple(regions.done[node] for node in function.results))
+    return Function(function.name, function.parameters, tuple(regions.rewritten[node] for node in function.results))
 
 
 def _is_arithmetic(node: Node) -> bool:
@@ -83,7 +83,7 @@ class _Regions:
 
     transparent: set[Node]
     split: set[Node] = field(default_factory=set)
-    done: dict[Node, Node] = field(default_factory=dict)
+    rewritten: dict[Node, Node] = field(default_factory=dict)
     cuts: dict[tuple[Node, Offsets, Offsets], Cuts] = field(default_factory=dict)  # of the current node
     parts: dict[tuple[Node, Offsets, Offsets], Node] = field(default_factory=dict)
 
@@ -162,7 +162,7 @@ class _Regions:
 
     def _compute_region(self, node: Node, start: Offsets, size: Offsets) -> Node:
         if not self._is_inner(node):
-            whole = self.done[node]
+            whole = self.rewritten[node]
             if size == shape_of(node.type):
                 return whole
             return slice_(whole, start=start, size=size, step=(1,) * len(size))
@@ -170,7 +170,7 @@ class _Regions:
         if node.op is concatenate or node.op is slice_:
             (part,) = parts.values()
             return part
-        operands = [parts[operand] if operand in parts else self.done[operand] for operand in node.operands]
+        operands = [parts[operand] if operand in parts else self.rewritten[operand] for operand in node.operands]
         if node.op is broadcast:
             return broadcast(*operands, shape=size, axes=node.attribute("axes"))
         return node.op(*operands, **dict(node.attributes))

@@ -61,7 +61,7 @@ def _hoist_from_loop(loop: Node) -> Node | None:
     if not sums:
         return None
     with originating_from(loop.origins):
-        results = dict(enumerate(body.results)) | {index: product_sum.rest for index, product_sum in sums.items()}
+        results = dict(enumerate(body.results)) | {index: product_sum.next_value for index, product_sum in sums.items()}
         remaining = [index for index in range(carried) if results[index] is not body.parameters[1 + index]]
         factors = [node for product_sum in sums.values() for node in _split_factors(product_sum.product)]
         inside = _build_storing_body(body, {index: results[index] for index in remaining}, factors)
@@ -88,10 +88,10 @@ def _hoist_from_loop(loop: Node) -> Node | None:
 
 @dataclass(frozen=True)
 class _ProductSum:
-    """A carried value to which an iteration adds a product; `rest` is its next value without the product."""
+    """A carried value to which an iteration adds a product; `next_value` is the value after it without the product."""
 
     product: Node
-    rest: Node
+    next_value: Node
 
 
 def _match_sum(body: Function, index: int, count: int) -> _ProductSum | None:
@@ -114,10 +114,10 @@ def _match_sum(body: Function, index: int, count: int) -> _ProductSum | None:
         return None
     if not all(_is_variant(operand, body) for operand in product.operands):
         return None
-    rest = total
+    next_value = total
     for update in updates:
-        rest = make_node(update.op, (rest, *update.operands[1:]), update.attributes)
-    return _ProductSum(product, rest)
+        next_value = make_node(update.op, (next_value, *update.operands[1:]), update.attributes)
+    return _ProductSum(product, next_value)
 
 
 def _is_thin(product: Node, count: int) -> bool:

@@ -14,7 +14,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Vector
 from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import members_of
-from livegrad.passes.interval_rules import Interval
+from livegrad.passes.intervals import Interval
 
 _ROUNDING = 1e-5
 _distances: WeakSet[Function] = WeakSet()  # equal functions are the same distance

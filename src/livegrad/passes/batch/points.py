@@ -117,9 +117,9 @@ class _PointMap:
             return [node for value, type in values_at_point for node in _flatten_result(value, type)]
 
         point = trace(at_point, *self._types, name=parts.function.name)
-        number = len(point.results)
-        value = map_(*self._operands, function=point, lifted=tuple(self._lifted), summed=(False,) * number)
-        nodes = iter(result_nodes(value, number))
+        count = len(point.results)
+        value = map_(*self._operands, function=point, lifted=tuple(self._lifted), summed=(False,) * count)
+        nodes = iter(result_nodes(value, count))
         return [self._take_result(nodes, type) for type in result_types]
 
     # --- operands ---
