@@ -19,7 +19,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.native.object_layout import find_layout
 from livegrad.runtime.cpu.plan_entry import make_plan_entry
 from livegrad.state import fresh_session
-from livegrad.tensors.native_handles import handle_words
+from livegrad.tensors.native_handles import handle_layout
 from tests.forked import run_in_fork
 
 BITS = {np.dtype(np.float64): np.uint64, np.dtype(np.float32): np.uint32}
@@ -247,7 +247,7 @@ def test_a_failed_check_names_the_line_and_the_next_call_is_good() -> None:
 def test_tensors_are_accepted_without_conversion() -> None:
     x = lg.asarray(np.arange(3.0))
     plan = plan_of(lambda a: a + 1.0, x)
-    entry = make_plan_entry(plan, [2], handle_words())
+    entry = make_plan_entry(plan, [2], handle_layout())
     assert entry is not None
     assert entry(x).tolist() == [1.0, 2.0, 3.0]
     assert entry(np.arange(3.0)) is None  # an array is another signature
@@ -287,4 +287,4 @@ def test_a_child_of_a_fork_runs_plans_that_its_parent_was_running() -> None:
 
 def test_this_interpreter_has_entries() -> None:
     assert find_layout() is not None
-    assert handle_words() is not None
+    assert handle_layout() is not None

@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from livegrad.codegen.c.opencl import kernel_source
+from livegrad.codegen.c import OPENCL, kernel_source
 from livegrad.diagnostics import CompileError, KernelCheckError, UsageError, caller_origin, warn_caller
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, components, scalar_of
@@ -80,7 +80,7 @@ class OpenclFunction:
     def __init__(self, function: Function, lifted: tuple[bool, ...]) -> None:
         self.function = function
         self.lifted = lifted
-        self.kernel = kernel_source(function, lifted)
+        self.kernel = kernel_source(function, lifted, OPENCL)
         context, _ = _context()
         try:
             self._kernel = pyopencl.Program(context, self.kernel.text).build(["-cl-std=CL1.2"]).evaluate  # type: ignore[union-attr]

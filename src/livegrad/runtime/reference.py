@@ -19,7 +19,7 @@ from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import (
     Array,
     Matrix,
@@ -35,7 +35,7 @@ from livegrad.ir.types import (
     f32,
     scalar_of,
 )
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.tape import add_plain, tape_get, tape_stack, zero_value
@@ -57,7 +57,7 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
     >>> float(evaluate(trace(lambda x: x * x + 1.0, f32), 3.0))
     10.0
     """
-    if uses_any(reachable_functions([function]), {fwd_diff, bwd_diff}):
+    if uses_any([function], {fwd_diff, bwd_diff}):
         function = lower(function, REFERENCE)
     values, sizes = _convert_arguments(function, arguments)
     with np.errstate(all="ignore"):
@@ -83,7 +83,7 @@ def _as_leaf(argument: Any, type: Type, label: str) -> Any:
     if isinstance(type, Tensor | Vector | Matrix):
         return array_argument(argument, type, label)
     assert isinstance(type, Tape)
-    return Entries({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
+    return PersistentArray({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
 
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tensor functions with custom derivatives, in either mode."""
+"""`custom_vjp` and `custom_jvp`: tensor functions with user-defined derivative rules."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ops.aggregate import get
 from livegrad.ops.custom import make_custom_call
 from livegrad.ops.rules import zero
-from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import (
     Arguments,
+    convert_like,
+    flatten_arguments,
     name_of,
-    node_like,
     placeholders,
     require_callable,
     result_node,
-    take_apart,
 )
 
-# A rule may call its own function, which carries the rule again: up to this order of derivative, then plainly.
-_MOST_NESTED = 3
+# A rule may call its own function. Calls nested up to this depth carry the rule, deeper calls do not.
+_MAX_NESTING = 3
 
 
 class _Depth(threading.local):
-    """How many rules of one function are being traced inside each other, on this thread."""
+    """The nesting depth of rules of one function that are being traced on this thread."""
 
     inside = 0
 
 
 class _Custom:
-    """What both kinds share: arguments as nodes, and the call that carries the rule."""
+    """The common base: converts arguments to nodes and builds the call that carries the rule."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         require_callable(function, type(self).__name__)
         self._function = function
         self._depth = _Depth()
         self._name = name_of(function)
-        update_wrapper(self, function, updated=())  # its name, not its attributes: those of a `jit` would replace ours
+        update_wrapper(self, function, updated=())  # not the `__dict__`: attributes of a `Jitted` would replace ours
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._name}>"
@@ -55,7 +55,7 @@ class _Custom:
         return [result_node(leaf, self._name) for leaf in flatten(tree)[0]]
 
     def _leaves(self, tree: Any, like: Structure) -> list[Any]:
-        """The leaves of a rule's result, after checking its tree structure."""
+        """Flattens a rule's result; raises if its tree structure differs from `like`."""
         leaves, structure = flatten(tree)
         if structure != like:
             what = f"the rule of `{self._name}` returns the wrong tree structure"
@@ -63,7 +63,7 @@ class _Custom:
         return leaves
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The arguments by position, as rules take them."""
+        """Binds all arguments by position, because rules take positional arguments only."""
         if not kwargs:
             return args
         try:
@@ -87,7 +87,7 @@ class _Custom:
         return unflatten(structure, map(wrap, nodes))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._depth.inside >= _MOST_NESTED:
+        if self._depth.inside >= _MAX_NESTING:
             return self._function(*args, **kwargs)
         self._depth.inside += 1
         try:
@@ -99,7 +99,9 @@ class _Custom:
         raise NotImplementedError
 
     def _missing(self, method: str) -> UsageError:
-        return UsageError(f"`{self._name}` has no rule yet", where=caller_origin(), help=f"give it one with {method}")
+        return UsageError(
+            f"`{self._name}` has no derivative rule", where=caller_origin(), help=f"define it with {method}"
+        )
 
 
 class custom_vjp(_Custom):
@@ -122,14 +124,14 @@ class custom_vjp(_Custom):
         self._rule: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
-        """Gives the rule."""
+        """Sets the rule."""
         self._rule = forward, backward
 
     def _call(self, args: tuple[Any, ...]) -> Any:
         if self._rule is None:
             raise self._missing("defvjp")
         forward, backward = self._rule
-        arguments = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        arguments = flatten_arguments(convert_declared_numbers(self._function, args, {})[0], self._name)
         inputs = placeholders([node.type for node in arguments.nodes])
         returned = self._function(*arguments.filled(map(wrap, inputs)))
         results = self._nodes(returned)
@@ -137,12 +139,12 @@ class custom_vjp(_Custom):
         saved_pair = forward(*arguments.filled(map(wrap, inputs)))
         if not isinstance(saved_pair, tuple) or len(saved_pair) != 2:
             raise UsageError(f"the forward rule of `{self._name}` must return (result, saved)", where=caller_origin())
-        kept = take_apart(saved_pair[1], self._name)
-        saved = kept.nodes
+        saved_arguments = flatten_arguments(saved_pair[1], self._name)
+        saved = saved_arguments.nodes
         back_saved, back_cotangents, back_results = self._trace_backward(
-            backward, kept, results, result_structure, arguments
+            backward, saved_arguments, results, result_structure, arguments
         )
-        # What the backward rule takes from around it is saved as well: a rule is a closed function.
+        # Values that the backward rule captures are saved too, because a rule is a closed function.
         extra = captured_values([*back_saved, *back_cotangents], back_results)
         captures = captured_values(inputs, [*results, *saved, *extra])
         parameters = [*inputs, *captures]
@@ -162,20 +164,21 @@ class custom_vjp(_Custom):
     def _trace_backward(
         self,
         backward: Callable[..., Any],
-        kept: Arguments,
+        saved_arguments: Arguments,
         results: Sequence[Node],
         result_structure: Structure,
         arguments: Arguments,
     ) -> tuple[tuple[Node, ...], tuple[Node, ...], list[Node]]:
-        """The inputs of the rule (saved values, cotangents of differentiable results), and the cotangents that it
-        returns.
+        """Traces the backward rule.
+
+        Returns its inputs (saved values, and cotangents of differentiable results) and the cotangents that it returns.
         """
-        back_saved = placeholders([node.type for node in kept.nodes])
+        back_saved = placeholders([node.type for node in saved_arguments.nodes])
         differentiable = [node for node in results if is_differentiable(node.type)]
         back_cotangents = placeholders([differential_of(node.type) for node in differentiable])
-        supply = iter(back_cotangents)
-        cotangents = [wrap(next(supply)) if is_differentiable(node.type) else None for node in results]
-        returned = backward(kept.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
+        remaining = iter(back_cotangents)
+        cotangents = [wrap(next(remaining)) if is_differentiable(node.type) else None for node in results]
+        returned = backward(saved_arguments.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
         children = (arguments.structure or ())[2:]
         if not isinstance(returned, tuple) or len(returned) != len(children):
             raise UsageError(
@@ -185,12 +188,12 @@ class custom_vjp(_Custom):
         parts: list[Any] = []  # one for each leaf of the arguments
         for part, child in zip(returned, children, strict=True):
             parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
-        wanted = [part for part, stays in zip(parts, arguments.handed_on, strict=True) if not stays]
+        leaf_cotangents = [part for part, stays in zip(parts, arguments.is_static, strict=True) if not stays]
         results_of_rule = [
             zero(differential_of(node.type))
             if part is None
-            else node_like(part, differential_of(node.type), self._name)
-            for node, part in zip(arguments.nodes, wanted, strict=True)
+            else convert_like(part, differential_of(node.type), self._name)
+            for node, part in zip(arguments.nodes, leaf_cotangents, strict=True)
             if is_differentiable(node.type)
         ]
         return back_saved, back_cotangents, results_of_rule
@@ -215,13 +218,13 @@ class custom_jvp(_Custom):
         self._rule: Callable[..., Any] | None = None
 
     def defjvp(self, rule: Callable[..., Any]) -> None:
-        """Gives the rule."""
+        """Sets the rule."""
         self._rule = rule
 
     def _call(self, args: tuple[Any, ...]) -> Any:
         if self._rule is None:
             raise self._missing("defjvp")
-        arguments = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        arguments = flatten_arguments(convert_declared_numbers(self._function, args, {})[0], self._name)
         inputs = placeholders([node.type for node in arguments.nodes])
         returned = self._function(*arguments.filled(map(wrap, inputs)))
         results, result_structure = self._nodes(returned), flatten(returned)[1]
@@ -233,33 +236,37 @@ class custom_jvp(_Custom):
         )
         if not isinstance(rule_result, tuple) or len(rule_result) != 2:
             raise UsageError(f"the rule of `{self._name}` must return (result, tangent)", where=caller_origin())
-        moved = [
-            node_like(leaf, differential_of(result.type), self._name)
+        result_tangents = [
+            convert_like(leaf, differential_of(result.type), self._name)
             for leaf, result in zip(self._leaves(rule_result[1], result_structure), results, strict=True)
             if is_differentiable(result.type)
         ]
-        captures = captured_values([*inputs, *tangents], [*results, *moved])
-        silent = placeholders([differential_of(node.type) for node in captures if is_differentiable(node.type)])
+        captures = captured_values([*inputs, *tangents], [*results, *result_tangents])
+        capture_tangents = placeholders(
+            [differential_of(node.type) for node in captures if is_differentiable(node.type)]
+        )
         call = make_custom_call(
             make_function(self._name, [*inputs, *captures], results),
             *arguments.nodes,
             *captures,
-            forward=make_function(f"{self._name}.forward", [*inputs, *captures, *tangents, *silent], moved),
+            forward=make_function(
+                f"{self._name}.forward", [*inputs, *captures, *tangents, *capture_tangents], result_tangents
+            ),
             captures=len(captures),
         )
         return self._results(call, len(results), result_structure)
 
 
 def _directions(arguments: Arguments, tangents: Sequence[Node]) -> list[Any]:
-    """A tangent for each leaf of the arguments: None for leaves without a derivative, zero for Python floats."""
-    supply, nodes = iter(tangents), iter(arguments.nodes)
+    """Returns a tangent for each leaf of the arguments: None for non-differentiable leaves, zero for Python floats."""
+    remaining, nodes = iter(tangents), iter(arguments.nodes)
     directions: list[Any] = []
-    for leaf, stays in zip(arguments.leaves, arguments.handed_on, strict=True):
+    for leaf, stays in zip(arguments.leaves, arguments.is_static, strict=True):
         if stays:
             kind = leaf.dtype.kind if isinstance(leaf, Tensor) else leaf.__class__.__name__
             directions.append(0.0 if kind in ("float", "complex") else None)
         else:
-            directions.append(wrap(next(supply)) if is_differentiable(next(nodes).type) else None)
+            directions.append(wrap(next(remaining)) if is_differentiable(next(nodes).type) else None)
     return directions
 
 

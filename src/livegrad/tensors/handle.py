@@ -1,6 +1,6 @@
 """The lazy tensor: a handle on a node of the value IR. Operations create nodes; a value is computed when it is read.
 
-Every function of the tensor namespace takes handles, works on their nodes, and returns new handles through `wrap`.
+Functions of the tensor namespace take handles, build nodes on their nodes, and return new handles through `wrap`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.execution import execute, execute_node
-from livegrad.lazy.holders import hold, note_waiting
+from livegrad.lazy.holders import register_holder, register_waiting
 from livegrad.lazy.lazy_values import Array, Value, cached_value, leaf_node, leaf_of, on_host, read_leaf, value_store
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
 from livegrad.tensors import weak_types
-from livegrad.tensors.concrete import arguments, at_arguments
+from livegrad.tensors.concrete import at_arguments, bound_arguments
 from livegrad.tensors.deferred import (
     Deferred,
+    deferred_type,
     element_index,
     make_deferred_node,
-    type_of,
-    value_of,
+    read_deferred,
 )
-from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promote_types, weak_type
 from livegrad.tensors.errors import NoDimensionsError, ShapeError
 from livegrad.tensors.interop import Interop
 from livegrad.tensors.lifecycle import Lifecycle
@@ -51,7 +51,7 @@ from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 _new = object.__new__
-_INDEXED = (Node, DeferredOp)  # whose elements need no node
+_INDEXABLE = (Node, DeferredOp)  # sources whose elements need no node
 
 
 class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
@@ -66,45 +66,45 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
 
     __slots__ = ("__weakref__", "_deferred", "_extra", "_node")
     __array_priority__: ClassVar[float] = 1000.0  # NumPy leaves `array + tensor` to the tensor
-    _node: Node | None  # None: freed. Not set: made from `_deferred` when it is first asked for
+    _node: Node | None  # None: freed. Unset: created from `_deferred` on demand
     _deferred: Deferred | None
-    _extra: dict[str, Any] | None  # what few tensors have: a gradient, a wish for one
+    _extra: dict[str, Any] | None  # only gradient variables have it: {"grad": the gradient or None}
 
     def __init__(self, *data: Any, **settings: Any) -> None:
         raise UsageError(
             "Tensor cannot be called directly", where=caller_origin(), help="use lg.asarray(data) or lg.zeros(shape)"
         )
 
-    if not TYPE_CHECKING:  # which knows by itself what a tensor has not
+    if not TYPE_CHECKING:  # type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             if name == "_node":
                 return self._make_node()
-            advice = None if name.startswith("__") else name_of_method(name)  # protocols are often asked for
+            advice = None if name.startswith("__") else name_of_method(name)  # libraries probe for protocols
             what = f"'Tensor' object has no attribute '{name}'"
             raise AttributeError(what if advice is None else f"{what}; write {advice}", name=name, obj=self)
 
     def _make_node(self) -> Node | None:
-        """The node of a deferred tensor."""
-        with value_store.current.lock:  # data that two threads ask for is one leaf
+        """Creates the node of a deferred tensor."""
+        with value_store.current.lock:  # two threads must get the same leaf
             if self._deferred is not None:
                 self._set_node(make_deferred_node(self._deferred))
             return self._node
 
-    # --- what it is ---
+    # --- type and shape ---
 
     @property
     def node(self) -> Node:
         """The node of the value IR that computes this tensor."""
         node = self._node
         if node is None:
-            _refuse_freed()
+            _raise_freed()
         return node
 
     @property
     def type(self) -> TensorType:
         deferred = self._deferred
-        return self.node.type if deferred is None else type_of(deferred)  # type: ignore[return-value]
+        return self.node.type if deferred is None else deferred_type(deferred)  # type: ignore[return-value]
 
     @property
     def dtype(self) -> Scalar:
@@ -132,7 +132,7 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             total = total * size
         return total
 
-    # --- its value ---
+    # --- value ---
 
     def execute(self) -> Tensor:
         """Computes the value now, unless it is cached, and returns the tensor itself.
@@ -149,23 +149,23 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     def is_computed(self) -> bool:
         """Whether the value is cached, so that reading it runs nothing."""
         deferred = self._deferred
-        if deferred is not None and value_of(deferred) is not None:
+        if deferred is not None and read_deferred(deferred) is not None:
             return True
         return leaf_of(self.node) is not None or cached_value(self.node) is not None
 
     def _value(self) -> Array:
         """The value as a read-only NumPy array; computed on first use."""
-        stored = self._stored()
+        stored = self._stored_value()
         return stored if stored.__class__ is np.ndarray else on_host(stored)  # type: ignore[return-value]
 
-    def _stored(self) -> Value:
+    def _stored_value(self) -> Value:
         """The value in the memory of its device; computed on first use."""
         deferred = self._deferred
-        if deferred is not None and (array := value_of(deferred, compute=True)) is not None:
+        if deferred is not None and (array := read_deferred(deferred, compute=True)) is not None:
             return array
         node = self._node
         if node is None:
-            _refuse_freed()
+            _raise_freed()
         if node.op is input_op:
             leaf = leaf_of(node)
             if leaf is not None:
@@ -174,8 +174,8 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             value = cached_value(node)
             if value is not None:
                 return value
-        argument = at_arguments(node) if arguments.values else node
-        return execute_node(node) if argument is node else wrap(argument)._stored()
+        argument = at_arguments(node) if bound_arguments.values else node
+        return execute_node(node) if argument is node else wrap(argument)._stored_value()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -193,14 +193,14 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         if not all(isinstance(size, int) for size in self.shape) or is_traced(self.node):
             return f"Tensor(traced, shape={self.shape}, dtype={self.dtype.long_name})"
         text = np.array2string(readable(self._value()), separator=", ", prefix="Tensor(")
-        # Empty brackets do not tell shapes apart, as in NumPy.
+        # Empty brackets do not show the shape, so it is added, as in NumPy.
         shape = f" shape={self.shape}," if 0 in self.shape and self.shape != (0,) else ""
         return f"Tensor({text},{shape} dtype={self.dtype.long_name})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: shape, type, device and state above the values.
+        """Displays shape, type, device and state above the values in notebooks.
 
-        A tensor that cannot be computed has its error shown here: notebooks ask for `repr` too, which raises it.
+        For a tensor that cannot be computed this shows the state only; notebooks also call `repr`, which raises.
         """
         if self._node is None:
             return "<pre>Tensor(freed)</pre>"
@@ -212,65 +212,69 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             text = repr(self)
         except LivegradError:
             state, text = "could not be computed", ""
-        facts = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
-        return f"<div><b>Tensor</b> {facts}</div><pre>{escape(text)}</pre>"
+        summary = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
+        return f"<div><b>Tensor</b> {summary}</div><pre>{escape(text)}</pre>"
 
     # --- the namespace ---
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        """The module whose functions take this tensor."""
+        """Returns the module with the functions of the Array API."""
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
-            raise ValueError(f"no version {api_version} of the Array API: expected 2025.12 or earlier")
+            raise ValueError(f"unsupported version {api_version} of the Array API: expected 2025.12 or earlier")
         return importlib.import_module("livegrad")
 
     def __getitem__(self, key: Any) -> Tensor:
-        if (key.__class__ is int or key.__class__ is tuple) and ambient.plain and not weak_types.numbers.current.traces:
+        if (
+            (key.__class__ is int or key.__class__ is tuple)
+            and ambient.plain
+            and not weak_types.python_numbers.current.traces
+        ):
             deferred = self._deferred
             if deferred is None:
                 source, before = self._node, ()
             else:
                 source, before, _ = deferred
-            if source.__class__ in _INDEXED and (index := element_index(source, before or (), key)) is not None:
+            if source.__class__ in _INDEXABLE and (index := element_index(source, before or (), key)) is not None:
                 element = _new(Tensor)
                 element._extra, element._deferred = None, (source, index, caller_origins(2))
                 if source.__class__ is Node:
-                    note_waiting(ref(element))  # for the value that it is an element of
+                    register_waiting(ref(element))  # for the value that it is an element of
                 return element
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
-        self._become(namespace().set_item(self, key, value))
+        """Assigns values: rebinds this handle to the updated tensor. Other handles keep the old values."""
+        self._rebind(namespace().set_item(self, key, value))
 
     def _set_node(self, node: Node) -> None:
-        """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
+        """Rebinds the handle to another node, such as the leaf that replaces a truncated history."""
         self._node = node
         self._deferred = None
-        hold(node, self)
+        register_holder(node, self)
 
 
-# --- from nodes to tensors and back ----------------------------------------------------------------------------------
+# --- conversion between nodes and tensors ----------------------------------------------------------------------------
 
 
 def wrap(node: Node) -> Tensor:
-    """A handle on a node; a scalar becomes a tensor without dimensions."""
+    """Creates a handle on a node; a scalar becomes a tensor without dimensions."""
     if not isinstance(node.type, TensorType):
         node = broadcast(node, shape=(), axes=())
     tensor = _new(Tensor)
     tensor._node, tensor._extra, tensor._deferred = node, None, None
-    hold(node, tensor)
-    if weak_types.numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
-        weak_types.note_result(node)
+    register_holder(node, tensor)
+    if weak_types.python_numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
+        weak_types.mark_weak_result(node)
     return tensor
 
 
 def wrap_array(array: Value, type: TensorType | None = None, *, external: bool = False) -> Tensor:
-    """A tensor of data that is used as it is: dense, of native byte order, and not written to by anyone."""
+    """Creates a tensor on an array without a copy. The array is dense, in native byte order, and never written to."""
     return wrap(leaf_node(array, type, external=external))
 
 
 def defer_array(array: Value, type: TensorType) -> Tensor:
-    """`wrap_array` of data that nobody else has; its leaf is made when it is first asked for."""
+    """Creates a tensor on an array that nothing else references; its leaf is created on demand."""
     if array.__class__ is not np.ndarray:
         return wrap_array(array, type)
     if not ambient.plain:
@@ -282,7 +286,7 @@ def defer_array(array: Value, type: TensorType) -> Tensor:
 
 
 def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[Tensor]:
-    """`defer_array` of several results of one call."""
+    """Calls `defer_array` for several results of one call, with one lookup of the source location."""
     if not ambient.plain:
         return [defer_array(array, type) for array, type in zip(arrays, types, strict=True)]
     origins = caller_origins(2)
@@ -298,9 +302,9 @@ def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[T
 
 
 def node_of(value: Any, user: str) -> Node:
-    """The node of a tensor, number or array-like; arrays become data of the graph."""
+    """Returns the node of a tensor, number or NumPy array; arrays become leaves."""
     if isinstance(value, Tensor):
-        return give_default_type(value.node) if weak_types.numbers.current.traces else value.node
+        return give_default_type(value.node) if weak_types.python_numbers.current.traces else value.node
     if isinstance(value, Node):
         return value
     if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
@@ -311,18 +315,18 @@ def node_of(value: Any, user: str) -> Node:
     raise UsageError(
         f"`{user}` takes tensors and numbers",
         where=caller_origin(),
-        found=f"{library}.{kind}" if hasattr(value, "__dlpack__") else kind,  # others have a class `Tensor` too
+        found=f"{library}.{kind}" if hasattr(value, "__dlpack__") else kind,  # other libraries have a `Tensor` too
         help="use lg.asarray",
     )
 
 
 def weak_node_of(value: Any, user: str) -> Node:
-    """`node_of`, for what Python itself does with numbers: a number of a traced call stays one without a type."""
+    """Returns the node like `node_of`, but keeps traced numbers weakly typed, for operations that numbers have too."""
     return value.node if isinstance(value, Tensor) else node_of(value, user)
 
 
 def is_operand(value: Any) -> bool:
-    """Whether arithmetic takes the value: a tensor, a number, or an array of NumPy."""
+    """Whether operators accept the value: a tensor, a number, or a NumPy array."""
     return isinstance(value, _OPERANDS)
 
 
@@ -331,13 +335,13 @@ _OPERANDS = (Tensor, bool, int, float, complex, np.ndarray, np.generic)
 
 
 def combine(op: Op, first: Any, second: Any) -> Node:
-    """A binary op over operands that are brought to one type and one shape."""
-    a, b = matched(op.name, first, second)
+    """Applies a binary op after promoting the operands to one type and broadcasting them to one shape."""
+    a, b = match_operands(op.name, first, second)
     return op(a, b)
 
 
-def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
-    """Two operands in one element type and one shape. Python numbers take the type of the tensor beside them."""
+def match_operands(user: str, first: Any, second: Any) -> tuple[Node, Node]:
+    """Promotes two operands to one element type and broadcasts them. Python numbers take the type of the tensor."""
     if first.__class__ is Tensor and second.__class__ is Tensor:
         a, b = first.node, second.node
         if a.type is b.type:
@@ -348,22 +352,22 @@ def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     a_type, b_type = a.type, b.type
     assert isinstance(a_type, TensorType)
     assert isinstance(b_type, TensorType)
-    element = promoted(a_type.element, b_type.element, user)
-    shape = a_type.shape if a_type.shape == b_type.shape else shapes_joined(user, a, b)
-    return converted(a, element, shape), converted(b, element, shape)
+    element = promote_types(a_type.element, b_type.element, user)
+    shape = a_type.shape if a_type.shape == b_type.shape else broadcast_node_shapes(user, a, b)
+    return cast_and_broadcast(a, element, shape), cast_and_broadcast(b, element, shape)
 
 
-def shapes_joined(user: str, *nodes: Node) -> tuple[Size, ...]:
-    """The shape that tensors broadcast to, with an error that names both shapes where they do not."""
-    joined: tuple[Size, ...] = ()
+def broadcast_node_shapes(user: str, *nodes: Node) -> tuple[Size, ...]:
+    """Returns the shape that nodes broadcast to; raises with both shapes if they do not."""
+    shape: tuple[Size, ...] = ()
     for node in nodes:
         assert isinstance(node.type, TensorType)
-        joined = join_shapes(user, joined, node.type.shape)
-    return joined
+        shape = join_shapes(user, shape, node.type.shape)
+    return shape
 
 
 def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The shape that two shapes broadcast to."""
+    """Returns the shape that two shapes broadcast to."""
     try:
         return broadcast_shapes(first, second)
     except TypeRuleError as error:
@@ -372,8 +376,8 @@ def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) ->
         ) from None
 
 
-def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
-    """A node in another element type, broadcast to a shape."""
+def cast_and_broadcast(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
+    """Casts a node to an element type and broadcasts it to a shape."""
     type = node.type
     assert isinstance(type, TensorType)
     if type.element is not element:
@@ -382,31 +386,31 @@ def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
 
 
 def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
-    """Both operands as nodes; the weaker one in the type that it takes next to the other."""
+    """Converts both operands to nodes; the weaker typed one takes its type from the other."""
     first_weakness, second_weakness = _weakness(first), _weakness(second)
     if first_weakness == second_weakness:
         return weak_node_of(first, user), weak_node_of(second, user)
     if second_weakness > first_weakness:
         a = weak_node_of(first, user)
-        return a, _weakened(second, a)
+        return a, _convert_weak(second, a)
     b = weak_node_of(second, user)
-    return _weakened(first, b), b
+    return _convert_weak(first, b), b
 
 
 def _weakness(value: Any) -> int:
-    """How weakly an operand is typed: tensors are strong, then numbers of a traced call, then Python numbers."""
+    """Returns how weakly an operand is typed: 0 for tensors, 1 for traced numbers, 2 for Python numbers."""
     if isinstance(value, Tensor):
         return 1 if is_weak(value._node) else 0
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
 
 
-def are_numbers(*values: Any) -> bool:
-    """Whether all operands are numbers without a type of their own."""
+def are_weak_numbers(*values: Any) -> bool:
+    """Whether all operands are weakly typed numbers."""
     return all(map(_weakness, values))
 
 
-def number_as(value: Any, element: Scalar) -> Node | None:
-    """A number without a type of its own in this type; None for other values, and of a call for a wider kind."""
+def convert_number(value: Any, element: Scalar) -> Node | None:
+    """Converts a weakly typed number to an element type; None for tensors, and for traced numbers of wider kinds."""
     if not isinstance(value, Tensor):
         return number_node(value, element) if _weakness(value) else None
     if not is_weak(value._node) or weak_type(example_of(value), element) is not element:
@@ -415,18 +419,18 @@ def number_as(value: Any, element: Scalar) -> Node | None:
 
 
 def example_of(value: Tensor) -> Number:
-    """A Python number of the kind of this tensor's elements."""
+    """Returns a Python number of the same kind as the tensor's elements."""
     return {"bool": True, "float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
 
 
-def _weakened(value: Any, beside: Node) -> Node:
+def _convert_weak(value: Any, beside: Node) -> Node:
     type = beside.type
     assert isinstance(type, TensorType)
     if isinstance(value, Tensor):
         return cast_number(value.node, weak_type(example_of(value), type.element))
     element = weak_type(value, type.element)
     if element is DEFAULT_FLOAT and type.element.kind != "float" and is_weak(beside):
-        element = f64  # nothing here has a precision yet: the tensor that they meet will say
+        element = f64  # both are weakly typed: the tensor that they are combined with decides the precision
     return number_node(value, element, type.shape if element is type.element else ())
 
 
@@ -434,10 +438,10 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
     if first.__class__ is Tensor and second.__class__ is Tensor:
         a, b = first._node, second._node
         if a is None or b is None:
-            _refuse_freed()
+            _raise_freed()
         if a.type is b.type:
             return wrap(make_node(Op.table[name], (a, b)))
-    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.numbers.current.traces:
+    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.python_numbers.current.traces:
         a = first.node
         type = a.type
         if type.element.kind == "float":  # type: ignore[attr-defined]
@@ -448,13 +452,13 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
     return wrap(combine(Op.table[name], first, second))
 
 
-def _named(name: str, *operands: Any) -> Tensor:
+def _call_named(name: str, *operands: Any) -> Tensor:
     if not all(map(is_operand, operands)):
         return NotImplemented
     return getattr(namespace(), name)(*operands)
 
 
-Tensor._binary, Tensor._named = staticmethod(_binary), staticmethod(_named)
+Tensor._binary, Tensor._call_named = staticmethod(_binary), staticmethod(_call_named)
 
 
 def is_traced(node: Node) -> bool:
@@ -463,5 +467,5 @@ def is_traced(node: Node) -> bool:
     return any(leaf_of(leaf) is None for leaf in leaves)
 
 
-def _refuse_freed() -> NoReturn:
-    raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it again")
+def _raise_freed() -> NoReturn:
+    raise UsageError("this tensor was freed", where=caller_origin(), help="do not free it, or compute it again")

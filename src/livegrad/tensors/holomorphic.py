@@ -1,6 +1,6 @@
-"""Checks whether a derivative is complex-linear; only then does one complex number represent it.
+"""Checks that derivatives are complex-linear, because only then can a complex number represent them.
 
-`jacfwd` and `jacrev` pass the derivative along directions, and along the same directions times i.
+`jacfwd` and `jacrev` pass the derivatives along some directions, and along the same directions times i.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def is_complex(tensor: Tensor) -> bool:
 
 
 def require_complex(derivative: Tensor, name: str) -> None:
-    """Refuses real derivatives by complex numbers: they have lost a part."""
+    """Raises for real derivatives with respect to complex numbers, which lose a part."""
     if not is_complex(derivative):
         raise DifferentiationError(
-            f"`jacfwd` of `{name}` by complex numbers takes a holomorphic function",
+            f"`jacfwd` of `{name}` with respect to complex numbers needs a holomorphic function",
             where=caller_origin(),
             found="real results",
             help="use lg.jacrev for real results, or lg.jvp",
@@ -37,21 +37,23 @@ def require_complex(derivative: Tensor, name: str) -> None:
 
 
 def may_conjugate(direction: Tensor, results: list[Tensor]) -> bool:
-    """Whether a direction is conjugated or taken apart anywhere on its way to the results."""
-    moving = {direction.node}
+    """Whether anything between a direction and the results conjugates it or splits it into real and imaginary parts."""
+    dependents = {direction.node}
     for node in toposort([result.node for result in results]):
-        reached = [operand for operand in node.operands if operand in moving]
-        if reached:
-            moving.add(node)
+        dependent_operands = [operand for operand in node.operands if operand in dependents]
+        if dependent_operands:
+            dependents.add(node)
             inside = [inner for function in reachable_functions(node.functions) for inner in nodes_of(function)]
-            if _conjugates(node, reached) or any(_conjugates(inner, list(inner.operands)) for inner in inside):
+            if _conjugates(node, dependent_operands) or any(
+                _conjugates(inner, list(inner.operands)) for inner in inside
+            ):
                 return True
     return False
 
 
 def _conjugates(node: Node, operands: list[Node]) -> bool:
-    loses = any(_has_complex(operand.type) for operand in operands) and scalar_of(node.type) is not None
-    return node.op is conj or (loses and not _has_complex(node.type))
+    has_complex_operand = any(_has_complex(operand.type) for operand in operands) and scalar_of(node.type) is not None
+    return node.op is conj or (has_complex_operand and not _has_complex(node.type))
 
 
 def _has_complex(type: Type) -> bool:
@@ -59,14 +61,14 @@ def _has_complex(type: Type) -> bool:
     return scalar is not None and scalar.kind == "complex"
 
 
-def checked_linear(derivative: Tensor, expected: Tensor, name: str) -> Tensor:
-    """The derivative, computed only where it is as expected from i times its directions, up to rounding."""
+def check_complex_linear(derivative: Tensor, expected: Tensor, name: str) -> Tensor:
+    """Adds a run-time check that the derivative equals the one expected from i times its directions, up to rounding."""
     value, size = derivative.node, magnitude(derivative.node)
     axes = tuple(range(len(shape_of(value.type))))
     if 0 in shape_of(value.type):
         return derivative
     largest = reduce(size, kind="max", axes=axes)
-    apart = reduce(magnitude(value - expected.node), kind="max", axes=axes)
+    difference = reduce(magnitude(value - expected.node), kind="max", axes=axes)
     tolerance = 1e-3 if scalar_of(size.type) is f32 else 1e-9
-    differs = greater(apart, largest * tolerance)
+    differs = greater(difference, largest * tolerance)
     return wrap(check(value, lookup(bit_not(differs)), message=f"`{name}` is not holomorphic here: {_HELP}"))

@@ -1,6 +1,6 @@
-"""Indexing, indexed assignment, and selection between tensors. Part of the tensor namespace.
+"""Indexing `x[key]`, indexed assignment, `take`, and `where` of the tensor namespace.
 
-Slices and integers are views; tensors of integers gather; masks are computed immediately, because the shape of the
+Slices and integers become views; tensors of integers gather; masks are executed immediately, because the shape of the
 result depends on their data. Assignment creates a new tensor and rebinds the handle to it.
 """
 
@@ -24,13 +24,21 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, broadcast_to, flip, index_along, pad, reshape, slice_
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
-from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.axes_and_shapes import normalise_axis
 from livegrad.tensors.computed_slices import Window
 from livegrad.tensors.creation import asarray, holds_tensors
 from livegrad.tensors.deferred import integer_index
 from livegrad.tensors.dtypes import common_type
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, join_shapes, matched, node_of, number_as, shapes_joined, wrap
+from livegrad.tensors.handle import (
+    Tensor,
+    broadcast_node_shapes,
+    convert_number,
+    join_shapes,
+    match_operands,
+    node_of,
+    wrap,
+)
 from livegrad.tensors.index_keys import (
     Entry,
     Gap,
@@ -38,20 +46,20 @@ from livegrad.tensors.index_keys import (
     Positions,
     Span,
     element_type,
-    look_at_mask,
-    node_of_mask,
+    execute_mask,
+    execute_scalar_mask,
+    mask_node,
     parse_key,
     size_node,
-    truth_of,
-    wrapped_positions,
+    wrap_negative_indices,
 )
-from livegrad.tensors.lifting import truth
+from livegrad.tensors.operands import to_boolean
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def get_item(x: Tensor, key: Any) -> Tensor:
-    """`x[key]`."""
+    """Returns `x[key]`."""
     node = x.node
     shape = shape_of(node.type)
     if (key.__class__ is int or key.__class__ is tuple) and all(size.__class__ is int for size in shape):
@@ -62,15 +70,15 @@ def get_item(x: Tensor, key: Any) -> Tensor:
 
 
 def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
-    """What the entries of a key pick: a view where they are slices and integers alone."""
+    """Reads the elements at the entries of a key: as a view if all are slices and integers, otherwise as a gather."""
     if all(isinstance(item, Span) for item, _ in entries):
         return read_spans(node, entries)
-    picked = Picked(node, look_at_masks(entries))
-    return lookup(picked.source, *picked.indices())
+    gather = Gather(node, execute_masks(entries))
+    return lookup(gather.source, *gather.indices())
 
 
 def element_node(node: Node, index: tuple[int, ...]) -> Node:
-    """The node of `x[index]` for integers that are in range: what `read_spans` makes of them."""
+    """Builds the node of `x[index]` for integers that are in range, equal to the node that `read_spans` builds."""
     shape = shape_of(node.type)
     count = len(index)
     size = (1,) * count + shape[count:]
@@ -90,56 +98,56 @@ def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
         node = slice_(node, start=start, size=sizes, step=tuple(abs(item.step) for item, _ in spans))  # type: ignore[union-attr]
         backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0 and item.count != 1)  # type: ignore[union-attr]
         node = flip(node, axes=backward) if backward else node
-    shape = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
+    shape = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
     return node if shape == sizes else reshape(node, shape=shape)
 
 
 def _lowest(span: Span) -> Size:
-    """Where a forward slice over the same positions starts."""
+    """Returns the start of a forward slice over the same positions."""
     if span.step > 0 or span.count == 0:
         return span.start if span.count != 0 else 0
     return span.start + (span.count - 1) * span.step
 
 
-def look_at_masks(entries: Sequence[Entry]) -> list[Entry]:
-    """Masks as the positions where they are true."""
+def execute_masks(entries: Sequence[Entry]) -> list[Entry]:
+    """Executes masks and replaces them by the indices of their true elements."""
     result: list[Entry] = []
     for item, size in entries:
         if not isinstance(item, Mask):
             result.append((item, size))
         elif item.shape:
-            result += [(Positions(node), extent) for node, extent in zip(look_at_mask(item), item.shape, strict=True)]
+            result += [(Positions(node), extent) for node, extent in zip(execute_mask(item), item.shape, strict=True)]
         else:
-            # Of a new axis of size one, the only element or none.
-            result.append((Positions(filled(0, TensorType(i64, (1 if truth_of(item) else 0,)))), None))
+            # A zero-dimensional mask selects the element of a new axis, or none.
+            result.append((Positions(filled(0, TensorType(i64, (1 if execute_scalar_mask(item) else 0,)))), None))
     return result
 
 
-class Picked:
-    """Elements picked by tensors of positions along some axes and by spans along the others, in NumPy's order.
+class Gather:
+    """Elements selected by index tensors along some axes and by spans along the others, in NumPy's order.
 
-    Integers count as positions. The dimensions of all positions together come where the first of them stands, or at
-    the front if a slice or a new axis stands between them.
+    Integers count as index tensors. Their common dimensions replace the first index tensor, or come first if a slice or
+    a new axis separates the index tensors.
     """
 
     def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
-        positions = [position for position, (item, _) in enumerate(entries) if not _is_apart(item)]
+        positions = [position for position, (item, _) in enumerate(entries) if not _separates_indices(item)]
         adjacent = bool(positions) and positions == list(range(positions[0], positions[0] + len(positions)))
         self.first = sum(isinstance(item, Span | Window) for item, _ in entries[: positions[0]]) if adjacent else 0
         entries = self.entries = [(item, size) for item, size in entries if not isinstance(item, Gap)]
         sizes = iter(shape_of(node.type))
-        raised = tuple(1 if size is None else next(sizes) for _, size in entries)
-        self.source = node if raised == shape_of(node.type) else reshape(node, shape=raised)
+        expanded_shape = tuple(1 if size is None else next(sizes) for _, size in entries)
+        self.source = node if expanded_shape == shape_of(node.type) else reshape(node, shape=expanded_shape)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
-        self.together = shapes_joined("index", *nodes)
-        kept = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.kept]
-        self.shape = (*kept[: self.first], *self.together, *kept[self.first :])
+        self.index_shape = broadcast_node_shapes("index", *nodes)
+        slice_shape = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.keeps_axis]
+        self.shape = (*slice_shape[: self.first], *self.index_shape, *slice_shape[self.first :])
 
     def indices(self) -> list[Node]:
-        """For each axis of the source, the index at every element of the result."""
+        """Returns, for each axis of the source, the index of every element of the result."""
         index_type = TensorType(i64, self.shape)
         result: list[Node] = []
-        end = self.first + len(self.together)
+        end = self.first + len(self.index_shape)
         slot = 0
         for item, _ in self.entries:
             if isinstance(item, Positions):
@@ -150,10 +158,10 @@ class Picked:
             start = (
                 broadcast_to(item.start, self.shape) if isinstance(item, Window) else size_node(item.start, index_type)
             )
-            if not item.kept:
+            if not item.keeps_axis:
                 result.append(start)
                 continue
-            axis = slot if slot < self.first else slot + len(self.together)
+            axis = slot if slot < self.first else slot + len(self.index_shape)
             slot += 1
             along = index_along(self.shape, axis)
             along = along if item.step == 1 else along * item.step
@@ -161,38 +169,38 @@ class Picked:
         return result
 
 
-def _is_apart(item: Any) -> bool:
-    """Whether an item separates index arrays rather than being one."""
-    return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.kept)
+def _separates_indices(item: Any) -> bool:
+    """Whether an item separates index tensors and is not one itself."""
+    return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.keeps_axis)
 
 
 # --- assigning -------------------------------------------------------------------------------------------------------
 
 
 def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
-    """The tensor after `x[key] = value`. Of several assignments to one element the last one stands."""
-    new = value_for(x.node, value)
+    """Returns the tensor after `x[key] = value`. If an element is assigned several times, the last value counts."""
+    new = convert_assigned_value(x.node, value)
     return wrap(write_entries(x.node, parse_key(key, x.shape), new))
 
 
 def write_entries(node: Node, entries: Sequence[Entry], new: Node) -> Node:
-    """A tensor with new values at what the entries of a key pick."""
+    """Returns the tensor with new values at the entries of a key."""
     if all(isinstance(item, Span) for item, _ in entries):
         return write_spans(node, entries, new)
-    chosen = whole_mask(entries)
-    alike = None if chosen is None else alike_for_all(new, chosen, entries)
-    if chosen is not None and alike is not None:
-        return write_masked(node, chosen, entries, alike)
-    return write_picked(Picked(node, look_at_masks(entries)), node, new)
+    mask = find_only_mask(entries)
+    uniform_value = None if mask is None else reshape_uniform_value(new, mask, entries)
+    if mask is not None and uniform_value is not None:
+        return select_masked(node, mask, entries, uniform_value)
+    return scatter_values(Gather(node, execute_masks(entries)), node, new)
 
 
-def value_for(node: Node, value: Any) -> Node:
-    """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
+def convert_assigned_value(node: Node, value: Any) -> Node:
+    """Converts an assigned value to the tensor's element type; raises if the conversion is not allowed."""
     element = element_type(node)
-    number = number_as(value, element)
+    number = convert_number(value, element)
     if number is not None:
         return number
-    if isinstance(value, list | tuple):  # numbers with all of their digits
+    if isinstance(value, list | tuple):  # NumPy keeps the precision of Python numbers
         value = asarray(value) if holds_tensors(value) else np.asarray(value)
     new = node_of(value, "assignment")
     value_element = element_type(new)
@@ -209,9 +217,9 @@ def value_for(node: Node, value: Any) -> Node:
     )
 
 
-def spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
+def broadcast_assigned_value(value: Node, shape: tuple[Size, ...]) -> Node:
     value_shape = shape_of(value.type)
-    # Leading dimensions of one may stand before what is assigned to.
+    # As in NumPy, a value may have extra leading dimensions of size one.
     while len(value_shape) > len(shape) and value_shape[0] == 1:
         value_shape = value_shape[1:]
     if value_shape != shape_of(value.type):
@@ -223,39 +231,39 @@ def spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
 
 def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
     spans = [(item, size) for item, size in entries if size is not None]
-    kept = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
-    spread = spread_over(value, kept)
+    slice_shape = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
+    value_node = broadcast_assigned_value(value, slice_shape)
     sizes = tuple(item.count for item, _ in spans)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
     low = tuple(_lowest(item) for item, _ in spans)  # type: ignore[arg-type]
     if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
-        return _assign_spans(node, spans, spread)
-    placed = spread if kept == sizes else reshape(spread, shape=sizes)
+        return _assign_spans(node, spans, value_node)
+    values_node = value_node if slice_shape == sizes else reshape(value_node, shape=sizes)
     backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0)  # type: ignore[union-attr]
-    placed = flip(placed, axes=backward) if backward else placed
+    values_node = flip(values_node, axes=backward) if backward else values_node
     if sizes == shape_of(node.type):
-        return placed
-    # The first element depends on a symbolic size: a choice at each element of the tensor.
+        return values_node
+    # A start that depends on a symbolic size: select between old and new at each element of the tensor.
     interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in spans)  # type: ignore[union-attr]
     used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
     high = tuple(size - a - n for (_, size), a, n in zip(spans, low, used, strict=True))  # type: ignore[operator]
-    padded = pad(placed, zero(element_type(node)), low=low, high=high, interior=interior)
+    padded = pad(values_node, zero(element_type(node)), low=low, high=high, interior=interior)
     return select(_inside(node, spans), padded, node)
 
 
 def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
-    """Values assigned to slices, by the index of each element along each axis."""
+    """Assigns values to slices by computing the index of each element along each axis."""
     spans = [item for item, _ in sliced if isinstance(item, Span)]
-    shape = tuple(span.count for span in spans if span.kept)
+    shape = tuple(span.count for span in spans if span.keeps_axis)
     value = value if shape_of(value.type) == shape else reshape(value, shape=shape)
-    backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.kept, spans)) if span.step < 0)
+    backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.keeps_axis, spans)) if span.step < 0)
     value = flip(value, axes=backward) if backward else value
     indices: list[Node] = []
     axis = 0
     for span in spans:
         index = size_node(_lowest(span), TensorType(i64, shape))
-        if span.kept:
+        if span.keeps_axis:
             along, step = index_along(shape, axis), abs(span.step)
             along = along if step == 1 else along * step
             index = along if _lowest(span) == 0 else along + index
@@ -265,7 +273,7 @@ def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
 
 
 def _inside(node: Node, spans: Sequence[Entry]) -> Node:
-    """Whether each element is inside the spans."""
+    """Returns a mask of the elements inside the spans."""
     shape = shape_of(node.type)
     inside: Node | None = None
     for axis, (item, size) in enumerate(spans):
@@ -283,8 +291,8 @@ def _inside(node: Node, spans: Sequence[Entry]) -> Node:
     return filled(True, TensorType(bool_, shape)) if inside is None else inside
 
 
-def whole_mask(entries: Sequence[Entry]) -> Mask | None:
-    """The only mask of a key that takes everything along the other axes."""
+def find_only_mask(entries: Sequence[Entry]) -> Mask | None:
+    """Returns the mask of a key that has one mask and whole slices along the other axes; None for other keys."""
     masks = [item for item, _ in entries if isinstance(item, Mask)]
     others = [(item, size) for item, size in entries if not isinstance(item, Mask | Gap)]
     whole = all(isinstance(item, Span) and size is not None and item.is_whole(size) for item, size in others)
@@ -292,41 +300,44 @@ def whole_mask(entries: Sequence[Entry]) -> Mask | None:
 
 
 def axes_before(mask: Mask, entries: Sequence[Entry]) -> int:
-    """How many axes stand before those of the only mask."""
+    """Counts the axes before those of the only mask."""
     items = [item for item, _ in entries if not isinstance(item, Gap)]
     return next(axis for axis, item in enumerate(items) if item is mask)
 
 
-def alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
-    """A value with the mask's axes in place of the one for what it picks, if it has the same for all that is picked."""
+def reshape_uniform_value(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
+    """Reshapes a value that is the same for all selected elements so that it broadcasts over the mask's axes.
+
+    Returns None if the value differs between selected elements.
+    """
     shape = shape_of(value.type)
     after = sum(not isinstance(item, Gap) for item, _ in entries) - axes_before(mask, entries) - 1
     if len(shape) <= after:
         return value
-    before, picked = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
-    if picked != 1:
+    before, gather = shape[: len(shape) - after - 1], shape[len(shape) - after - 1]
+    if gather != 1:
         return None
     return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
 
 
-def write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
-    """The same where a mask is true: nothing is executed for that."""
-    spread = spread_over(value, shape_of(node.type))
-    return node if 0 in mask.shape else select(mask_over(node, mask, entries), spread, node)
+def select_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
+    """Writes a uniform value where a mask is true, without executing the mask."""
+    value_node = broadcast_assigned_value(value, shape_of(node.type))
+    return node if 0 in mask.shape else select(mask_over(node, mask, entries), value_node, node)
 
 
 def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
-    """The only mask of a key at each element of the tensor."""
+    """Broadcasts the only mask of a key to the shape of the tensor."""
     axis = axes_before(mask, entries)
     axes = tuple(range(axis, axis + len(mask.shape)))
-    return broadcast(node_of_mask(mask), shape=shape_of(node.type), axes=axes)
+    return broadcast(mask_node(mask), shape=shape_of(node.type), axes=axes)
 
 
-def write_picked(picked: Picked, node: Node, value: Node) -> Node:
-    spread = spread_over(value, picked.shape)
-    if 0 in picked.shape:
+def scatter_values(gather: Gather, node: Node, value: Node) -> Node:
+    value_node = broadcast_assigned_value(value, gather.shape)
+    if 0 in gather.shape:
         return node
-    result = assign(picked.source, spread, *picked.indices())
+    result = assign(gather.source, value_node, *gather.indices())
     return result if result.type is node.type else reshape(result, shape=shape_of(node.type))
 
 
@@ -345,7 +356,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     tensor = wrap(node_of(x, "take"))
     if axis is None and tensor.ndim != 1:
         raise ShapeError("`take` needs an axis", where=caller_origin(), found=f"{tensor.ndim} dimensions")
-    position = one_axis(0 if axis is None else axis, tensor.ndim, "take")
+    position = normalise_axis(0 if axis is None else axis, tensor.ndim, "take")
     positions = indices if isinstance(indices, Tensor) else np.asarray(indices)
     if isinstance(positions, np.ndarray) and not positions.size:
         positions = positions.astype(np.int64)
@@ -362,21 +373,22 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
             [4]], dtype=int64)
     """
     node, positions = node_of(x, "take_along_axis"), node_of(indices, "take_along_axis")
-    tensor_shape, wanted = shape_of(node.type), shape_of(positions.type)
-    position = one_axis(axis, len(tensor_shape), "take_along_axis")
-    if len(tensor_shape) != len(wanted):
+    tensor_shape, positions_shape = shape_of(node.type), shape_of(positions.type)
+    position = normalise_axis(axis, len(tensor_shape), "take_along_axis")
+    if len(tensor_shape) != len(positions_shape):
         raise ShapeError(
-            f"`take_along_axis` cannot combine shapes {tensor_shape} and {wanted}",
+            f"`take_along_axis` cannot combine shapes {tensor_shape} and {positions_shape}",
             where=caller_origin(),
             help="the indices need as many dimensions as the tensor",
         )
     if element_type(positions).kind not in ("signed", "unsigned"):
         raise DtypeError("indices must be integers", where=caller_origin(), found=element_type(positions).dtype.name)
-    rest = [
-        tuple(1 if axis == position else size for axis, size in enumerate(shape)) for shape in (tensor_shape, wanted)
+    remaining_shapes = [
+        tuple(1 if axis == position else size for axis, size in enumerate(shape))
+        for shape in (tensor_shape, positions_shape)
     ]
-    join_shapes("take_along_axis", *rest)
-    wrapped = wrapped_positions(positions, tensor_shape[position])
+    join_shapes("take_along_axis", *remaining_shapes)
+    wrapped = wrap_negative_indices(positions, tensor_shape[position])
     wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
     return wrap(take_along_axis_nodes(node, wrapped, position))
 
@@ -388,7 +400,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     >>> lg.where(lg.asarray([True, False]), lg.asarray([1, 2]), 0)
     Tensor([1, 0], dtype=int64)
     """
-    chosen = truth(node_of(condition, "where"))
-    first, second = matched("where", x1, x2)
-    shape = shapes_joined("where", chosen, first)
-    return wrap(select(broadcast_to(chosen, shape), broadcast_to(first, shape), broadcast_to(second, shape)))
+    mask = to_boolean(node_of(condition, "where"))
+    first, second = match_operands("where", x1, x2)
+    shape = broadcast_node_shapes("where", mask, first)
+    return wrap(select(broadcast_to(mask, shape), broadcast_to(first, shape), broadcast_to(second, shape)))

@@ -1,7 +1,7 @@
 """Linear algebra on batches of matrices, the last two dimensions: the `linalg` extension of the Array API.
 
-`lg.linalg` is this module. Factorisations run as steps of the plan with NumPy's LAPACK, real and complex, and are
-differentiable where the mathematical function is. Integers are converted to float32. Norms are in `norms`.
+`lg.linalg` is this module. Factorisations (`factorisations.py`) run as separate steps and are differentiable where the
+mathematical function is. Integers are converted to float32. Norms are in `norms.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from livegrad.ops.solving import inv as inv_op
 from livegrad.ops.solving import pinv as pinv_op
 from livegrad.ops.solving import slogdet as slogdet_op
 from livegrad.ops.solving import solve as solve_op
-from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.axes_and_shapes import normalise_axis
 from livegrad.tensors.dtypes import DEFAULT_INTEGER
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.factorisations import (
@@ -35,19 +35,19 @@ from livegrad.tensors.factorisations import (
     eigh,
     eigvals,
     eigvalsh,
-    matrices,
-    members,
+    matrix_node,
     qr,
     svd,
     svdvals,
+    unpack_results,
 )
-from livegrad.tensors.handle import Tensor, matched, node_of, wrap
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
 from livegrad.tensors.norms import matrix_norm, vector_norm
-from livegrad.tensors.operands import as_type, element_of, whole_number
+from livegrad.tensors.operands import as_type, element_of, require_integer
 from livegrad.tensors.products import (
     matmul,
     matrix_transpose,
-    numbers_of_one_type,
+    promote_numeric_operands,
     shape_of_node,
     tensordot,
     vecdot,
@@ -84,7 +84,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
@@ -107,8 +107,8 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.linalg.solve(lg.asarray([[2.0, 0.0], [0.0, 4.0]]), lg.asarray([2.0, 8.0]))
     Tensor([1., 2.], dtype=float32)
     """
-    a, b = numbers_of_one_type("solve", x1, x2)
-    a = matrices(a, "solve", square=True)
+    a, b = promote_numeric_operands("solve", x1, x2)
+    a = matrix_node(a, "solve", square=True)
     b = as_type(b, element_of(a))
     first, second = shape_of_node(a), shape_of_node(b)
     if not second or second[-1 if len(second) == 1 else -2] != first[-1]:
@@ -128,7 +128,7 @@ def inv(x: Any, /) -> Tensor:
     Tensor([[0.5 , 0.  ],
             [0.  , 0.25]], dtype=float32)
     """
-    return wrap(inv_op(matrices(x, "inv", square=True)))
+    return wrap(inv_op(matrix_node(x, "inv", square=True)))
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
@@ -142,12 +142,12 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     Tensor([[0.5, 0. ],
             [0. , 0. ]], dtype=float32)
     """
-    node = matrices(x, "pinv")
+    node = matrix_node(x, "pinv")
     return wrap(pinv_op(node, _tolerance(node, rtol, "pinv")))
 
 
 def _tolerance(node: Node, rtol: Any, user: str) -> Node:
-    """The relative size of singular values that count as zero, one for each matrix."""
+    """Returns the relative size below which singular values count as zero, one for each matrix."""
     shape, element = shape_of_node(node), element_of(node).real
     type = TensorType(element, shape[:-2])
     if rtol is None:
@@ -157,7 +157,7 @@ def _tolerance(node: Node, rtol: Any, user: str) -> Node:
         if isinstance(larger, int):
             return filled(larger * precision, type)
         raise UsageError(f"`{user}` needs a tolerance for symbolic sizes", where=caller_origin(), help="pass rtol=...")
-    tolerance, _ = matched(user, rtol, wrap(zero(type)))
+    tolerance, _ = match_operands(user, rtol, wrap(zero(type)))
     if shape_of_node(tolerance) != shape[:-2]:
         raise ShapeError(
             f"`{user}` takes one tolerance for each matrix",
@@ -175,7 +175,7 @@ def det(x: Any, /) -> Tensor:
     >>> lg.linalg.det(lg.asarray([[2.0, 0.0], [0.0, 4.0]]))
     Tensor(8., dtype=float32)
     """
-    return wrap(determinant(matrices(x, "det", square=True)))
+    return wrap(determinant(matrix_node(x, "det", square=True)))
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
@@ -185,7 +185,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     >>> lg.linalg.slogdet(lg.asarray([[0.0, 1.0], [1.0, 0.0]]))
     SlogdetResult(sign=Tensor(-1., dtype=float32), logabsdet=Tensor(0., dtype=float32))
     """
-    return SlogdetResult(*members(slogdet_op(matrices(x, "slogdet", square=True)), 2))
+    return SlogdetResult(*unpack_results(slogdet_op(matrix_node(x, "slogdet", square=True)), 2))
 
 
 def matrix_power(x: Any, n: int, /) -> Tensor:
@@ -196,17 +196,17 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     Tensor([[1., 5.],
             [0., 1.]], dtype=float32)
     """
-    node = matrices(x, "matrix_power", square=True)
-    n = whole_number(n, "matrix_power", "the exponent")
+    node = matrix_node(x, "matrix_power", square=True)
+    n = require_integer(n, "matrix_power", "the exponent")
     if n == 0:
         return wrap(select(diagonal_mask(node), filled(1.0, node.type), zero(node.type)))
-    square, rest = (inv_op(node) if n < 0 else node), abs(n)
+    square, exponent = (inv_op(node) if n < 0 else node), abs(n)
     power: Node | None = None
-    while rest:
-        if rest & 1:
+    while exponent:
+        if exponent & 1:
             power = square if power is None else matmul_op(power, square)
-        rest >>= 1
-        square = matmul_op(square, square) if rest else square
+        exponent >>= 1
+        square = matmul_op(square, square) if exponent else square
     assert power is not None
     return wrap(power)
 
@@ -218,7 +218,7 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     >>> lg.linalg.matrix_rank(lg.ones((3, 3)))
     Tensor(1, dtype=int64)
     """
-    node = matrices(x, "matrix_rank")
+    node = matrix_node(x, "matrix_rank")
     values = svdvals_op(node)
     shape = shape_of_node(values)
     if shape[-1] == 0:
@@ -243,13 +243,13 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
 
 
 def _diagonal(node: Node, offset: int, user: str) -> Node:
-    """The diagonal as a slice of the flattened matrix: each step advances one row and one column."""
+    """Takes the diagonal as a strided slice of the flattened matrix: each step advances one row and one column."""
     shape = shape_of_node(node)
     if len(shape) < 2:
         expected = "at least two dimensions"
         raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), expected=expected, found=f"shape {shape}")
     *batch, rows, columns = shape
-    offset = whole_number(offset, user, "the offset")
+    offset = require_integer(offset, user, "the offset")
     if not (isinstance(rows, int) and isinstance(columns, int)):
         found = f"{rows} rows and {columns} columns"
         raise UsageError(f"`{user}` needs matrices of static size", where=caller_origin(), found=found)
@@ -278,7 +278,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     Tensor([[10, 20, 30],
             [20, 40, 60]], dtype=int64)
     """
-    a, b = numbers_of_one_type("outer", x1, x2)
+    a, b = promote_numeric_operands("outer", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
     if len(first) != 1 or len(second) != 1:
         raise ShapeError(
@@ -295,27 +295,27 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     >>> lg.linalg.cross(lg.asarray([1, 0, 0]), lg.asarray([0, 1, 0]))
     Tensor([0, 0, 1], dtype=int64)
     """
-    a, b = numbers_of_one_type("cross", x1, x2)
+    a, b = promote_numeric_operands("cross", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
-    axes = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
+    axes = [normalise_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
     if first[axes[0]] != 3 or second[axes[1]] != 3 or axes[0] != axes[1]:
         raise ShapeError(
             f"`cross` takes vectors of three components along axis {axis}",
             where=caller_origin(),
             found=f"shapes {first} and {second}",
         )
-    a, b = matched("cross", wrap(a), wrap(b))
+    a, b = match_operands("cross", wrap(a), wrap(b))
     shape = shape_of_node(a)
     position = len(shape) + axes[0]
     (a0, a1, a2), (b0, b1, b2) = _components(a, position), _components(b, position)
-    # Chosen by place instead of joined, so that all of it is one kernel.
+    # Selects by index instead of concatenating, so that everything fuses into one kernel.
     index = index_along(shape, position)
     last = select(equal(index, 1), a2 * b0 - a0 * b2, a0 * b1 - a1 * b0)
     return wrap(select(equal(index, 0), a1 * b2 - a2 * b1, last))
 
 
 def _components(x: Node, axis: int) -> list[Node]:
-    """The three components along an axis, each broadcast over it."""
+    """Returns the three components along an axis, each broadcast over the axis."""
     shape = shape_of_node(x)
     size, axes = tuple(1 if i == axis else n for i, n in enumerate(shape)), tuple(range(len(shape)))
     parts = []

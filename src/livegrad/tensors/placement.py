@@ -1,4 +1,4 @@
-"""Devices by name, and placement of tensors on a device."""
+"""Validates device names and places tensors on devices."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.lazy.devices import DEFAULT_DEVICE, RUNNERS
 from livegrad.tensors.handle import Tensor
 
-DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # those that every machine has
+DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # the devices that every machine has
 
 
-def device_named(device: Any) -> str:
-    """A device's name, checked; None stands for the default.
+def require_device(device: Any) -> str:
+    """Returns the name of a device; None stands for the default. Raises for unknown devices.
 
-    >>> device_named(None)
+    >>> require_device(None)
     'cpu'
     """
     if device is None:
@@ -24,6 +24,6 @@ def device_named(device: Any) -> str:
     return device
 
 
-def placed(tensor: Tensor, device: Any) -> Tensor:
-    """The tensor on a device; None leaves it where it is."""
-    return tensor if device is None or device_named(device) == tensor.device else tensor.to(device)
+def place_on(tensor: Tensor, device: Any) -> Tensor:
+    """Returns the tensor on a device; None leaves it where it is."""
+    return tensor if device is None or require_device(device) == tensor.device else tensor.to(device)

@@ -1,6 +1,6 @@
 """Flattens and unflattens pytrees of dicts, lists, tuples, data classes and structs.
 
-Transforms, control flow and optimizers accept any pytree of tensors.
+Transforms, `jit`, control flow and optimizers accept any pytree of tensors.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.types import Type
 
-# What is left of a nest without its leaves: hashable, so that it can be part of a signature.
+# A pytree without its leaves. Hashable, so that it can be part of a signature.
 Structure = tuple[Any, ...] | None
 _LEAF: Structure = None
 
 
 class _Keys(tuple[Any, ...]):
-    """The keys of a dict in order, by which nests are equal, and as they were `given`, for the dict that is made."""
+    """The keys of a dict in leaf order, which decides equality, and in insertion order, for `unflatten`."""
 
     insertion_order: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class _DefaultDict:
-    """Makes a `defaultdict` as it was."""
+    """Rebuilds a `defaultdict` with its factory."""
 
     factory: Any
 
@@ -35,62 +35,62 @@ class _DefaultDict:
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves of a nest in order, and its structure. None has no leaves; a dict's are in the order of its keys.
+    """Returns the leaves of a pytree in order, and its structure. None has no leaves; dicts are in key order.
 
     >>> flatten({"w": [1, 2], "b": (3, None)})[0]
     [3, 1, 2]
     """
     leaves: list[Any] = []
-    return leaves, _take_apart(tree, leaves)
+    return leaves, _flatten(tree, leaves)
 
 
-# Classes that are leaves for certain: most leaves are told at a glance.
+# Classes that are always leaves, for a fast check.
 LEAF_CLASSES: set[type] = {bool, int, float, complex, str}
 
 
-def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
+def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     kind = tree.__class__
     if kind in LEAF_CLASSES:
         leaves.append(tree)
         return _LEAF
     if kind is tuple or kind is list:
-        return (kind, None, *[_take_apart(item, leaves) for item in tree])
+        return (kind, None, *[_flatten(item, leaves) for item in tree])
     if tree is None:
         return (None,)
     if isinstance(tree, dict) and kind in (dict, OrderedDict, defaultdict):
         keys = dict_keys(tree)
         container = _DefaultDict(tree.default_factory) if isinstance(tree, defaultdict) else kind
-        return (container, keys, *[_take_apart(tree[key], leaves) for key in keys])
+        return (container, keys, *[_flatten(tree[key], leaves) for key in keys])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return (kind, None, *[_take_apart(item, leaves) for item in tree])
+        return (kind, None, *[_flatten(item, leaves) for item in tree])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Type):  # `f32` is one value
         names = tuple(field.name for field in dataclasses.fields(tree))
-        return (kind, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
+        return (kind, names, *[_flatten(getattr(tree, name), leaves) for name in names])
     parts = getattr(kind, "__livegrad_parts__", None)
     if parts is not None:
         container, names = parts(tree)
-        return (container, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
+        return (container, names, *[_flatten(getattr(tree, name), leaves) for name in names])
     leaves.append(tree)
     return _LEAF
 
 
 def dict_keys(tree: dict[Any, Any]) -> _Keys:
-    """The keys of a dict in the order of its leaves: sorted, so that dicts with the same keys have the same structure.
+    """Returns the keys of a dict in leaf order: sorted, so that dicts with the same keys have the same structure.
 
     >>> list(dict_keys({"w": 1, "b": 2}))
     ['b', 'w']
     """
-    unsorted = tuple(tree)
+    insertion_order = tuple(tree)
     try:
-        keys = _Keys(unsorted if isinstance(tree, OrderedDict) else sorted(unsorted))
+        keys = _Keys(insertion_order if isinstance(tree, OrderedDict) else sorted(insertion_order))
     except TypeError:  # keys of different kinds
-        keys = _Keys(unsorted)
-    keys.insertion_order = unsorted
+        keys = _Keys(insertion_order)
+    keys.insertion_order = insertion_order
     return keys
 
 
 def unflatten(structure: Structure, leaves: Iterable[Any]) -> Any:
-    """The nest of this structure with these leaves.
+    """Builds the pytree with this structure and these leaves.
 
     >>> leaves, structure = flatten({"w": [1, 2], "b": 3})
     >>> unflatten(structure, [10 * leaf for leaf in leaves])
@@ -116,15 +116,15 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 
 def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
-    """An instance of a data class; fields that the constructor does not accept are set directly."""
-    taken = {field.name for field in dataclasses.fields(kind) if field.init}
-    instance = kind(**{name: part for name, part in parts.items() if name in taken})
-    for name in parts.keys() - taken:
+    """Creates an instance of a data class; fields that the constructor does not accept are set directly."""
+    init_fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    instance = kind(**{name: part for name, part in parts.items() if name in init_fields})
+    for name in parts.keys() - init_fields:
         object.__setattr__(instance, name, parts[name])
     return instance
 
 
-def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def tree_map(function: Callable[..., Any], tree: Any, *other_trees: Any) -> Any:
     """Applies `function` to each leaf of a pytree, together with the corresponding leaves of other pytrees.
 
     >>> tree_map(lambda a, b: a + b, {"x": 1, "y": 2}, {"x": 10, "y": 20})
@@ -132,9 +132,11 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """
     leaves, structure = flatten(tree)
     columns = [leaves]
-    for other in others:
-        more, structure_of_other = flatten(other)
-        if structure_of_other != structure:
-            raise UsageError("pytrees of different structure", where=caller_origin(), help="give them the same keys")
-        columns.append(more)
+    for other_tree in other_trees:
+        other_leaves, other_structure = flatten(other_tree)
+        if other_structure != structure:
+            raise UsageError(
+                "pytrees have different tree structures", where=caller_origin(), help="give them the same keys"
+            )
+        columns.append(other_leaves)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])

@@ -1,7 +1,7 @@
 """Random numbers as pure functions of a key: the same key gives the same numbers, in any order, on any backend.
 
 `lg.random` is this module. A key is a tensor of one 64-bit integer; `split` and `fold_in` derive new keys. There is no
-hidden state: to draw other numbers, use another key. The generator is Threefry-2x32 with twenty rounds.
+hidden state: to draw other numbers, use another key. The generator is Threefry-2x32 with 20 rounds.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import argsort
 from livegrad.ops.transcendental import log
-from livegrad.tensors.axes_and_shapes import one_axis, shape_from
+from livegrad.tensors.axes_and_shapes import normalise_axis, normalise_shape
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, converted, is_traced, node_of, wrap, wrap_array
-from livegrad.tensors.operands import as_type, element_of, is_number, require_kinds, whole_number
+from livegrad.tensors.handle import Tensor, cast_and_broadcast, is_traced, node_of, wrap, wrap_array
+from livegrad.tensors.operands import as_type, element_of, is_number, require_integer, require_kinds
 from livegrad.tensors.products import shape_of_node
 
 __all__ = [
@@ -51,13 +51,13 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """What a prompt offers to complete: the names of this namespace, without what they are made with."""
+    """Lists the public names only, for tab completion."""
     return __all__
 
 
 Shape = int | Sequence[int]
 
-# Counters of different purposes never meet, so that a key that is split and also drawn from gives unrelated numbers.
+# Counter ranges are disjoint by purpose, so a key that is both split and drawn from gives unrelated numbers.
 _SPLIT, _FOLD, _SECOND_WORD = 1 << 63, 1 << 62, 1 << 61
 _LOW_HALF = 0xFFFFFFFF
 
@@ -80,8 +80,8 @@ def key(seed: int | Tensor, /) -> Tensor:
 
 
 def _seed(number: Any, user: str) -> Node:
-    """An integer as 64 bits of data rather than a constant, so that another seed runs the same code."""
-    return wrap_array(np.asarray(whole_number(number, user, "the seed") % (1 << 64), np.uint64)).node
+    """Creates a seed as 64 bits of data, not as a constant, so that other seeds run the same code."""
+    return wrap_array(np.asarray(require_integer(number, user, "the seed") % (1 << 64), np.uint64)).node
 
 
 def split(key: Tensor, /, number: int = 2) -> Tensor:
@@ -92,8 +92,8 @@ def split(key: Tensor, /, number: int = 2) -> Tensor:
     >>> first.shape
     ()
     """
-    (count,) = shape_from(number, "split")
-    return _as_data(random_bits(_spread_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
+    (count,) = normalise_shape(number, "split")
+    return _as_data(random_bits(_broadcast_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
 
 
 def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
@@ -105,25 +105,26 @@ def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
     """
     node = _seed(data, "fold_in") if is_number(data) else node_of(data, "fold_in")
     require_kinds(node, "fold_in", "signed", "unsigned")
-    folded = _spread_key(key, (), "fold_in")
+    folded = _broadcast_key(key, (), "fold_in")
     inner = random_bits(folded, filled(_FOLD, folded.type))
     return _as_data(random_bits(broadcast_to(inner, shape_of_node(node)), as_type(node, uint64)))
 
 
 def _as_data(keys: Node) -> Tensor:
-    """New keys, computed at once unless traced. Otherwise a loop that splits its key in each step would recompute all
-    earlier keys, which are not held.
+    """Returns new keys, computed immediately unless traced.
+
+    Otherwise a loop that splits its key in each step would recompute all earlier keys, which are not held.
     """
     return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
 
 
-def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
-    """The key, checked and broadcast over a shape."""
+def _broadcast_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
+    """Validates a key and broadcasts it to a shape."""
     node = node_of(key, user) if isinstance(key, Tensor | Node) else None
     if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
         found = type(key).__name__ if node is None else str(node.type)
         raise UsageError(
-            f"`{user}` takes a key first",
+            f"`{user}` takes a key as its first argument",
             where=caller_origin(),
             found=found,
             help="create one with lg.random.key(seed)",
@@ -132,10 +133,10 @@ def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
 
 
 def _counters(shape: tuple[Size, ...]) -> Node:
-    """0, 1, 2, … over a shape, in row-major order."""
+    """Returns 0, 1, 2, … over a shape, in row-major order."""
     if not all(isinstance(size, int) for size in shape[1:]):
         return reshape(iota(shape=(size_product(shape),), axis=0, type=uint64), shape=shape)
-    # A sum over axes and not one count that is laid out anew: that would have to go to memory first.
+    # A sum of one index per axis fuses; a reshaped `iota` would have to be materialised first.
     total, stride = zero(TensorType(uint64, shape)), 1
     for axis in reversed(range(len(shape))):
         total = iota(shape=shape, axis=axis, type=uint64) * stride + total
@@ -150,8 +151,8 @@ def bits(key: Tensor, /, shape: Shape = ()) -> Tensor:
     >>> lg.random.bits(lg.random.key(0), 3).dtype == lg.uint64
     True
     """
-    sizes = shape_from(shape, "bits")
-    return wrap(random_bits(_spread_key(key, sizes, "bits"), _counters(sizes)))
+    sizes = normalise_shape(shape, "bits")
+    return wrap(random_bits(_broadcast_key(key, sizes, "bits"), _counters(sizes)))
 
 
 # --- distributions ---------------------------------------------------------------------------------------------------
@@ -167,14 +168,14 @@ def uniform(
     >>> x.shape, bool(lg.all(x >= -1.0)), bool(lg.all(x < 1.0))
     ((2, 3), True, True)
     """
-    sizes, element = shape_from(shape, "uniform"), _float(dtype, "uniform")
-    unit = random_uniform(_spread_key(key, sizes, "uniform"), _counters(sizes), element)
+    sizes, element = normalise_shape(shape, "uniform"), _float(dtype, "uniform")
+    unit = random_uniform(_broadcast_key(key, sizes, "uniform"), _counters(sizes), element)
     if is_number(low) and is_number(high) and (low, high) == (0, 1):
         return wrap(unit)
     first, last = (_parameter(value, element, sizes, "uniform") for value in (low, high))
-    drawn = first + unit * (last - first)
-    # Rounding may reach the upper end, which is not part of the range.
-    return wrap(select(less(drawn, last), drawn, first))
+    samples = first + unit * (last - first)
+    # Rounding may reach `high`, which is excluded.
+    return wrap(select(less(samples, last), samples, first))
 
 
 def normal(
@@ -186,12 +187,12 @@ def normal(
     >>> lg.random.normal(lg.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    sizes, element = shape_from(shape, "normal"), _float(dtype, "normal")
-    drawn = random_normal(_spread_key(key, sizes, "normal"), _counters(sizes), element)
+    sizes, element = normalise_shape(shape, "normal"), _float(dtype, "normal")
+    samples = random_normal(_broadcast_key(key, sizes, "normal"), _counters(sizes), element)
     if is_number(mean) and is_number(std) and (mean, std) == (0, 1):
-        return wrap(drawn)
-    middle, spread = (_parameter(value, element, sizes, "normal") for value in (mean, std))
-    return wrap(middle + spread * drawn)
+        return wrap(samples)
+    middle, scale = (_parameter(value, element, sizes, "normal") for value in (mean, std))
+    return wrap(middle + scale * samples)
 
 
 def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tensor:
@@ -201,11 +202,11 @@ def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tenso
     >>> lg.random.bernoulli(lg.random.key(0), 1.0, 3)
     Tensor([ True,  True,  True], dtype=bool)
     """
-    chance = node_of(p, "bernoulli")
-    sizes = shape_of_node(chance) if shape is None else shape_from(shape, "bernoulli")
-    element = element_of(chance) if element_of(chance).kind == "float" else DEFAULT_FLOAT
-    unit = random_uniform(_spread_key(key, sizes, "bernoulli"), _counters(sizes), element)
-    return wrap(less(unit, _parameter(wrap(chance), element, sizes, "bernoulli")))
+    probability = node_of(p, "bernoulli")
+    sizes = shape_of_node(probability) if shape is None else normalise_shape(shape, "bernoulli")
+    element = element_of(probability) if element_of(probability).kind == "float" else DEFAULT_FLOAT
+    unit = random_uniform(_broadcast_key(key, sizes, "bernoulli"), _counters(sizes), element)
+    return wrap(less(unit, _parameter(wrap(probability), element, sizes, "bernoulli")))
 
 
 def _float(dtype: Scalar | None, user: str) -> Scalar:
@@ -216,21 +217,21 @@ def _float(dtype: Scalar | None, user: str) -> Scalar:
 
 
 def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) -> Node:
-    """A parameter of a distribution, broadcast over the numbers that are drawn."""
+    """Casts a parameter of a distribution and broadcasts it to the shape of the samples."""
     if is_number(value):
         return broadcast(constant(float(value), element), shape=shape, axes=())
     node = node_of(value, user)
-    own_shape = shape_of_node(node)
+    parameter_shape = shape_of_node(node)
     try:
-        fits = broadcast_shapes(own_shape, shape) == shape
+        fits = broadcast_shapes(parameter_shape, shape) == shape
     except LivegradError:
         fits = False
     if not fits:
-        raise ShapeError(f"`{user}` cannot broadcast shape {own_shape} over {shape}", where=caller_origin())
-    return converted(node, element, shape)
+        raise ShapeError(f"`{user}` cannot broadcast shape {parameter_shape} over {shape}", where=caller_origin())
+    return cast_and_broadcast(node, element, shape)
 
 
-# --- whole numbers ---------------------------------------------------------------------------------------------------
+# --- integers and indices --------------------------------------------------------------------------------------------
 
 
 def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: Scalar | None = None) -> Tensor:
@@ -243,12 +244,12 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
     >>> int(lg.min(x)), int(lg.max(x))
     (1, 6)
     """
-    sizes = shape_from(shape, "integers")
+    sizes = normalise_shape(shape, "integers")
     element = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "integers")
-    first, last = whole_number(low, "integers", "low"), whole_number(high, "integers", "high")
+    first, last = require_integer(low, "integers", "low"), require_integer(high, "integers", "high")
     _require_range(first, last, element)
-    offset = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
-    # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
+    offset = _scaled_bits(_broadcast_key(key, sizes, "integers"), _counters(sizes), last - first)
+    # 64-bit arithmetic and casts wrap, so a negative start is added as its two's complement.
     return wrap(as_type(offset + first % (1 << 64), element))
 
 
@@ -266,20 +267,20 @@ def _require_range(first: int, last: int, element: Scalar) -> None:
 
 
 def _scaled_bits(key: Node, counters: Node, span: int) -> Node:
-    """Random bits as a fraction of one, times `span`, rounded down: 64 bits for small spans, 128 for large ones."""
+    """Draws integers below `span`: random bits as a fraction times `span`, with 64 bits for small spans, else 128."""
     bits = random_bits(key, counters)
     if span <= 1 << 32:
         return _product(bits, span)[0]
     if span == 1 << 64:
         return bits
     high, low = _product(bits, span)
-    carried, _ = _product(random_bits(key, counters + _SECOND_WORD), span)
-    total = low + carried
+    carry, _ = _product(random_bits(key, counters + _SECOND_WORD), span)
+    total = low + carry
     return high + cast(less(total, low), type=uint64)
 
 
 def _product(bits: Node, span: int) -> tuple[Node, Node]:
-    """The upper and lower 64 bits of a product, from products of halves."""
+    """Returns the upper and lower 64 bits of a product, computed from 32-bit halves."""
     low, high = bits & _LOW_HALF, shift_right(bits, 32)
     below, above = span & _LOW_HALF, span >> 32
     low_low, high_low = low * below, high * below
@@ -301,19 +302,19 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
     """
     node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
     logits_shape = shape_of_node(node)
-    position = one_axis(axis, len(logits_shape), "categorical")
-    rest = logits_shape[:position] + logits_shape[position + 1 :]
-    sizes = rest if shape is None else shape_from(shape, "categorical")
+    position = normalise_axis(axis, len(logits_shape), "categorical")
+    batch_shape = logits_shape[:position] + logits_shape[position + 1 :]
+    sizes = batch_shape if shape is None else normalise_shape(shape, "categorical")
     full = (*sizes, logits_shape[position])
     last = permute(node, axes=(*(i for i in range(len(logits_shape)) if i != position), position))
     scores = _parameter(wrap(last), f64, full, "categorical")
-    # The largest of scores with Gumbel noise is at each position with the probability that its score says.
-    noise = _gumbel(_spread_key(key, full, "categorical"), _counters(full))
+    # Gumbel-max trick: the argmax of logits plus Gumbel noise has the categorical distribution.
+    noise = _gumbel(_broadcast_key(key, full, "categorical"), _counters(full))
     return wrap(arg_reduce(scores + noise, kind="argmax", axis=len(sizes)))
 
 
 def _gumbel(key: Node, counters: Node) -> Node:
-    """-log(-log(u)) for u uniform in (0, 1)."""
+    """Draws Gumbel noise: -log(-log(u)) for u uniform in (0, 1)."""
     bits = shift_right(random_bits(key, counters), 12)
     return -log(-log((cast(bits, type=f64) + 0.5) * 2.0**-52))
 
@@ -326,14 +327,14 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
     Tensor([0, 1, 2, 3], dtype=int64)
     """
     if not isinstance(x, Tensor):
-        return wrap(_order(key, whole_number(x, "permutation", "x", least=0)))
+        return wrap(_order(key, require_integer(x, "permutation", "x", minimum=0)))
     shape = x.shape
-    position = one_axis(axis, len(shape), "permutation")
+    position = normalise_axis(axis, len(shape), "permutation")
     order = broadcast(_order(key, shape[position]), shape=shape, axes=(position,))
     return wrap(lookup(x.node, *(order if i == position else index_along(shape, i) for i in range(len(shape)))))
 
 
 def _order(key: Tensor, size: Size) -> Node:
-    """A random permutation of the numbers below a size."""
-    drawn = random_bits(_spread_key(key, (size,), "permutation"), _counters((size,)))
-    return argsort(drawn, axis=0, descending=False, stable=True)
+    """Draws a random permutation of the integers below a size."""
+    samples = random_bits(_broadcast_key(key, (size,), "permutation"), _counters((size,)))
+    return argsort(samples, axis=0, descending=False, stable=True)

@@ -1,7 +1,7 @@
-"""Set operations: unique elements and membership. Part of the tensor namespace.
+"""Set functions of the tensor namespace: unique elements and membership.
 
 The number of unique elements depends on the data, so `unique_*` compute their operand, and traced functions cannot use
-them. The selected elements are then fixed, and derivatives flow to them.
+them. The selected positions are then constant, and derivatives flow to the selected elements.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
 from livegrad.ops.sorting import searchsorted, sort
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
-from livegrad.tensors.operands import element_of, of_one_type
+from livegrad.tensors.operands import element_of, promote_operands
 
 # Up to so many elements, comparing with each of them is cheaper than sorting them.
-_FEW = 32
-_REPEATED = 16  # how often elements come on average where looking up the unique ones pays
+_MAX_COMPARISONS = 32
+_MIN_REPETITIONS = 16  # how often elements come on average where looking up the unique ones pays
 
 
 class UniqueAll(NamedTuple):
-    """The different elements, where each comes first, which of them each element is, and how often each comes."""
+    """Unique elements, their first indices, the index of each element among the unique ones, and counts."""
 
     values: Tensor
     indices: Tensor
@@ -40,14 +40,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """The different elements, and how often each comes."""
+    """Unique elements and their counts."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """The different elements, and which of them each element is."""
+    """Unique elements, and the index of each element among them."""
 
     values: Tensor
     inverse_indices: Tensor
@@ -101,14 +101,14 @@ def unique_values(x: Any, /) -> Tensor:
 
 
 def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
-    """The flattened node, and the first positions, the inverse and the counts of its distinct elements."""
+    """Returns the flattened node, and the first indices, inverse indices and counts of its unique elements."""
     tensor = wrap(node_of(x, user))
     count_shape_from_data()
     value = tensor.numpy()
     parts = _search_unique(tensor, value) or _sort_unique(value)
     flat = reshape(tensor.node, shape=(size_product(tensor.shape),))
-    first, back, often = (np.ascontiguousarray(part, np.int64).reshape(part.shape) for part in parts)
-    return flat, (first, back, often)
+    first, inverse, counts = (np.ascontiguousarray(part, np.int64).reshape(part.shape) for part in parts)
+    return flat, (first, inverse, counts)
 
 
 def _sort_unique(value: Array) -> tuple[Array, Array, Array]:
@@ -119,24 +119,24 @@ def _sort_unique(value: Array) -> tuple[Array, Array, Array]:
 
 
 def _search_unique(tensor: Tensor, value: Array) -> tuple[Array, Array, Array] | None:
-    """The same where few elements differ: each is looked up among them, which takes less than to sort positions.
+    """Does the same for few unique elements by binary search, which is faster than sorting positions.
 
-    None where many elements differ, or are NaN: each of those is unique.
+    Returns None for many unique elements, or NaN, each of which is unique.
     """
-    if value.dtype.kind not in "iuf" or value.size < _REPEATED:
+    if value.dtype.kind not in "iuf" or value.size < _MIN_REPETITIONS:
         return None
     ordered = np.sort(value, axis=None)
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    if len(starts) * _REPEATED > value.size or np.isnan(ordered[-1]):
+    if len(starts) * _MIN_REPETITIONS > value.size or np.isnan(ordered[-1]):
         return None
     inverse = wrap(searchsorted(wrap_array(ordered[starts]).node, tensor.node, side="left")).numpy()
     indices = np.empty(len(starts), np.int64)
-    indices[inverse.reshape(-1)[::-1]] = np.arange(value.size - 1, -1, -1)  # of repeated positions the last one stays
+    indices[inverse.reshape(-1)[::-1]] = np.arange(value.size - 1, -1, -1)  # the last write, to the first index, counts
     return indices, inverse, np.diff(starts, append=value.size)
 
 
 def _elements(flat: Node, indices: Tensor) -> Tensor:
-    """The elements themselves, read from the tensor, so that they have its derivative."""
+    """Reads the elements from the tensor, so that they have its derivative."""
     return wrap(lookup(flat, indices.node))
 
 
@@ -147,11 +147,11 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
     >>> lg.isin(lg.asarray([1, 2, 3]), lg.asarray([3, 1]))
     Tensor([ True, False,  True], dtype=bool)
     """
-    elements, among = of_one_type("isin", x1, x2)
+    elements, among = promote_operands("isin", x1, x2)
     count = size_product(require_tensor(among.type).shape)
     among = reshape(among, shape=(count,))
-    few = isinstance(count, int) and count <= _FEW
-    search = _compare_with_each if few or element_of(among).kind == "complex" else _search_sorted
+    compare_all = isinstance(count, int) and count <= _MAX_COMPARISONS
+    search = _compare_with_each if compare_all or element_of(among).kind == "complex" else _search_sorted
     is_member = search(elements, among, count)
     return wrap(bit_not(is_member) if invert else is_member)
 
@@ -174,6 +174,6 @@ def _search_sorted(elements: Node, among: Node, count: Size) -> Node:
 
 
 def _last_position(among: Node, type: TensorType) -> Node:
-    """The last position of a sequence whose length is only known at run time."""
+    """Computes the last index of a sequence whose length is only known at run time."""
     ones = filled(1, TensorType(type.element, require_tensor(among.type).shape))
     return broadcast(reduce(ones, kind="sum", axes=(0,)), shape=type.shape, axes=()) - filled(1, type)

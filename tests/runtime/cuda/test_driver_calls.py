@@ -456,7 +456,7 @@ def test_a_graph_with_freed_addresses_is_not_launched(driver):
     engine, blocks = chain()
     running = engine._running
     assert isinstance(running, CudaExecutable)
-    running.buffers.replace_memory({"b0.result": running.buffers.held["b1.result"]})  # no update causes this
+    running.buffers.replace_memory({"b0.result": running.buffers.by_key["b1.result"]})  # what no update does
     engine.set(blocks[0]["gain"], 3.0)
     with pytest.raises(DeviceError, match="refers to freed buffers"):
         engine.step()

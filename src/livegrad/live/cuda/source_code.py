@@ -1,4 +1,4 @@
-"""User kernels: compiled or loaded, check against their declared parameters, and converted to step code.
+"""Compiles or loads user kernels, checks them against their declared parameters, and converts them to step code.
 
 In: a `CudaKernel`. Out: a `StepCode` of one launch. NVRTC messages refer to the user's line.
 """
@@ -27,9 +27,9 @@ _ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error:? ?(.*)")
 def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     """The code of a step whose block is a user kernel."""
     for argument in kernel.arguments:
-        if argument.kind == "number" and isinstance(step.operands[argument.number], BufferOperand):
+        if argument.kind == "number" and isinstance(step.operands[argument.index], BufferOperand):
             raise CompileError(
-                f"`{kernel.symbol}` takes a number where `{step.key}` is fed by a buffer",
+                f"`{kernel.symbol}` takes a number where `{step.key}` reads a buffer",
                 help="set the pin to a number, or let the kernel take a pointer",
             )
     function = load_kernel(kernel)
@@ -39,7 +39,7 @@ def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     grid = max(1, -(-kernel.points // kernel.threads))
     serialised = SerialisedLaunch(0, kernel.name, b"", slots, grid, kernel.threads, 0, (), 0, 0, False, False, ())
     plan = Plan(kernel.name, (), (*arguments, *results), arguments, results, {}, 0, Function(kernel.name, (), ()))
-    read = tuple(arguments[a.number] for a in kernel.arguments if a.kind == "input")
+    read = tuple(arguments[a.index] for a in kernel.arguments if a.kind == "input")
     slots = {buffer.number: position for position, buffer in enumerate(arguments)}
     outputs = {buffer.number: position for position, buffer in enumerate(results)}
     # Outputs are not cleared: elements that a kernel does not write keep the values of the last run.
@@ -60,7 +60,7 @@ def _buffer(index: int, type: Type, name: str) -> Buffer:
 
 
 def _slot(argument: KernelArgument, arguments: Any, results: Any) -> int | ArgumentSlot:
-    buffer: Buffer = (results if argument.kind.startswith("output") else arguments)[argument.number]
+    buffer: Buffer = (results if argument.kind.startswith("output") else arguments)[argument.index]
     match argument.kind:
         case "number":
             return ArgumentSlot("value", buffer.number)
@@ -80,12 +80,12 @@ def load_kernel(kernel: CudaKernel) -> Any:
         raise CompileError(
             f"the driver rejects `{kernel.symbol}`: {error}",
             where=TextOrigin(kernel.file, kernel.first_line) if kernel.file else None,
-            help='is that the name of an extern "C" kernel, and is the code for this device?',
+            help='check that it is an extern "C" kernel, and that the code is for this device',
         ) from error
 
 
 def machine_code(kernel: CudaKernel, architecture: str) -> bytes:
-    """CUDA C compiled for an architecture; other code as it is. Needs no GPU."""
+    """Compiles CUDA C for an architecture, and returns other code unchanged. Needs no GPU."""
     if kernel.language != "cuda":
         return kernel.code.encode() if isinstance(kernel.code, str) else kernel.code
     assert isinstance(kernel.code, str)
@@ -107,7 +107,7 @@ def _at_users_line(error: CompileError, kernel: CudaKernel) -> CompileError:
 
 
 def _require_layout(kernel: CudaKernel, function: Any) -> None:
-    """Checks the declared parameters against the kernel: the driver itself does not check what it reads."""
+    """Checks the declared parameters against the kernel, because the driver does not check what it reads."""
     sizes: list[int] = []
     while int((answer := driver.cuFuncGetParamInfo(function, len(sizes)))[0]) == 0:
         sizes.append(int(answer[2]))

@@ -69,9 +69,10 @@ class CompiledPlan:
         self._codes = codes
         self.lock = threading.Lock()
         call_after_fork(self, "_free_lock")
-        self._entry: PlanEntry | None = None  # made by the first run
-        self._has_run = False
+        self._entry: PlanEntry | None = None  # made by the second run, because many plans run only once
+        self._runs = 0  # so far, those through the entry excepted
         self._memory = KernelMemory(serialised)
+        self._address_of_array = invoker().array_address
         arguments = [array for array in serialised.arguments if array is not None]
         self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
         self._results = [array for array in serialised.results if array is not None]
@@ -209,17 +210,19 @@ class CompiledPlan:
         With `into`, writes the results to these arrays, which must not alias the arguments.
         """
         if into is None:
+            if self._entry is None:
+                self._runs += 1
+                if self._runs == 2:
+                    self._entry = make_plan_entry(self)
             if self._entry is not None:
                 results = self._entry(*arguments)
                 if results is not None:
                     return results if results.__class__ is list else [results]
-            elif not self._has_run:
-                self._has_run, self._entry = True, make_plan_entry(self)
         return self.run_step_by_step(arguments, into)
 
     def run_step_by_step(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
         """`run` without the native entry, which declines some plans and arguments."""
-        address_of = invoker().array_address
+        address_of = self._address_of_array
         with self.lock:
             for position, cell in self._argument_cells:
                 cell[()] = arguments[position]

@@ -18,7 +18,7 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import Tuple
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
@@ -199,8 +199,8 @@ class HostCall:
             result = operands[0][node.attribute("index")]
         else:
             tape, index, value = operands
-            table = tape if isinstance(tape, Entries | Rows) else Entries(dict(tape))
-            result = table.with_entry(int(index), _copy_array(value))
+            table = tape if isinstance(tape, PersistentArray | Rows) else PersistentArray(dict(tape))
+            result = table.with_item(int(index), _copy_array(value))
         if isinstance(self.step.result, ObjectSlot):
             values[self.step.result] = result
         else:

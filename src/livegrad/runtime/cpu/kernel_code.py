@@ -15,7 +15,7 @@ from livegrad.codegen.check_sites import resolve_sites
 from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
 from livegrad.compiler import lower_loops, tile_loops
 from livegrad.diagnostics import Mark
-from livegrad.ir.line_sites import SourceLocations, lines_to_blame, replace_locations
+from livegrad.ir.line_sites import SourceLocations, check_lines, replace_locations
 from livegrad.ir.lru import LruCache
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native import fourier, ordering
@@ -157,7 +157,7 @@ def _cached_kernel(key: tuple[Any, ...]) -> CompiledKernel | None:
 def _mark_locations(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
     """Replaces the source locations in the checks of a nest by numbered marks; also returns the locations."""
     stages = nest.kernel.stages
-    lines = dict.fromkeys(line for stage in stages for line in lines_to_blame(stage.body))
+    lines = dict.fromkeys(line for stage in stages for line in check_lines(stage.body))
     if not lines:
         return nest, ()
     marks = {line: Mark(number) for number, line in enumerate(lines)}

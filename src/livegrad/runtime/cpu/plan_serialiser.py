@@ -130,11 +130,11 @@ class PlanSerialiser:
                 slots[name] = self._buffer_slot(view.buffer, view.offset)
                 for d, stride in enumerate(view_strides):
                     slots[f"{name}.stride{d}"] = stride
-        for number, buffer in enumerate(step.wholes):
+        for number, buffer in enumerate(step.indexed_buffers):
             slots[f"whole{number}"] = self._buffer_slot(buffer)
             slots |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
             slots |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
-        for number, view in enumerate(step.uniforms):
+        for number, view in enumerate(step.scalar_arguments):
             slots[f"uniform{number}"] = self._buffer_slot(view.buffer, view.offset)
         return slots
 

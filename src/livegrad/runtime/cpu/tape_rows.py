@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import Type
 from livegrad.ops.tape import zero_value
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
@@ -41,9 +41,9 @@ class Rows(Mapping[int, Any]):
     def __len__(self) -> int:
         return self.count
 
-    def with_entry(self, index: int, value: Any) -> Entries:
+    def with_item(self, index: int, value: Any) -> PersistentArray:
         """The values with one entry replaced, as a persistent array."""
-        return Entries(dict(self)).with_entry(index, value)
+        return PersistentArray(dict(self)).with_item(index, value)
 
 
 def new_column(type: Type, count: int) -> Column:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import KernelCheckError
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Move, StepOwner, key_of, reader
@@ -270,4 +270,4 @@ class _LoopTape:
         beyond = (
             {index: value for index, value in self._before.items() if index >= iterations} if len(self._before) else {}
         )
-        return Entries({**rows, **beyond}) if beyond else rows
+        return PersistentArray({**rows, **beyond}) if beyond else rows

@@ -35,7 +35,7 @@ from livegrad.runtime.serialised import (
     executable_key,
     serialise_signature,
 )
-from livegrad.schedule.loops.device import remembers
+from livegrad.schedule.loops.device import uses_tapes
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 from livegrad.schedule.target import Target
 
@@ -122,14 +122,14 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
         index,
         step.kernel.name,
         code,
-        tuple([bound.slots[name] for name in text.words]),
+        tuple([bound.slots[name] for name in text.slots]),
         bound.grid,
         bound.threads,
         bound.workers,
         tuple(scratch.items()),
         bound.partial_bytes,
         bound.counters,
-        text.uses_tapes or remembers(step.kernel),
+        text.uses_tapes or uses_tapes(step.kernel),
         text.polls,
         text.sites,
     )

@@ -20,8 +20,8 @@ from livegrad.codegen.llvm.matmul.launches import (
     items_of,
     items_with_panels,
     multiply,
+    multiply_packed,
     pack,
-    packed,
     packs_left,
     sum_of_parts,
 )
@@ -168,7 +168,7 @@ def _tiled(product: Product, shapes: TileShapes) -> _Strategy:
         if packs and large and row_block is None and product.left.column == shapes.bytes:
             return multiply(product, shapes, vectors, items_with_panels(product, shapes, vectors))
         if packs:
-            return packed(product, shapes, vectors, row_block)
+            return multiply_packed(product, shapes, vectors, row_block)
         return multiply(product, shapes, vectors, items_of(product, shapes, vectors, row_block))
 
     return _Strategy(cost, True, launches)
