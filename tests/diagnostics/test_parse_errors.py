@@ -92,7 +92,7 @@ BAD_TYPES = {
         "u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128, vec, mat, array, tensor, tape, struct, (tuple, of, types)"
     ),
     "vec<f32, n>": "cannot read the IR (<text>:1:10): expected a number, found `n`",
-    "vec<f32, -1>": "a size must be known (<text>:1:10): expected a natural number, found -1",
+    "vec<f32, -1>": "a size must be a non-negative integer (<text>:1:10): found -1",
     "vec<(f32,), 3>": "elements of vectors and matrices must be scalars (<text>:1:5): found (f32,)",
     "tensor<f32, [n*]>": "cannot read the IR (<text>:1:16): expected a size: an integer or a name, found `]`",
     "tensor<f32, [0.5]>": "a size must be an integer (<text>:1:14): found 0.5",

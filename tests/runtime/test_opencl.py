@@ -21,7 +21,7 @@ from tests.implicit.test_node_types import ELEMENTWISE, FIXED, SHAPES, single_no
 V = Vector(f32, 3)
 
 
-def test_what_opencl_has_not_is_refused_by_name() -> None:
+def test_unsupported_types_and_ops_are_named_in_errors() -> None:
     with pytest.raises(CompileError, match="OpenCL C has no c64"):
         function_source(lg.ir.trace(lambda x: x, c64), OPENCL)
     with pytest.raises(CompileError, match="`add` has no OpenCL C"):  # it would add pointers

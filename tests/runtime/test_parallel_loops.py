@@ -220,7 +220,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
         "one thread, because iterations may access the same element",
     ),
     "added_rows": (added_rows, (GRID, LINE[:13]), "for_loop: parallel"),
-    "last_write": (last_write, (LINE, LINE), "one thread, because an iteration needs a number from the one before"),
+    "last_write": (last_write, (LINE, LINE), "one thread, because each iteration needs a value from the previous one"),
     "rows_of_tensors": (rows_of_tensors, (GRID,), "for_loop: parallel"),
     "rows_in_place": (rows_in_place, (GRID,), "private to a thread"),
 }

@@ -18,7 +18,7 @@ from livegrad.diagnostics import KernelCheckError, SourceLocation, UsageError, c
 from livegrad.ir.bfloat16 import readable
 from livegrad.ir.leaves import constant_op, input_op, parameter_op
 from livegrad.ir.node import Node
-from livegrad.ir.source_lines import originating_from, telling_lines_apart
+from livegrad.ir.source_lines import distinguish_lines, originating_from
 from livegrad.ir.types import Scalar, Tensor, Tuple
 from livegrad.ir.walk import toposort
 from livegrad.lazy import lazy_values
@@ -410,7 +410,7 @@ def watching_for_nans(*, infinities: bool) -> Iterator[None]:
     before = watch.active, watch.infinities
     watch.active, watch.infinities = True, infinities
     try:
-        with telling_lines_apart():
+        with distinguish_lines():
             yield
     finally:
         watch.active, watch.infinities = before
