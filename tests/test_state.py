@@ -1,4 +1,4 @@
-"""Sessions: each has its own objects, a fresh one leaves the one outside as it was; and what no session owns."""
+"""Sessions: each owns separate objects, and a fresh session leaves the outer one unchanged; process-wide state."""
 
 import gc
 import threading
@@ -21,15 +21,15 @@ PROCESS_WIDE = {
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values.clock lazy.gradient_variables.variables lazy.gradient_variables._before_updates "
         "implicit.distances.distance_call._distances "
-        "runtime.cuda.dlpack._loans runtime.cuda.dlpack._loan_ids"
+        "runtime.cuda.dlpack._exports runtime.cuda.dlpack._export_ids"
     ),
     "what a thread is doing": (
-        "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
+        "contexts.evaluate._active frontend.function.captured.python_calls frontend.function.function_compiler._stack "
         "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.arguments "
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
-        "ir.collecting._pause ir.recursion._raised "
+        "ir.collecting._pause ir.recursion._limit "
         "frontend.function.python_source._texts frontend.function.python_source._numbers "
         "diagnostics.errors.cached_origins diagnostics.errors._library_files ir.node._plain_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
@@ -68,7 +68,7 @@ PROCESS_WIDE = {
         "passes.batch.walk.RULES"
     ),
     "tables that are filled while the package is imported, and then stay": (
-        "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL "
+        "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL_FORMS "
         "frontend.function.intrinsics.TENSOR_FUNCTIONS frontend.function.type_rules.rules"
     ),
 }
@@ -76,9 +76,9 @@ PROCESS_WIDE = {
 
 def test_all_state_of_modules_is_listed_with_a_reason() -> None:
     listed = {f"livegrad.{name}" for names in PROCESS_WIDE.values() for name in names.split()}
-    found = set(module_state(read_modules()))
-    assert found - listed == set(), "let a session own it: livegrad.state.Owned"
-    assert listed - found == set(), "it is gone: take it off the list"
+    actual = set(module_state(read_modules()))
+    assert actual - listed == set(), "let a session own it: livegrad.state.Owned"
+    assert listed - actual == set(), "it is gone: take it off the list"
 
 
 def test_state_of_modules_is_found_however_it_is_written() -> None:
@@ -115,8 +115,8 @@ def made_once(): ...
 @lru_cache(maxsize=4)
 def memo(x): ...
 """
-    found = module_state([Module("m", Path("m.py"), text)])
-    assert found == ["m.calls", "m.empty", "m.filled", "m.made_once", "m.number"]
+    actual = module_state([Module("m", Path("m.py"), text)])
+    assert actual == ["m.calls", "m.empty", "m.filled", "m.made_once", "m.number"]
 
 
 class _Table:
@@ -136,7 +136,7 @@ def test_each_session_owns_its_own_object() -> None:
     assert table.current.rows == ["outside"]
 
 
-def test_a_fresh_session_drops_what_it_came_to_own() -> None:
+def test_a_fresh_session_drops_everything_it_owns() -> None:
     table = Owned(_Table)
     with fresh_session() as session:
         made = weakref.ref(table.current)
@@ -145,7 +145,7 @@ def test_a_fresh_session_drops_what_it_came_to_own() -> None:
     assert made() is None
 
 
-def test_an_object_first_asked_for_in_a_fresh_session_is_made_again_outside() -> None:
+def test_an_object_first_used_in_a_fresh_session_is_created_again_outside() -> None:
     table = Owned(_Table)
     with fresh_session():
         table.current.rows.append("inside")
@@ -162,11 +162,11 @@ def test_replace_changes_the_object_of_the_current_session_only() -> None:
 
 
 def test_threads_that_ask_at_the_same_time_get_one_object() -> None:
-    barrier, found = threading.Barrier(8), []
+    barrier, actual = threading.Barrier(8), []
 
     def ask() -> None:
         barrier.wait()
-        found.append(table.current)
+        actual.append(table.current)
 
     table = Owned(_Table)
     threads = [threading.Thread(target=ask) for _ in range(8)]
@@ -174,7 +174,7 @@ def test_threads_that_ask_at_the_same_time_get_one_object() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(own) for own in found}) == 1
+    assert len({id(own) for own in actual}) == 1
 
 
 class _Log(BackgroundWork):

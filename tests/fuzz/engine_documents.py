@@ -24,7 +24,7 @@ from tests.fuzz.engine import Session, random_engine
 
 SHORT = 10
 EDITS = 30
-UNFINISHED = ("in no graph of this engine", "no longer exists", "expose different outputs")
+UNFINISHED = ("not in a graph of this engine", "no longer exists", "expose different outputs")
 
 
 def run_one(seed: int) -> Mapping[str, int]:

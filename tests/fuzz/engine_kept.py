@@ -8,7 +8,7 @@ from typing import Any
 import livegrad as lg
 from livegrad.live.compile.graph_compiler import Compilation, compile_graph
 from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
-from livegrad.live.cpu.on_demand import steps_on_demand
+from livegrad.live.cpu.on_demand import find_on_demand_steps
 from livegrad.live.graph.sources import same_value
 from livegrad.live.update.diff_plans import diff_plans
 
@@ -28,7 +28,7 @@ def compare_with_scratch(engine: lg.Engine) -> None:
     _compare_plans(kept.plan, made.plan)
     _check_order(kept.plan)
     _check_executable(engine._runtime.executable, kept.plan)
-    if not engine._runtime.requires_anew:  # else what was read since counts from the next frame on
+    if not engine._runtime.demand_changed:  # else what was read since counts from the next frame on
         _check_waiting(engine._runtime.executable, kept)
 
 
@@ -91,7 +91,7 @@ def _check_waiting(executable: Any, kept: Compilation) -> None:
     plan = executable.plan
     if hasattr(executable, "on_demand"):
         regions = [key for key, step in plan.steps.items() if isinstance(step, RegionStep)]
-        waiting = steps_on_demand(plan, regions, lambda key: kept.network.nodes[key].block.is_read)
+        waiting = find_on_demand_steps(plan, regions, lambda key: kept.network.nodes[key].block.is_read)
         _same("steps on demand", executable.on_demand, waiting)
 
 
@@ -106,5 +106,5 @@ def _check_executable(executable: Any, plan: LivePlan) -> None:
     leaves = {leaf.key: leaf for step in plan.steps.values() for leaf in step.block_steps()}
     _same_keys("codes", executable._codes, leaves)
     assert executable.calls.keys() <= plan.steps.keys()
-    _same("bound memory", executable.maker.bound, {key: plan.buffers[key] for key in plan.bindings})
+    _same("bound memory", executable.call_factory.bound, {key: plan.buffers[key] for key in plan.bindings})
     assert executable._bytes == sum(spec.bytes for spec in plan.buffers.values() if spec.lifetime != "external")

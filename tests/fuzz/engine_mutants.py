@@ -85,7 +85,7 @@ def _dangling_output() -> Iterator[Any]:
             level, pin = level.inside(pin.block), pin.block.inner_outputs[pin.name]
         return flatten.OutputRef(level.key_of(pin.block), pin.name)
 
-    with mock.patch.object(flatten._Flattening, "output", trusting):
+    with mock.patch.object(flatten._Flattener, "output", trusting):
         yield
 
 
@@ -126,7 +126,7 @@ def _colliding_names() -> Iterator[Any]:
 
 @mutant("a loop that begins with a Python float is float64")
 def _float64() -> Iterator[Any]:
-    with mock.patch.object(propagate, "_type_of_start", lambda ref, shapes: propagate.input_type_of(ref, shapes).type):
+    with mock.patch.object(propagate, "_initial_type", lambda ref, shapes: propagate.input_type_of(ref, shapes).type):
         yield
 
 
@@ -146,7 +146,7 @@ def _no_cut_off() -> Iterator[Any]:
 
     def wasteful(self: Any, *arguments: Any) -> None:
         start(self, *arguments)
-        self.spares = False
+        self.uses_early_cutoff = False
 
     with mock.patch.object(runtime.Runtime, "__init__", wasteful):
         yield
@@ -173,8 +173,8 @@ def _region_is_one_unit() -> Iterator[Any]:
 
 @mutant("regions inside of regions have no runs")
 def _no_runs_of_inner_regions() -> Iterator[Any]:
-    start_of = rewritten(cpu_calls.Calls._start_of, ("self._count(step.key)", "pass"))
-    with mock.patch.object(cpu_calls.Calls, "_start_of", start_of):
+    start_of = rewritten(cpu_calls.CallFactory._make_run_start, ("self._count(step.key)", "pass"))
+    with mock.patch.object(cpu_calls.CallFactory, "_make_run_start", start_of):
         yield
 
 
@@ -246,7 +246,7 @@ def _ordered_locks() -> Iterator[Any]:
 
 @mutant("a block that only branches read which are not taken runs")
 def _all_needed() -> Iterator[Any]:
-    with mock.patch.object(cpu_executor, "steps_on_demand", return_value=frozenset()):
+    with mock.patch.object(cpu_executor, "find_on_demand_steps", return_value=frozenset()):
         yield
 
 
@@ -258,7 +258,9 @@ def _no_inner_runs() -> Iterator[Any]:
 
 @mutant("a composite that is put into one that nobody runs tells that one of its edits")
 def _journal_of_others() -> Iterator[Any]:
-    with mock.patch.object(journal.Journal, "is_engines", property(lambda self: False, lambda self, value: None)):
+    with mock.patch.object(
+        journal.Journal, "belongs_to_engine", property(lambda self: False, lambda self, value: None)
+    ):
         yield
 
 

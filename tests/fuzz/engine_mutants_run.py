@@ -21,7 +21,7 @@ compile_code = builtins.compile
 @mutant("a posted number is noted after it is taken")
 def _posted_too_late() -> Iterator[Any]:
     note = 'self.entries.append(Entry("value", pin, (previous, value)))'
-    take = "box.sources[pin] = Setting(value, before.input_type, before.line)"
+    take = "box.sources[pin] = Setting(value, before.input_type, before.lineage)"
     deliver = rewritten(journal.Journal.deliver, (note, "pass"), (take, f"{take}\n            {note}"))
     with mock.patch.object(journal.Journal, "deliver", deliver):
         yield
@@ -101,22 +101,22 @@ def _states_go_on() -> Iterator[Any]:
 
 @mutant("memory that its owner has resized is read")
 def _resized_is_read() -> Iterator[Any]:
-    with mock.patch.object(cpu_calls.Calls, "_guard_bound_memory", lambda self, step, call: call):
+    with mock.patch.object(cpu_calls.CallFactory, "_guard_bound_memory", lambda self, step, call: call):
         yield
 
 
 @mutant("memory that its owner has resized in its place is read")
 def _only_the_address() -> Iterator[Any]:
     careless = "if layout_of(array) != layout:", "if layout_of(array)[0] != layout[0]:"
-    guarded = rewritten(cpu_calls.Calls._guard_bound_memory, careless)
-    with mock.patch.object(cpu_calls.Calls, "_guard_bound_memory", guarded):
+    guarded = rewritten(cpu_calls.CallFactory._guard_bound_memory, careless)
+    with mock.patch.object(cpu_calls.CallFactory, "_guard_bound_memory", guarded):
         yield
 
 
 @mutant("memory that is bound again counts as resized for ever")
 def _never_bound_again() -> Iterator[Any]:
     lost = 'BufferSpec(key, plan.buffers[key].element, (-1,), "external")'
-    careless = "self.maker.bound[key] = plan.buffers[key]", f"self.maker.bound[key] = {lost}"
+    careless = "self.call_factory.bound[key] = plan.buffers[key]", f"self.call_factory.bound[key] = {lost}"
     update = rewritten(cpu_executor.CpuExecutable.update, careless)
     with mock.patch.object(cpu_executor.CpuExecutable, "update", update):
         yield

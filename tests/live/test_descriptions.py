@@ -319,7 +319,7 @@ def test_a_number_inside_of_a_composite_reaches_every_use_of_it(executor_name: s
     assert number(engine, inner) == 5.0  # where the composite itself stands
     engine.remove(composite)
     engine.step()
-    with pytest.raises(lg.UsageError, match="several places"):
+    with pytest.raises(lg.UsageError, match="several instances"):
         engine.read(inner)
     engine.add(composite), engine.set(composite["x"], 3.0)
     engine.remove(regions[0]), engine.remove(regions[1])

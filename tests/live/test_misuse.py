@@ -184,7 +184,7 @@ WRONG_KINDS = {
     "a switch of nothing": (lambda e, b: anything.Switch("s"), "`s` has no body"),
     "carries a text": (
         lambda e, b: anything.For("f", anything.Composite("c"), "x"),
-        "`f` needs the carried values by name.*carried={",
+        "the carried values of `f` must be a mapping.*carried={",
     ),
     "record a block": (lambda e, b: anything.live.record(b, "a.jsonl"), "`record` takes an engine first.*found Block"),
 }

@@ -41,7 +41,7 @@ def test_what_reads_a_value_that_came_out_equal_does_not_run():
     assert frame.ran == ("b0",)
     assert frame.spared == ("b1", "b2")
     assert frame.calls == {"b0": 1}
-    assert "b1: none, skipped: nothing that it reads has changed" in engine.explain()
+    assert "b1: none, skipped: none of its inputs changed" in engine.explain()
     engine.set(first["x"], 1.0)
     assert engine.step().ran == ("b0", "b1", "b2")
     assert float(engine.read(last)) == 1.0
@@ -331,7 +331,7 @@ def test_a_block_that_only_the_other_branch_reads_does_not_run():
     engine.set(feeds["a"]["x"], 5.0)
     frame = engine.step()
     assert (frame.ran, frame.unneeded) == ((), ("for_a",))
-    assert "for_a: hot, skipped: no branch that is taken reads it" in engine.explain()
+    assert "for_a: hot, skipped: no taken branch reads it" in engine.explain()
     engine.set(choice["index"], 0)
     assert engine.step().ran == ("for_a", "choice")
     assert "for_a: none, ran: the branch that was taken reads it" in engine.explain()
@@ -562,7 +562,7 @@ class Twins:
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.engines = [Engine(), Engine()]
-        self.engines[1]._runtime.spares = False
+        self.engines[1]._runtime.uses_early_cutoff = False
         self.pins: list[str] = []
         self.names: list[str] = []
         self.ran = [0, 0]

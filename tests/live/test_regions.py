@@ -424,7 +424,7 @@ def test_loops_in_loops_make_no_more_calls_than_they_go_turns():
     engine.set(loops["x"], X)
     engine.step()
     running: Any = engine._runtime.executable
-    innermost = [owner for places in running.maker._cells.values() for owner in places.values()]
+    innermost = [owner for places in running.call_factory._number_uses.values() for owner in places.values()]
     assert sum(map(len, innermost)) == 12  # one count for each loop: no turn was made that was not gone
 
 

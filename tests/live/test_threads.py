@@ -628,7 +628,7 @@ def test_a_composite_moves_to_another_engine_while_a_thread_edits_the_one_it_was
 def put_into_each_other(add_first: Callable[[], Any], add_second: Callable[[], Any]) -> list[str]:
     """What two threads get that add at the same time; each holds what it holds until the other is as far, or waits."""
     both_are_adding = threading.Barrier(2)
-    require_room = block_graph.require_room_for
+    require_room = block_graph.require_addable
 
     def meet(graph: Graph, block: lg.Block) -> None:
         with contextlib.suppress(threading.BrokenBarrierError):
@@ -644,7 +644,7 @@ def put_into_each_other(add_first: Callable[[], Any], add_second: Callable[[], A
         except LivegradError as error:
             said.append(error.what)
 
-    with mock.patch.object(block_graph, "require_room_for", meet):
+    with mock.patch.object(block_graph, "require_addable", meet):
         threads = [threading.Thread(target=attempt, args=[add], daemon=True) for add in (add_first, add_second)]
         for thread in threads:
             thread.start()

@@ -50,7 +50,7 @@ def test_all_phases_are_shown_together(executor_name):
     assert [line for line in text.splitlines() if not line.startswith(" ")] == names
     for line in (
         "  d(x ← b.result, y ← c.result)",
-        "  nothing is wrong",
+        "  no problems",
         "  level 1: b, c",
         "  b.result: tensor<f32, [4]>",
         "  b.result: tensor<f32, [4]>, graph, 16 bytes, from b until d",

@@ -1,4 +1,7 @@
-"""Deferred results: times and counters of append buffers, which may be known only after a frame has ended."""
+"""Deferred results of frames: step times, call counts and append counters, which some executors deliver later.
+
+`Runtime` pairs each reading with a receiver from here, and calls the receiver once the reading is ready.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,22 @@ from livegrad.live.graph.block import Debug
 from livegrad.live.graph.sources import Numbers
 
 
-class Times:
-    """A mapping of a run, such as times or call counts by step, as a reading."""
+class MappingReading:
+    """A mapping from a run report, such as times or call counts by step, as a reading."""
 
-    def __init__(self, seconds: Mapping[str, float]) -> None:
-        self._seconds = seconds
+    def __init__(self, mapping: Mapping[str, float]) -> None:
+        self._mapping = mapping
 
     def ready(self) -> bool:
         """Whether the mapping is available without waiting."""
-        return getattr(self._seconds, "ready", lambda: True)()
+        return getattr(self._mapping, "ready", lambda: True)()
 
     def result(self) -> Any:
         """The mapping."""
-        return self._seconds
+        return self._mapping
 
 
-class Readings:
+class CombinedReading:
     """Several readings combined into one."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
@@ -42,7 +45,7 @@ class Readings:
 
 
 def notify_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
-    """A function that passes the times of a run to the frame and to blocks."""
+    """Returns a receiver that passes the times of a run to the frame and to blocks."""
 
     def notify(seconds: Mapping[str, float]) -> None:
         frame.seconds = seconds
@@ -53,22 +56,22 @@ def notify_times(frame: Frame, debugs: Mapping[str, Debug]) -> Callable[[Any], N
 
 
 def notify_calls(debugs: Mapping[str, Debug]) -> Callable[[Any], None]:
-    """A function that adds the calls of a run to the counts of blocks inside regions."""
+    """Returns a receiver that adds the calls of a run to the run counts of blocks inside regions."""
 
     def notify(calls: Mapping[str, int]) -> None:
-        for key, times in calls.items():
+        for key, count in calls.items():
             if key in debugs:
-                debugs[key].counted += times
+                debugs[key].untallied_runs += count
 
     return notify
 
 
 def notify_limits(frame: Frame, blocks: Sequence[tuple[str, Debug, int]]) -> Callable[[Any], None]:
-    """A function that warns of counters above their limits. `blocks` has the step, block and limit of each."""
+    """Returns a receiver that warns of counters above their limits. `blocks` has the step, block and limit of each."""
 
     def notify(values: Sequence[Numbers]) -> None:
-        for (key, debug, most), value in zip(blocks, values, strict=True):
-            debug.warnings = [f"{key}: {int(value)} elements, room for {most}"] if int(value) > most else []
+        for (key, debug, limit), value in zip(blocks, values, strict=True):
+            debug.warnings = [f"{key}: {int(value)} elements, room for {limit}"] if int(value) > limit else []
         frame.warnings = tuple(warning for _, debug, _ in blocks for warning in debug.warnings)
 
     return notify

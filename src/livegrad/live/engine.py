@@ -26,7 +26,15 @@ from livegrad.live.graph.block import AnyBlock, Block, Pin, State, Watch, only_o
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.drawing import draw_blocks
 from livegrad.live.graph.gradient_source import GradientSource
-from livegrad.live.graph.journal import MANY, Journal, Listener, Observer, StateValue, StructureChange, merge_entries
+from livegrad.live.graph.journal import (
+    MERGE_THRESHOLD,
+    Journal,
+    Listener,
+    Observer,
+    StateValue,
+    StructureChange,
+    merge_entries,
+)
 from livegrad.live.graph.nesting import with_inner_blocks
 from livegrad.live.graph.sources import ExternalBuffer, Numbers, feature_value
 from livegrad.live.output_reader import OutputReader, graph_containing
@@ -38,7 +46,7 @@ from livegrad.state import renew_lock_after_fork
 
 
 def _make_cuda_executor() -> Executor:
-    """For the first GPU. Imported on demand, so that programs on the CPU do not load the driver's libraries."""
+    """Creates the executor of the first GPU. Imports it on demand, so that CPU programs do not load the driver."""
     return import_module("livegrad.live.cuda").CudaExecutor()
 
 
@@ -68,7 +76,7 @@ class Engine(GradientSource):
                     f"there is no backend `{backend}`", where=caller_origin(), expected="one of " + ", ".join(EXECUTORS)
                 )
             backend = make()
-        if not all(hasattr(backend, part) for part in ("name", "build")):
+        if not all(hasattr(backend, attribute) for attribute in ("name", "build")):
             expected = "one of " + ", ".join(EXECUTORS)
             raise UsageError("not a backend", where=caller_origin(), expected=expected, found=shown(backend))
         if not isinstance(reuse_memory, bool):
@@ -76,7 +84,7 @@ class Engine(GradientSource):
         self.executor: Executor = backend
         self._journal = Journal()
         self.graph = Graph(self._journal)
-        self.graph.is_engine = self.graph.journal.is_engines = True
+        self.graph.is_engine = self.graph.journal.belongs_to_engine = True
         self.frame = Frame(0)
         self.before_frame: list[Callable[[], None]] = []  # called first in each frame
         self._runtime = Runtime()
@@ -92,7 +100,7 @@ class Engine(GradientSource):
         with self.graph.editing():
             return draw_blocks(self.graph)
 
-    # --- describing ---
+    # --- editing ---
 
     def edits(self) -> AbstractContextManager[None]:
         """Groups edits of one thread: no frame sees only some of them.
@@ -101,7 +109,7 @@ class Engine(GradientSource):
         >>> engine = Engine()
         >>> with engine.edits():
         ...     double = engine.add(block(lambda x: x * 2.0, name="double"))
-        ...     engine.set(double["x"], 4.0)     # a frame in between would find that nothing feeds it
+        ...     engine.set(double["x"], 4.0)     # a frame in between would report `double.x` as unconnected
         """
         return self.graph.editing()
 
@@ -194,7 +202,7 @@ class Engine(GradientSource):
             found = type(feature).__name__
             raise UsageError("not the name of a feature", where=caller_origin(), expected="text", found=found)
         level = parse_feature(feature)
-        # The lock keeps the plan from being replaced meanwhile.
+        # Holds the lock, so that no other thread replaces the plan meanwhile.
         with self.graph.editing(), self._journal.notify_observer("feature", None, level, value):
             declared, plan = feature_named(level.feature).type, self.plan
             types = [] if declared is None else [declared]
@@ -233,7 +241,7 @@ class Engine(GradientSource):
             try:
                 if runtime.requests:
                     runtime.answer_requests()
-                if runtime.unfinished is not None or runtime.is_advancing or runtime.readings:
+                if runtime.finish_run is not None or runtime.must_advance or runtime.readings:
                     runtime.conclude_last_frame()
                 for prepare in self.before_frame:
                     prepare()
@@ -241,18 +249,18 @@ class Engine(GradientSource):
                     poll_watches(journal)
                 if transaction.is_open:
                     self._applier.recover()
-                elif transaction.changed:
+                elif transaction.undo_log:
                     transaction.close()
                 frame = Frame(self.frame.number + 1)
                 if journal.entries or journal.applying or journal.mailbox or not runtime.is_quiet:
                     self._run_frame(frame)
                 if journal.watches:
                     report_watch_errors(self.graph, frame)
-                if transaction.changed:
-                    transaction.set_entry(vars(self), "frame", frame)
+                if transaction.undo_log:
+                    transaction.set_attribute(self, "frame", frame)
                 else:
                     self.frame = frame
-                transaction.is_open = False  # last: this commits the frame
+                transaction.is_open = False  # last, because it commits the frame
                 if journal.observer is not None:
                     journal.observer.frame_ends(frame)
                 for listener in journal.listeners:
@@ -272,7 +280,7 @@ class Engine(GradientSource):
             if journal.deliver():
                 # In this order: after an interrupt in between, some edits are applied twice, with the same result.
                 entries = [*journal.applying, *journal.entries]
-                journal.applying = merge_entries(entries) if len(entries) >= MANY else entries
+                journal.applying = merge_entries(entries) if len(entries) >= MERGE_THRESHOLD else entries
                 journal.entries = []
             entries = journal.applying
             if journal.observer is not None:
@@ -285,16 +293,16 @@ class Engine(GradientSource):
         # The plan is compiled: from here on, edits need not wait.
         if hot_update is not None:
             applier.apply_hot_update(*hot_update, entries[0].detail, frame)
-            transaction.changed.clear()  # the number stays; after an interrupt it is set once more
+            transaction.undo_log.clear()  # keeps the number; after an interrupt, the next frame sets it again
             journal.applying = []
             return
         if runtime.executable is not None:
-            runtime.mark_memory_from_outside()
+            runtime.mark_external_memory_stale()
             runtime.run(frame)
         else:
             frame.failed = frozenset(runtime.failed)
         frame.problems = runtime.problems
-        transaction.set_entry(vars(journal), "applying", pending)
+        transaction.set_attribute(journal, "applying", pending)
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:
@@ -355,7 +363,7 @@ class Engine(GradientSource):
             return self._reader.peek(output) if output.direction == "output" else None
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Tells a listener of all further edits and frames, whoever makes them. Returns a function that ends it.
+        """Notifies a listener of all further edits and frames, from any thread. Returns a function that removes it.
 
         >>> from livegrad.live.blocks import block
         >>> class Printer:
@@ -377,7 +385,7 @@ class Engine(GradientSource):
 
         def stop() -> None:
             with self.graph.editing():
-                self._journal.listeners = tuple(one for one in self._journal.listeners if one is not listener)
+                self._journal.listeners = tuple(other for other in self._journal.listeners if other is not listener)
 
         with self.graph.editing():
             self._journal.listeners = (*self._journal.listeners, listener)
@@ -459,14 +467,14 @@ class Engine(GradientSource):
         flatten
           double(x ← double.x)
         validate
-          nothing is wrong
+          no problems
         sort
           level 0: double
         propagate shapes
           double.result: tensor<f32, []>
         allocate
           double.result: tensor<f32, []>, graph, 4 bytes, from double until it is read
-          4 bytes in all
+          4 bytes in total
         wire
           plan: 1 step, 1 buffer
             0: double(double.x) -> double.result: tensor<f32, []>

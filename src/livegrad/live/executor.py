@@ -194,7 +194,7 @@ class Executable(Protocol):
 
 
 class Executor(Protocol):
-    """Makes executables."""
+    """Compiles steps and builds executables."""
 
     @property
     def name(self) -> str: ...

@@ -65,7 +65,7 @@ class Frame:
     unneeded: tuple[str, ...] = ()  # stale steps whose results only untaken branches read
     report: RunReport | None = None
     later: Callable[[], None] | None = None  # waits for the run and fills in its outcome
-    because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons shared between frames, and its own
+    because: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})  # reasons shared between frames, and specific ones
     hot_update: tuple[str, Sequence[str], object] | None = None  # the only change: a number, its readers, its detail
 
     def __init__(self, number: int, **fields: Any) -> None:
@@ -92,7 +92,7 @@ def _shorten(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-class _Derived:
+class _ComputedField:
     """A field of a frame that is computed on first access and then stored in the frame."""
 
     def __init__(self, name: str, make: Callable[[Frame], Any]) -> None:
@@ -105,8 +105,8 @@ class _Derived:
         return value
 
 
-def _outcome_reader(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
-    """A field of the outcome of a run, from its report. Reading it waits until the run has ended."""
+def _make_outcome_getter(name: str, empty: Callable[[], Any]) -> Callable[[Frame], Any]:
+    """Returns the getter of a field that the report of a run provides. Reading it waits until the run has ended."""
 
     def make(frame: Frame) -> Any:
         while (later := frame.later) is not None:
@@ -126,7 +126,7 @@ def _make_changes(frame: Frame) -> dict[str, Change]:
 
 
 def _make_reasons(frame: Frame) -> dict[str, str]:
-    """The reason of each step. Its own reasons override shared ones; that of a hot update is its change."""
+    """The reason of each step. Specific reasons override shared ones; a hot update uses the cause of its change."""
     shared, specific = frame.because
     reasons = {**shared, **{key: reason or frame.changes[key].cause for key, reason in specific.items()}}
     for key in (*frame.spared, *frame.unneeded):
@@ -141,16 +141,16 @@ _OUTCOMES: dict[str, Callable[[], Any]] = {
     "warnings": tuple,
 }  # fmt: skip
 for _name, _empty in _OUTCOMES.items():
-    setattr(Frame, _name, _Derived(_name, _outcome_reader(_name, _empty)))
-Frame.changes = _Derived("changes", _make_changes)  # type: ignore[assignment]
-Frame.reasons = _Derived("reasons", _make_reasons)  # type: ignore[assignment]
+    setattr(Frame, _name, _ComputedField(_name, _make_outcome_getter(_name, _empty)))
+Frame.changes = _ComputedField("changes", _make_changes)  # type: ignore[assignment]
+Frame.reasons = _ComputedField("reasons", _make_reasons)  # type: ignore[assignment]
 
 
-def postpone(frame: Frame, settle: Callable[[], None], names: Iterable[str] = _OUTCOMES) -> None:
-    """Makes reading these fields of a frame call `settle`, which fills them in."""
+def defer_fields(frame: Frame, conclude: Callable[[], None], names: Iterable[str] = _OUTCOMES) -> None:
+    """Makes reading these fields of a frame call `conclude`, which fills them in."""
     for name in names:
         frame.__dict__.pop(name, None)
-    frame.later = settle
+    frame.later = conclude
 
 
 def _describe_inner_steps(frame: Frame, prefix: str) -> list[str]:
@@ -161,7 +161,7 @@ def _describe_inner_steps(frame: Frame, prefix: str) -> list[str]:
 
 def describe_frame(frame: Frame, plan: LivePlan | None, errors: Mapping[str, LivegradError]) -> str:
     """Describes each step of a plan on one line: its level, what it did, and why. The errors follow their steps."""
-    named: set[int] = set()  # those that read a failed step have its error
+    described_errors: set[int] = set()  # dependents share the error of the failed step
     ran = "1 step" if len(frame.ran) == 1 else f"{len(frame.ran)} steps"
     lines = [f"frame {frame.number}: {frame.level.name.lower()}, {ran} ran"]
     for key in plan.in_order() if plan is not None else ():
@@ -170,16 +170,16 @@ def describe_frame(frame: Frame, plan: LivePlan | None, errors: Mapping[str, Liv
         if key in frame.reasons:
             times = frame.calls.get(key, 1)
             seconds = "" if frame.seconds is None else f", {1e6 * frame.seconds.get(key, 0.0):.1f} µs"
-            did = "failed" if key in frame.failed else "ran" if times == 1 else f"ran {times} times"
-            lines.append(f"  {key}: {level}, {did}{seconds}: {frame.reasons[key]}")
+            outcome = "failed" if key in frame.failed else "ran" if times == 1 else f"ran {times} times"
+            lines.append(f"  {key}: {level}, {outcome}{seconds}: {frame.reasons[key]}")
             error = errors.get(key) if key in frame.failed else None
-            if error is not None and id(error) not in named:
-                named.add(id(error))
+            if error is not None and id(error) not in described_errors:
+                described_errors.add(id(error))
                 lines.append(f"    error: {str(error).partition(chr(10))[0]}")
             if plan is not None and isinstance(plan.steps[key], RegionStep):
                 lines += _describe_inner_steps(frame, f"{key}/")
         else:
-            why = "no branch that is taken reads it" if key in frame.unneeded else "nothing that it reads has changed"
+            why = "no taken branch reads it" if key in frame.unneeded else "none of its inputs changed"
             lines.append(f"  {key}: {level}, skipped: {why}")
     lines += [f"  {key}: removed" for key, change in frame.changes.items() if change.cause == "removed"]
     lines += [f"  warning: {warning}" for warning in frame.warnings]

@@ -1,7 +1,7 @@
 """`debug_nans` for live engines: the first step whose results contain a NaN fails, and its operation is reported.
 
-In: an executable, and the report of a run. Out: the report with those failures. Called by `Runtime` while `debug_nans`
-is active.
+In: an executable, and the report of a run. Out: the report with these steps as failures. Called by `Runtime`
+while `debug_nans` is active.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from livegrad.ops.context import FeatureLevel
 
 
 def find_nans(executable: Executable, report: RunReport, features: Mapping[FeatureLevel, Any]) -> RunReport:
-    """The report of a run, in which steps with NaN results count as failed and their dependents as lost."""
+    """Returns the report without steps that produced a NaN, which become failures, and without their dependents."""
     plan, ran, lost, failures = executable.plan, set(report.ran), set[str](), list(report.failures)
     # Spared steps are lost too if they depend on a NaN.
     for key in sorted((*report.ran, *report.spared), key=plan.position.__getitem__):
@@ -46,7 +46,7 @@ def _depends_on(executable: Executable, step: str, lost: set[str]) -> bool:
     if not lost:
         return False
     producer = executable.plan.producer
-    return any(producer.get(str(operand_key(one))) in lost for one in executable.operands_read(step))
+    return any(producer.get(str(operand_key(operand))) in lost for operand in executable.operands_read(step))
 
 
 def _first_error(
@@ -63,12 +63,12 @@ def _first_error(
 
 def _explain_nan(executable: Executable, leaf: LeafStep, features: Mapping[FeatureLevel, Any]) -> LivegradError:
     """Evaluates a function again, operation by operation, to find the one that produced the first NaN."""
-    plain = KernelCheckError(f"`{leaf.key}` produced a NaN or an infinity")
+    unexplained = KernelCheckError(f"`{leaf.key}` produced a NaN or an infinity")
     if not isinstance(leaf, BlockStep) or not isinstance(leaf.function, Function) or leaf.sizes:
-        return plain
+        return unexplained
     parameters = leaf.function.parameters
-    if not all(isinstance(one.type, Tensor | Scalar) for one in parameters):
-        return plain
+    if not all(isinstance(parameter.type, Tensor | Scalar) for parameter in parameters):
+        return unexplained
     values: dict[Node, Any] = {}
     for parameter, operand in zip(parameters, leaf.operands, strict=True):
         if isinstance(operand, BufferOperand):
@@ -88,7 +88,7 @@ def _explain_nan(executable: Executable, leaf: LeafStep, features: Mapping[Featu
         run_by_node(_inner_nodes(function), values, function.results, require_numbers, function.origins_of)
     except KernelCheckError as error:
         return error
-    return plain
+    return unexplained
 
 
 def _inner_nodes(function: Function) -> Sequence[Node]:

@@ -13,10 +13,10 @@ from livegrad.live.graph.problems import Problem
 
 
 def poll_watches(journal: Journal) -> None:
-    """Lets watches make their edits before a frame takes the journal, and drops those whose blocks were removed."""
+    """Polls all watches before a frame takes the journal. Drops watches whose blocks were removed."""
     with journal.lock:
-        homes = ((watch, watch.block.home) for watch in journal.watches)
-        journal.watches = [watch for watch, home in homes if home is not None and home.journal is journal]
+        graphs = ((watch, watch.block.home) for watch in journal.watches)
+        journal.watches = [watch for watch, graph in graphs if graph is not None and graph.journal is journal]
         watches = tuple(journal.watches)
     for watch in watches:
         if watch.error in watch.block.debug.errors:
@@ -25,7 +25,7 @@ def poll_watches(journal: Journal) -> None:
 
 
 def report_watch_errors(graph: Graph, frame: Frame) -> None:
-    """Adds the errors of watches to the problems of a frame, though the last code keeps running."""
+    """Adds the errors of watches to the problems of a frame. The last code keeps running."""
     with graph.journal.lock:
         for watch in graph.journal.watches:
             keys, debug = find_keys(graph, watch.block), watch.block.debug

@@ -12,8 +12,9 @@ from livegrad.live.frame import Frame
 
 
 def chrome_trace(frames: Iterable[Frame]) -> str:
-    """Returns the steps of these frames as a Chrome trace, each with its level and the reason it ran. Frames without
-    times are left out.
+    """Returns the steps of these frames as a Chrome trace, each with its level and the reason it ran.
+
+    Omits frames without times.
 
     >>> frame = Frame(1, seconds={"a": 2e-6}, started={"a": 1.0}, reasons={"a": "added"})
     >>> json.loads(chrome_trace([frame]))["traceEvents"][0]["name"]

@@ -19,21 +19,21 @@ _RETRY_SECONDS = 0.001  # another reader may have held the lock, and then no fra
 
 
 class Attempts:
-    """Calls functions under a lock if it is free, without waiting for it."""
+    """Calls functions under a lock if it is free, without waiting."""
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
 
     def attempt(self, action: Callable[..., Result], *arguments: Any) -> tuple[Result] | None:
         """The result of the action; None if another thread holds the lock."""
-        lock, taken = self.lock, False
-        owned = lock._is_owned()
+        lock, is_acquired = self.lock, False
+        was_owned = lock._is_owned()
         try:
-            taken = lock.acquire(False)  # by position: passing it by name takes longer than the call
-            return (action(*arguments),) if taken else None
+            is_acquired = lock.acquire(False)  # by position: passing it by name takes longer than the call
+            return (action(*arguments),) if is_acquired else None
         finally:
-            # An interrupt may come between acquiring the lock and assigning `taken`.
-            if taken or (not owned and lock._is_owned()):
+            # An interrupt may come between acquiring the lock and assigning `is_acquired`.
+            if is_acquired or (not was_owned and lock._is_owned()):
                 lock.release()
 
 

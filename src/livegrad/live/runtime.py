@@ -15,9 +15,9 @@ from livegrad.lazy.execution import watch
 from livegrad.live.compile.graph_compiler import Compilation
 from livegrad.live.compile.live_plan import LivePlan, RegionStep, operand_key
 from livegrad.live.compile.network import NetworkNode, limits_of
-from livegrad.live.deferred_results import Readings, Times, notify_calls, notify_limits, notify_times
+from livegrad.live.deferred_results import CombinedReading, MappingReading, notify_calls, notify_limits, notify_times
 from livegrad.live.executor import Executable, Reading, RunReport
-from livegrad.live.frame import Frame, postpone
+from livegrad.live.frame import Frame, defer_fields
 from livegrad.live.graph.block import Block
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Numbers
@@ -47,21 +47,21 @@ class Runtime(Attempts):
         self.problems: tuple[Problem, ...] = ()  # why the graph cannot run as described
         self.stale: dict[str, str] = {}  # steps that must run, with the reason
         self.touched: dict[str, set[object]] = {}  # stale regions that must run only if they read one of these
-        self.spares = True  # early cutoff; tests compare with an engine that runs all stale steps
+        self.uses_early_cutoff = True  # tests compare with an engine that runs all stale steps
         self.failed: dict[str, LivegradError] = {}
-        self.requires_anew = True  # the set of read outputs, or the plan, has changed
-        self._newly_read: set[str] = set()  # steps whose results were read for the first time
+        self.demand_changed = True  # the plan, or the set of outputs that users read, has changed
+        self._first_reads: set[str] = set()  # steps whose results were first read since the last run
         self.features: Mapping[FeatureLevel, Any] = {}  # of the context of the running plan
         self.versions: dict[str, int | None] = {}  # of external buffers, as of the last run of their readers
-        self.notified = 0  # incremented by events that may change the state of blocks
+        self.debug_version = 0  # incremented by events that may change the state of blocks
         self._overwritten: dict[int, str] = {}  # slot → the buffer whose contents it holds
         self._sets = StaleSets()
-        self.unfinished: Callable[[], None] | None = None  # concludes the last frame, whose steps may still fail
+        self.finish_run: Callable[[], None] | None = None  # processes the last run, whose steps may still fail
         self.readings: list[tuple[Reading, Callable[[Numbers], None]]] = []  # deferred results, and their receivers
-        self.is_advancing = False  # states must take their staged values
-        self._moving: Collection[str] = ()  # the states whose value will change
-        self.still: set[str] = set()  # states that hold their next value, which was not recomputed since
-        self.is_quiet = False  # without edits a frame has no work, and for one hot number only that of its readers
+        self.must_advance = False  # states must take their staged values
+        self._changing_states: Collection[str] = ()  # states whose value `advance` will change
+        self.steady_states: set[str] = set()  # states that hold their `next`, which has not been recomputed since
+        self.is_quiet = False  # without edits, a frame has no work; after a hot update, it only runs the readers
 
     def answer_requests(self) -> None:
         """Performs the readings that other threads requested during a frame, before the next one changes values."""
@@ -75,37 +75,38 @@ class Runtime(Attempts):
 
         After an interrupt, the next call does it again; all of it may be done twice.
         """
-        if not (self.unfinished or self.is_advancing or self.readings or self.transaction.changed):
+        if not (self.finish_run or self.must_advance or self.readings or self.transaction.undo_log):
             return
         with self.lock:  # reading a frame also calls this
             if not self.transaction.is_open:
-                if self.unfinished is not None:
-                    self.unfinished()
-                    self.unfinished = None
-                if self.is_advancing:
+                if self.finish_run is not None:
+                    self.finish_run()
+                    self.finish_run = None
+                if self.must_advance:
                     self._advance()
-                    self.is_advancing = False
+                    self.must_advance = False
                 self.transaction.close()
             if self.readings:
                 self.take_readings(wait=False)
 
     def roll_back(self) -> None:
-        """Rolls back an interrupted frame. Executables may be half updated, so they are closed.
+        """Rolls back an interrupted frame. Closes its executables, which may be half updated.
 
         The transaction keeps the values of states, and `compilation` has the plan that ran before the frame.
         """
-        transaction, in_part = self.transaction, self.executable
-        self.unfinished, self.is_advancing, self.is_quiet, self.readings = None, False, False, []
+        transaction, interrupted = self.transaction, self.executable
+        self.finish_run, self.must_advance, self.is_quiet, self.readings = None, False, False, []
         transaction.undo()
-        before = self.executable
-        if before is not None and self.compilation is not None and self.compilation.plan is not None:
+        previous = self.executable
+        if previous is not None and self.compilation is not None and self.compilation.plan is not None:
             for state in self.compilation.plan.states:
                 if state.value not in transaction.states:
-                    transaction.states[state.value] = before.read(state.value)
+                    transaction.states[state.value] = previous.read(state.value)
         self.executable = None
-        closing = {id(one): one for one in (in_part, before, *transaction.replaced) if one is not None}
+        executables = (interrupted, previous, *transaction.replaced)
+        to_close = {id(executable): executable for executable in executables if executable is not None}
         transaction.replaced.clear()
-        for executable in closing.values():
+        for executable in to_close.values():
             executable.close()
 
     def resume(self, executable: Executable) -> None:
@@ -117,8 +118,8 @@ class Runtime(Attempts):
         self.failed, self.versions = {}, {}
         self._overwritten.clear()
         self.stale = dict.fromkeys(plan.steps, "the last frame was interrupted")
-        self.touched, self.still, self.requires_anew = {}, set(), True
-        self.notified += 1
+        self.touched, self.steady_states, self.demand_changed = {}, set(), True
+        self.debug_version += 1
         self.executable = executable
 
     def make_stale(self, key: str, reason: str, values: Iterable[object] = ()) -> None:
@@ -137,7 +138,7 @@ class Runtime(Attempts):
         for key in self.executable.plan.readers.get(operand, ()):  # type: ignore[call-overload]
             self.make_stale(key, reason, (operand,))
 
-    def mark_memory_from_outside(self) -> None:
+    def mark_external_memory_stale(self) -> None:
         """Marks the readers of external memory as stale, unless its version is unchanged."""
         assert self.executable is not None
         plan = self.executable.plan
@@ -158,37 +159,37 @@ class Runtime(Attempts):
         self.touched.clear()
         self._overwritten.clear()
 
-    def want(self, step: str) -> None:
+    def mark_as_read(self, step: str) -> None:
         """Marks a step as read: from now on it runs whenever it is stale."""
         block = self.block_of(step)
         if not block.is_read:
-            block.is_read = self.requires_anew = True
-            self._newly_read.add(step)
+            block.is_read = self.demand_changed = True
+            self._first_reads.add(step)
 
     def catch_up(self, step: str) -> None:
-        """Runs a step that was put off because nothing needed its results."""
+        """Runs a waiting step, which was skipped because nothing needed its results."""
         assert self.executable is not None
         report = self.executable.catch_up(step, self.failed)
         if watch.active:
             ran, report = report.ran, find_nans(self.executable, report, self.features)
             self.executable.defer([key for key in ran if key not in report.ran])
         for key in report.ran:
-            self.block_of(key).debug.counted += 1
+            self.block_of(key).debug.untallied_runs += 1
         if report.failures:
             self.is_quiet = False  # the next frame tries again
             raise report.failures[0].error
 
     def _require(self, running: Executable) -> None:
-        """Tells the executable which steps are needed, and marks waiting steps that became needed as stale."""
-        for key in running.require(lambda step: self.block_of(step).is_read, self._newly_read):
+        """Declares to the executable which steps are needed. Marks waiting steps that became needed as stale."""
+        for key in running.require(lambda step: self.block_of(step).is_read, self._first_reads):
             self.make_stale(key, "it is needed now")
-        self.requires_anew, self._newly_read = False, set()
+        self.demand_changed, self._first_reads = False, set()
 
     def run(self, frame: Frame) -> StaleSet:
         """Runs the stale steps and returns their set."""
         running = self.executable
         assert running is not None
-        if self.requires_anew:
+        if self.demand_changed:
             self._require(running)
         stale = self._sets.get(running.plan, self.stale, self._overwritten, self._nodes)
         frame.because = stale.reasons, self.stale
@@ -199,8 +200,8 @@ class Runtime(Attempts):
             self._conclude(frame, report, stale)
             return stale
         later = report.later
-        self.unfinished = lambda: self._conclude(frame, later(), stale)
-        postpone(frame, self.conclude_last_frame)
+        self.finish_run = lambda: self._conclude(frame, later(), stale)
+        defer_fields(frame, self.conclude_last_frame)
         return stale
 
     def _causes(self, plan: LivePlan) -> tuple[Collection[str] | None, Collection[object]]:
@@ -208,7 +209,7 @@ class Runtime(Attempts):
 
         If buffers share memory, all must run: another step may have overwritten the result of a skipped one.
         """
-        if not self.spares or plan.slot_of:
+        if not self.uses_early_cutoff or plan.slot_of:
             return None, ()
         if not self.touched:
             return self.stale.keys(), ()
@@ -217,8 +218,8 @@ class Runtime(Attempts):
     def run_hot_update(self, frame: Frame, parameter: HotParameter) -> None:
         """Runs the steps that one hot number makes stale, if nothing else is stale."""
         stale, start = parameter.stale, parameter.start
-        is_known = stale is not None and stale.notified == self.notified and not self.requires_anew
-        report = start() if start is not None and is_known and not watch.active else None
+        is_current = stale is not None and stale.debug_version == self.debug_version and not self.demand_changed
+        report = start() if start is not None and is_current and not watch.active else None
         if stale is not None and report is not None:
             frame.because = stale.reasons, parameter.seeds
             if len(report.ran) == len(stale.steps) and not report.failures:
@@ -253,9 +254,9 @@ class Runtime(Attempts):
         if self.failed:
             for key in (*report.ran, *report.unneeded):  # a step that is no longer needed has not failed
                 self.failed.pop(key, None)
-        if self.still:
+        if self.steady_states:
             ran = set(report.ran)
-            self.still -= {state.key for state in plan.states if plan.producer.get(state.next) in ran}
+            self.steady_states -= {state.key for state in plan.states if plan.producer.get(state.next) in ran}
         if plan.slot_of:
             self._remember_contents(plan, report)
         if report.failures:
@@ -266,16 +267,17 @@ class Runtime(Attempts):
         frame.warnings = ()
         self._notify_blocks(report, stale, frame)
         if plan.states and not report.failures:
-            moving = self.executable.stage()
-            if moving is None or not self.spares:
-                moving = {state.key for state in plan.states} - (self.still if self.spares else set())
-            self._moving = moving
-            self.is_advancing = True
-        uneventful = not (self.stale or self.failed or self.problems or self.profiling != "off")
-        self.is_quiet = uneventful and not (plan.bindings or plan.states or plan.slot_of)
+            changing = self.executable.stage()
+            if changing is None or not self.uses_early_cutoff:
+                steady = self.steady_states if self.uses_early_cutoff else set()
+                changing = {state.key for state in plan.states} - steady
+            self._changing_states = changing
+            self.must_advance = True
+        is_clean = not (self.stale or self.failed or self.problems or self.profiling != "off")
+        self.is_quiet = is_clean and not (plan.bindings or plan.states or plan.slot_of)
 
     def _keep_failed_stale(self, reasons: Mapping[str, str], report: RunReport) -> None:
-        """Keeps steps stale that failed or depend on a failure. Their results cannot be read."""
+        """Keeps failed steps and their dependents stale. Their results cannot be read."""
         done = {*report.ran, *report.spared, *report.unneeded}
         failed = dict.fromkeys((failure.step for failure in report.failures), "it failed")
         self.stale = {key: reason for key, reason in (failed | reasons).items() if key not in done}  # type: ignore[operator]
@@ -304,12 +306,13 @@ class Runtime(Attempts):
         self.executable.advance()
         plan = self.executable.plan
         for state in plan.states:
-            if state.key in self._moving:
+            if state.key in self._changing_states:
                 self.touch(state.value, f"reads the state {state.key}")
-        self.still = {state.key for state in plan.states if state.next in plan.producer}  # not those that read a state
+        # Excludes states whose `next` is another state.
+        self.steady_states = {state.key for state in plan.states if state.next in plan.producer}
 
     def is_overwritten(self, key: str) -> bool:
-        """Whether another result was written to the memory of this one, or neither was yet."""
+        """Whether the memory of a result holds another result, or nothing yet."""
         assert self.executable is not None
         slot = self.executable.plan.slot_of.get(key)
         return slot is not None and self._overwritten.get(slot) != key
@@ -322,8 +325,8 @@ class Runtime(Attempts):
         if slot is None or target is None or self._overwritten.get(slot) == key:
             return
         steps = steps_to_restore(plan, target, self._overwritten)
-        for written in steps:  # before they run: an interrupt may leave them half written
-            for buffer in plan.steps[written].results:
+        for step in steps:  # before they run: an interrupt may leave results half written
+            for buffer in plan.steps[step].results:
                 self._overwritten.pop(plan.slot_of.get(buffer, -1), None)
         report = self.executable.run(steps)
         if report.later is not None:
@@ -337,20 +340,21 @@ class Runtime(Attempts):
 
     def _notify_blocks(self, report: RunReport, stale: StaleSet, frame: Frame) -> None:
         """Counts the run, and updates the state and errors of blocks if they may have changed."""
-        if stale.inner is None or stale.notified != self.notified:  # the inside of a region may have been edited
+        # The blocks inside a region may have been edited.
+        if stale.inner is None or stale.debug_version != self.debug_version:
             inside = (inner for key in stale.steps for body in self._nodes[key].bodies for inner in body.all_nodes())
             stale.inner = {inner.key: inner.block.debug for inner in inside}
         if stale.inner:
-            self.readings.append((Times(report.calls), notify_calls(stale.inner)))
+            self.readings.append((MappingReading(report.calls), notify_calls(stale.inner)))
             self.take_readings(wait=False)
         if len(report.ran) == len(stale.steps) and not (report.spared or report.unneeded):
             stale.tally.times += 1
         else:
             for key in report.ran:
-                self.block_of(key).debug.counted += 1
-            self.notified += bool(report.failures)
-        if stale.notified != self.notified:
-            stale.notified = self.notified
+                self.block_of(key).debug.untallied_runs += 1
+            self.debug_version += bool(report.failures)
+        if stale.debug_version != self.debug_version:
+            stale.debug_version = self.debug_version
             for key in report.ran:
                 debug = self.block_of(key).debug
                 if debug.state != "running" and not self.problems:
@@ -370,19 +374,19 @@ class Runtime(Attempts):
             debugs = {key: self.block_of(key).debug for key in report.ran}
             if self.profiling == "step" and self.compilation is not None:
                 debugs |= {node.key: node.block.debug for node in self.compilation.network.all_nodes()}
-            self.readings.append((Times(report.seconds), notify_times(frame, debugs)))
+            self.readings.append((MappingReading(report.seconds), notify_times(frame, debugs)))
         limited = set(stale.limited).intersection(report.ran)
         nodes = self._nodes
         # The counter of an inner step that did not run has an old value.
-        limits = [one for key in limited for one in limits_of(nodes[key]) if report.calls.get(one.node.key, 0)]
+        limits = [limit for key in limited for limit in limits_of(nodes[key]) if report.calls.get(limit.node.key, 0)]
         if limits:
             names.append("warnings")
-            reading = Readings([self.executable.read_later(one.buffer) for one in limits])
-            limited = [(one.node.key, one.node.block.debug, one.most) for one in limits]
-            self.readings.append((reading, notify_limits(frame, limited)))
+            reading = CombinedReading([self.executable.read_later(limit.buffer) for limit in limits])
+            counters = [(limit.node.key, limit.node.block.debug, limit.most) for limit in limits]
+            self.readings.append((reading, notify_limits(frame, counters)))
         self.take_readings(wait=False)
         if self.readings:
-            postpone(frame, lambda: self.take_readings(wait=True), names)
+            defer_fields(frame, lambda: self.take_readings(wait=True), names)
 
     def take_readings(self, wait: bool) -> None:
         """Passes deferred results that have arrived to their receivers."""

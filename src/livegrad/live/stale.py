@@ -1,6 +1,7 @@
 """Computes which steps of a live plan must run: the stale steps and their dependents.
 
-In: a plan, the directly affected steps, and the contents of shared memory. Out: steps in order, with reasons.
+In: a plan, the steps that a change affects directly, and the contents of shared memory. Out: steps in order,
+with reasons.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def _lost_producers(plan: LivePlan, key: str, contents: Contents) -> Iterable[st
 def steps_to_restore(plan: LivePlan, target: str, contents: Contents) -> list[str]:
     """The steps that restore the results of a step: the step itself, and producers whose results are overwritten."""
     needed = {target}
-    grown = True
-    while grown:
+    is_growing = True
+    while is_growing:
         written = {plan.slot_of[b]: b for key in needed for b in plan.steps[key].results if b in plan.slot_of}
         reads = {str(operand_key(o)) for key in needed for o in plan.steps[key].all_operands()}
         lost = {
@@ -62,6 +63,6 @@ def steps_to_restore(plan: LivePlan, target: str, contents: Contents) -> list[st
             # Overwritten already, or about to be by another step of this run.
             if contents.get(plan.slot_of[name]) != name or written.get(plan.slot_of[name], name) != name
         }
-        grown = not lost <= needed
+        is_growing = not lost <= needed
         needed |= lost
     return sorted(needed, key=plan.position.__getitem__)

@@ -28,11 +28,11 @@ class StaleSet:
     limited: tuple[str, ...] = ()  # steps whose blocks have counters with limits
     tally: Tally = field(default_factory=Tally)
     inner: Mapping[str, Debug] | None = None  # of blocks inside regions, by key; None: not computed yet
-    notified: int = -1  # `Runtime.notified` when its blocks were last updated
+    debug_version: int = -1  # `Runtime.debug_version` when its blocks were last updated
 
     def drop(self) -> None:
-        """Ends the tally, which blocks keep until they join another, and invalidates the set for its holders."""
-        self.notified = -1
+        """Ends the tally and invalidates the set. Blocks keep the tally until they join another one."""
+        self.debug_version = -1
         self.tally.is_over = True
 
 

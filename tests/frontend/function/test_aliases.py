@@ -543,13 +543,13 @@ def function_of(text: str):
 
 
 @pytest.mark.parametrize("title", REFUSED)
-def test_a_change_that_shows_elsewhere_is_refused(title: str) -> None:
+def test_a_change_that_is_visible_under_another_name_is_rejected(title: str) -> None:
     with pytest.raises(lg.FunctionError, match="LG106"):
         lg.function(function_of(REFUSED[title]))(3.0)
 
 
 @pytest.mark.parametrize("title", ACCEPTED)
-def test_a_change_that_shows_nowhere_else_is_made(title: str) -> None:
+def test_a_change_that_no_other_name_sees_is_accepted(title: str) -> None:
     expected = function_of(ACCEPTED[title])(3.0)
     assert lg.function(function_of(ACCEPTED[title]))(3.0) == expected
 
@@ -560,6 +560,6 @@ def test_arguments_from_python_are_passed_by_value() -> None:
         values[0] = 5.0
         return values[0] + values[1]
 
-    given = [1.0, 2.0]
-    assert changed(given) == 7.0
-    assert given == [1.0, 2.0]
+    values = [1.0, 2.0]
+    assert changed(values) == 7.0
+    assert values == [1.0, 2.0]

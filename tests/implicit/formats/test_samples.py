@@ -31,7 +31,8 @@ FOLDERS = [parent / "shared" / "samples" for parent in Path(__file__).resolve().
 FOLDER = next((place for place in FOLDERS if place.is_dir()), FOLDERS[0])
 SYNTHETIC = "a synthetic part"
 SIZES = {
-    SYNTHETIC: SIZE, "gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206), "3mf-implicit": (36, 506),
+    SYNTHETIC: SIZE, "gyroid": (3, 31), "SphereInACage": (8, 62), "RadialRadiator": (22, 206),
+    "3mf-implicit": (36, 506),
 }  # fmt: skip
 
 needs_samples = pytest.mark.skipif(not FOLDER.exists(), reason="the sample parts are not beside the repository")

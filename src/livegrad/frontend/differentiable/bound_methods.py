@@ -1,8 +1,7 @@
-"""Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates with respect to the arguments, not the
-instance.
+"""Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates by the arguments, not by the instance.
 
-`derivative_operators` uses it to convert a method to a function. Inside captured functions the instance may be a
-computed value.
+`derivative_operators` uses it to convert a method to a function. Inside captured functions, the instance may be a
+run-time value.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from livegrad.frontend.differentiable.derivative_operators import Derivative
-from livegrad.frontend.differentiable.resolution import Given, resolve
+from livegrad.frontend.differentiable.resolution import ArgumentSources, resolve
 from livegrad.frontend.differentiable.resolved import Resolved
 from livegrad.frontend.function.calls import BoundMethod
 from livegrad.frontend.function.captured import BoundFunction, CapturedFunction
@@ -24,7 +23,7 @@ from livegrad.frontend.function.type_rules import TypeRules
 
 
 class Bound(Derivative):
-    """A method with its instance, as a function of the method's other arguments."""
+    """A method bound to its instance, as a function of the method's other arguments."""
 
     def __init__(self, method: CapturedFunction, instance: Any) -> None:
         super().__init__(method, "bound")
@@ -34,20 +33,20 @@ class Bound(Derivative):
     def bound_values(self) -> tuple[Any, ...]:
         return (self.instance,)
 
-    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, ArgumentSources]:
         instance = self.instance if isinstance(self.instance, Value) else abstract_argument(self.instance, None)
         inner, sources = resolve(self.target, [instance, *values], span)
         arguments = [
             replace(argument, no_diff=True, bound=True) if source == 0 else argument
             for argument, source in zip(inner.arguments, sources, strict=True)
         ]
-        moved = [source if isinstance(source, Default) else source - 1 for source in sources]
-        shifted = [Default(self.instance) if source == -1 else source for source in moved]
-        return replace(inner, arguments=arguments), shifted
+        shifted = [source if isinstance(source, Default) else source - 1 for source in sources]
+        bound_sources = [Default(self.instance) if source == -1 else source for source in shifted]
+        return replace(inner, arguments=arguments), bound_sources
 
 
 def _derivative_target(target: Any) -> Derivative | None:
-    """A method of an instance, or of a value inside a captured function."""
+    """Converts a method of an instance, or of a value inside a captured function, to a derivative target."""
     if isinstance(target, BoundFunction):
         return Bound(target.function, target.instance)
     if not isinstance(target, BoundMethod):

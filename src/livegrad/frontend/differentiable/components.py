@@ -1,6 +1,6 @@
-"""Flattens differentials to lists of arrays, one for each number, vector or array in them, and back.
+"""Flattens differentials to lists of arrays, one for each number, vector or array in them, and unflattens them.
 
-Second derivatives are computed along one component at a time.
+Hessians are computed one component at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def _leaf_shape(type: FrontType) -> Shape | None:
-    """The shape of a type that is one array of numbers; None for types with several arrays, or none."""
+    """The shape of a type that flattens to one array; None for other types."""
     match type:
         case ir.Scalar():
             return ()
@@ -42,7 +42,7 @@ def _leaf_shape(type: FrontType) -> Shape | None:
 
 
 def component_shapes(type: FrontType) -> list[Shape] | None:
-    """The shapes of the arrays that a differential of this type consists of; None if it holds something else."""
+    """The shapes of the arrays that a differential of this type flattens to; None if it cannot be flattened."""
     shape = _leaf_shape(type)
     if shape is not None:
         return [shape]
@@ -63,8 +63,8 @@ def _parts(type: FrontType) -> list[FrontType] | None:
     return [part for part in type.elements if part is not NONE] if isinstance(type, TupleType) else None
 
 
-def take_apart(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a differential; each may have one value a point before its own shape."""
+def flatten_differential(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
+    """Flattens a differential to arrays; each may have leading axes, with one value per point."""
     if _leaf_shape(type) is not None:
         return [np.asarray(value)]
     if isinstance(type, RecordType):
@@ -72,19 +72,19 @@ def take_apart(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
     else:
         types = type.elements if isinstance(type, TupleType) else _parts(type) or []
         pairs = [(part, item) for part, item in zip(types, value, strict=True) if part is not NONE]
-    return [array for part, item in pairs for array in take_apart(part, item)]
+    return [array for part, item in pairs for array in flatten_differential(part, item)]
 
 
-def assemble(type: FrontType, components: Sequence[Any]) -> Any:
-    """Something for each array of a differential, in the places that those have."""
-    return _assemble_from(type, iter(components))
+def unflatten_differential(type: FrontType, components: Sequence[Any]) -> Any:
+    """Rebuilds a differential of this type from one component for each of its arrays."""
+    return _unflatten_from(type, iter(components))
 
 
-def _assemble_from(type: FrontType, supply: Iterator[Any]) -> Any:
+def _unflatten_from(type: FrontType, supply: Iterator[Any]) -> Any:
     if _leaf_shape(type) is not None:
         return next(supply)
     if isinstance(type, RecordType):
-        return Instance(type, {field.name: _assemble_from(field.type, supply) for field in type.fields})
+        return Instance(type, {field.name: _unflatten_from(field.type, supply) for field in type.fields})
     if isinstance(type, TupleType):
-        return tuple(None if part is NONE else _assemble_from(part, supply) for part in type.elements)
-    return [_assemble_from(part, supply) for part in _parts(type) or []]
+        return tuple(None if part is NONE else _unflatten_from(part, supply) for part in type.elements)
+    return [_unflatten_from(part, supply) for part in _parts(type) or []]

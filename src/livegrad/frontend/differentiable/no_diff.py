@@ -1,4 +1,4 @@
-"""`no_diff`: excludes parameters, results, fields and calls from differentiation."""
+"""`no_diff`, which excludes parameters, results, fields and calls from differentiation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from livegrad.frontend.function.calls import BoundMethod, arguments_of, call_val
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, flows_of, name_of, tuple_value
 from livegrad.frontend.function.function_types import differential_type
-from livegrad.frontend.function.intrinsics import SPECIAL, intrinsic_of
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS, intrinsic_of
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.signature import NoDiff
 
@@ -40,7 +40,7 @@ no_diff = NoDiffMarker()
 
 
 def drop_derivative(value: Value) -> Value:
-    """A value without its derivative."""
+    """Drops the derivative of a value."""
     if value.items is not None:
         return tuple_value([drop_derivative(item) for item in value.items])
     if value.node is None:
@@ -70,8 +70,10 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
     if isinstance(target, BoundMethod):
         values.append(target.target)
         target = replace(target, target=drop_derivative(target.target))
-    dropped = [drop_derivative(value) for value in positional]
-    result = call_value(context, target, dropped, {n: drop_derivative(v) for n, v in keywords.items()}, inner)
+    discarded_expression = [drop_derivative(value) for value in positional]
+    result = call_value(
+        context, target, discarded_expression, {n: drop_derivative(v) for n, v in keywords.items()}, inner
+    )
     if context.complete_signature and (result.type is None or differential_type(result.type) is None):
         raise context.error(
             "LG304",
@@ -80,11 +82,11 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
             found=name_of(result),
             help="remove it",
         )
-    # On a function that is not differentiable it says what the call is; on others it must have something to stop.
+    # On a call of a differentiable function, `no_diff` must drop something; on other calls it may be redundant.
     is_differentiable = getattr(target, "differentiable", False) or intrinsic_of(target) is not None
     kind = "no_diff" if is_differentiable else "cut"
     flow = context.graph.add(kind, context.span(node), flows_of(*values))
     return replace(result, flow=flow) if result.items is None else result
 
 
-SPECIAL["no_diff"] = _no_diff_call
+SPECIAL_FORMS["no_diff"] = _no_diff_call

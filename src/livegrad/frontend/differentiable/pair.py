@@ -1,6 +1,6 @@
-"""Pairs of a primal and its differential, the arguments and results of forward derivatives.
+"""Pairs of a primal and its differential, which forward derivatives take and return.
 
-In code that is differentiated, a pair is an ordinary struct.
+Captured functions treat a pair as an ordinary struct.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from functools import cache
 from typing import Any, TypeVar
 
 from livegrad.diagnostics import CallError, caller_origin
+from livegrad.frontend.differentiable.differential_values import require_differential_value
 from livegrad.frontend.differentiable.differentials import TaggedType
-from livegrad.frontend.differentiable.fitting import require_differential_value
 from livegrad.frontend.differentiable.protocol import require_differential
+from livegrad.frontend.function.call_cache import KINDS, kind_of
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of, promote
-from livegrad.frontend.function.dispatch import is_lifted
+from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of
+from livegrad.frontend.function.execution import is_lifted
 from livegrad.frontend.function.function_errors import Span
-from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_library import named_intrinsic
 from livegrad.frontend.function.function_types import (
     Composite,
     Field,
@@ -30,7 +31,7 @@ from livegrad.frontend.function.function_types import (
     differential_type,
 )
 from livegrad.frontend.function.intrinsics import intrinsic
-from livegrad.frontend.function.known_calls import KINDS, kind_of
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.signature import OpenAnnotation
 from livegrad.frontend.function.type_reading import plain_type, type_of_value
 from livegrad.frontend.function.type_rules import TypeRules
@@ -39,7 +40,7 @@ from livegrad.ops.aggregate import make, member
 
 
 class PairType(RecordType):
-    """The type of pairs; one object for each primal type."""
+    """The type of pairs; `pair_type` creates one object per primal type."""
 
     def __init__(self, primal: FrontType) -> None:
         fields = (Field("primal", primal), Field("differential", require_differential(primal)))
@@ -68,7 +69,9 @@ class Pair(Instance):
     differential: Any
 
     def __init__(self, primal: Any, differential: Any, type: PairType | None = None) -> None:
-        super().__init__(_type_of(primal) if type is None else type, {"primal": primal, "differential": differential})
+        super().__init__(
+            _pair_type_of(primal) if type is None else type, {"primal": primal, "differential": differential}
+        )
 
     def __class_getitem__(cls, primal: Any) -> PairType | OpenAnnotation:
         if isinstance(primal, TypeVar):
@@ -79,13 +82,14 @@ class Pair(Instance):
             what = "`Pair` takes a type in brackets"
             raise CallError(what, where=caller_origin(), expected="for example Pair[float]", help=str(error)) from None
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
-        """What is known of a pair from Python: a pair of what its primal is."""
-        wanted = expected.primal if isinstance(expected, PairType) else expected
-        # What has a differential is a float: a whole number that Python wrote stands for one.
-        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, fitting)
-        if isinstance(wanted, TaggedType) and convertible(inner, wanted):
-            inner = Value(wanted)  # an optional or interface that the function takes: so is the differential
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, weak_numbers: bool = False) -> Value:
+        """The abstract value of a pair from Python: the pair type of its abstract primal."""
+        expected_primal = expected.primal if isinstance(expected, PairType) else expected
+        # Only floats have differentials, so an int primal means a float.
+        primal = float(self.primal) if self.primal.__class__ is int else self.primal
+        inner = abstract(primal, expected_primal, weak_numbers)
+        if isinstance(expected_primal, TaggedType) and convertible(inner, expected_primal):
+            inner = Value(expected_primal)  # the differential then belongs to the optional or interface, too
         if inner.type is None or differential_type(inner.type) is None:
             return Value(self.__livegrad_type__)
         type = pair_type(inner.type)
@@ -97,11 +101,11 @@ class Pair(Instance):
         return f"Pair(primal={self.primal!r}, differential={self.differential!r})"
 
 
-def _type_of(primal: Any) -> PairType:
+def _pair_type_of(primal: Any) -> PairType:
     return pair_type(type_of_value(primal))
 
 
-@known_as("pair")
+@named_intrinsic("pair")
 def pair(primal: Any, differential: Any) -> Pair:
     """Creates a pair of a primal and its differential, to pass to a forward derivative.
 
@@ -112,8 +116,8 @@ def pair(primal: Any, differential: Any) -> Pair:
 
 
 class _LazyPair(Pair):
-    """A pair created in Python. The function that takes it decides its exact type, because its numbers may have any
-    width.
+    """A pair that was created in Python. Its exact type is determined by the function that receives it, because Python
+    numbers match parameters of any width.
     """
 
     def __init__(self, primal: Any, differential: Any) -> None:
@@ -121,7 +125,7 @@ class _LazyPair(Pair):
 
     @property
     def __livegrad_type__(self) -> PairType:  # type: ignore[override]
-        return _type_of(self.primal)
+        return _pair_type_of(self.primal)
 
     def __livegrad_parts__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         return pair, ("primal", "differential")
@@ -175,9 +179,9 @@ def _annotation(annotation: Any) -> PairType | None:
 RULES = TypeRules(annotation=_annotation, conversion=_convert_pair)
 
 
-def _kind(both: Pair) -> Any:
-    kinds = (kind_of(both.primal), kind_of(both.differential))
+def _pair_kind(value: Pair) -> Any:
+    kinds = (kind_of(value.primal), kind_of(value.differential))
     return None if None in kinds else (Pair, *kinds)
 
 
-KINDS[Pair] = KINDS[_LazyPair] = _kind
+KINDS[Pair] = KINDS[_LazyPair] = _pair_kind

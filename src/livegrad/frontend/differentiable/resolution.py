@@ -1,5 +1,4 @@
-"""Resolves the function that a derivative differentiates, given the argument types. Overloads are selected by
-signature.
+"""Overload resolution of derivatives: selects and specialises the primal function by the derivative's arguments.
 
 `derivative_operators` uses it for calls from Python and from captured functions.
 """
@@ -9,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from livegrad.frontend.differentiable.custom_sums import custom_zero
 from livegrad.frontend.differentiable.optional import OptionalType
-from livegrad.frontend.differentiable.own_sums import zero_it_brings
 from livegrad.frontend.differentiable.pair import Pair, PairType, pair_type
 from livegrad.frontend.differentiable.protocol import OPERATIONS
 from livegrad.frontend.differentiable.resolved import (
-    AnyDerivative,
     Argument,
+    DerivativeProtocol,
     Resolved,
     backward_derivative,
     forward_derivative,
@@ -36,26 +35,28 @@ from livegrad.frontend.function.overloads import Match, choose
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
 
-Given = list[Any]  # for each argument that is passed: which of the values it is, or a default
+ArgumentSources = list[Any]  # for each run-time argument: the index of the passed value, or a default
 
 
-def resolve(function: CapturedFunction | AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    """The function for arguments of these types, and which value goes to which of its arguments."""
+def resolve(
+    function: CapturedFunction | DerivativeProtocol, values: Sequence[Value], span: Span
+) -> tuple[Resolved, ArgumentSources]:
+    """Resolves a function for arguments of these types; returns it with the source of each of its arguments."""
     if isinstance(function, CapturedFunction):
         return _resolve_captured(function, values, span, lambda match: None)
     return function.resolve_call(values, span)
 
 
 def _resolve_captured(
-    function: CapturedFunction, values: Sequence[Value], span: Span, refuse: Callable[[Match], str | None]
-) -> tuple[Resolved, Given]:
-    found = choose(function, values, {}, span, refuse)
-    specialization = found.function.specialize(found.slots)
-    specialization.require_nothing_lost(span)
-    bound = found.function.signature.bind(list(range(len(values))), {})
+    function: CapturedFunction, values: Sequence[Value], span: Span, reject: Callable[[Match], str | None]
+) -> tuple[Resolved, ArgumentSources]:
+    match = choose(function, values, {}, span, reject)
+    specialization = match.function.specialize(match.slots)
+    specialization.require_inouts_returned(span)
+    bound = match.function.signature.bind(list(range(len(values))), {})
     assert not isinstance(bound, str)
     arguments, sources = [], []
-    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+    for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
         if slot.type is not None:
             arguments.append(Argument(parameter.name, slot.type, slot.no_diff))
             sources.append(bound[parameter.name])
@@ -68,7 +69,7 @@ def _resolve_captured(
         specialization.is_current,
         specialization.dependencies.types,
     )
-    if not found.function.differentiable:
+    if not match.function.differentiable:
         raise FunctionError(
             "LG305", f"`{function.__name__}` is not differentiable", span, help="decorate it with @differentiable"
         )
@@ -76,7 +77,7 @@ def _resolve_captured(
 
 
 def _primal(value: Value) -> Value:
-    """The primal type of a pair."""
+    """The abstract primal of a pair; other values are returned unchanged."""
     if isinstance(value.type, PairType):
         return Value(value.type.primal, weak=value.weak)
     return value
@@ -89,13 +90,13 @@ class PairProblem(str):
 
 
 def _resolve_inner(
-    function: AnyDerivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
-) -> tuple[Resolved, Given]:
+    function: DerivativeProtocol, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
+) -> tuple[Resolved, ArgumentSources]:
     target = function.target
     if not isinstance(target, CapturedFunction):
         return resolve(target, primals, span)
 
-    def refuse(match: Match) -> str | None:
+    def reject(match: Match) -> str | None:
         bound = match.function.signature.bind(list(range(len(primals))), {})
         assert not isinstance(bound, str)
         for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
@@ -111,11 +112,13 @@ def _resolve_inner(
                 return PairProblem(f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {found}")
         return None
 
-    return _resolve_captured(target, primals, span, refuse)
+    return _resolve_captured(target, primals, span, reject)
 
 
-def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
-    # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
+def resolve_forward(
+    function: DerivativeProtocol, values: Sequence[Value], span: Span
+) -> tuple[Resolved, ArgumentSources]:
+    # Only the outermost pair belongs to this derivative: to it, pairs of an inner derivative are ordinary structs.
     primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
     inner, sources = _resolve_inner(function, values, span, primals, paired)
@@ -136,7 +139,7 @@ def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span
                 help=f"pass pair({argument.name}, d{argument.name})",
             )
     pairs = zip(inner.arguments, sources, strict=True)
-    return derivative.with_currency(inner), [_with_pair(argument, source, paired) for argument, source in pairs]
+    return derivative.with_dependencies_of(inner), [_with_pair(argument, source, paired) for argument, source in pairs]
 
 
 def _is_absent(value: Value, type: FrontType) -> bool:
@@ -145,7 +148,7 @@ def _is_absent(value: Value, type: FrontType) -> bool:
 
 
 def _with_pair(argument: Argument, source: Any, paired: Sequence[bool]) -> Any:
-    """The source of an argument. Defaults and absent values become pairs with a zero differential."""
+    """The source of an argument; a default or absent value becomes a pair with a zero differential."""
     is_default = isinstance(source, Default)
     if not argument.active or (not is_default and paired[source]):
         return source
@@ -153,7 +156,9 @@ def _with_pair(argument: Argument, source: Any, paired: Sequence[bool]) -> Any:
     return Default(Pair(primal, OPERATIONS["dzero"](argument.type), pair_type(argument.type)))
 
 
-def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve_backward(
+    function: DerivativeProtocol, values: Sequence[Value], span: Span
+) -> tuple[Resolved, ArgumentSources]:
     _require_count(function, len(values), span)
     inner, sources = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
     derivative = backward_of(function, inner, span)
@@ -161,26 +166,26 @@ def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Spa
     return derivative, [*sources, len(values) - 1]
 
 
-def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
-    """Requires the arguments of the function and one more, the differential of the result, which is the one most often
-    forgotten.
+def _require_count(function: DerivativeProtocol, count: int, span: Span) -> None:
+    """Raises unless there is one argument more than the function takes. The differential of the result, which comes
+    last, is easily forgotten.
     """
     target = function.target
-    alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
-    if count and (alone is None or not isinstance(alone.signature.bind([None] * (count - 1), {}), str)):
+    single = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
+    if count and (single is None or not isinstance(single.signature.bind([None] * (count - 1), {}), str)):
         return
     raise FunctionError(
         "LG310",
         f"`{function.__name__}` takes the arguments of `{target.__name__}`, then the differential of its result",
         span,
-        expected=None if alone is None else f"the arguments of {alone.signature} and one more",
+        expected=None if single is None else f"the arguments of {single.signature} and one more",
         found=f"{count} argument{'s' * (count != 1)}",
         help="if the function returns one number, pass 1.0 last",
     )
 
 
-def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: Span) -> None:
-    """Rejects a number as the differential of a struct or tuple. Other values are converted or rejected when used."""
+def _require_seed(function: DerivativeProtocol, value: Value, type: FrontType, span: Span) -> None:
+    """Raises if the differential of a struct or tuple is a number. Conversion checks other values."""
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
             "LG310",
@@ -191,18 +196,18 @@ def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: 
         )
 
 
-def backward_of(function: AnyDerivative, inner: Resolved, span: Span) -> Resolved:
-    """The backward derivative of a function for the types that it was resolved for."""
-    zeros = [zero_it_brings(base_of(function), argument.type) for argument in inner.arguments]
+def backward_of(function: DerivativeProtocol, inner: Resolved, span: Span) -> Resolved:
+    """The backward derivative of a resolved function, from the cache or generated now."""
+    zeros = [custom_zero(base_of(function), argument.type) for argument in inner.arguments]
     key = resolution_key(inner), tuple(zeros)
     derivative = function._resolved.get(key)
     if derivative is None:
         derivative = function._resolved[key] = backward_derivative(function.__name__, base_of(function), inner, span)
-    return derivative.with_currency(inner)
+    return derivative.with_dependencies_of(inner)
 
 
-def base_of(function: CapturedFunction | AnyDerivative) -> CapturedFunction:
-    """The function that a derivative, or a derivative of one, is of."""
+def base_of(function: CapturedFunction | DerivativeProtocol) -> CapturedFunction:
+    """The captured function that a derivative, of any order, differentiates."""
     while not isinstance(function, CapturedFunction):
         function = function.target
     return function

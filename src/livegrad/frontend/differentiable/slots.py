@@ -1,4 +1,4 @@
-"""Slot layout of tagged unions: where each scalar is stored, and how values are rebuilt.
+"""Slot layout of tagged unions: assigns each scalar of a value to a slot, and rebuilds values from slots.
 
 Interfaces store their values and differentials in such slots.
 """
@@ -17,14 +17,14 @@ from livegrad.ops.aggregate import make, member
 
 
 def scalar_leaves(type: ir.Type) -> list[ir.Scalar]:
-    """The scalars that a value is made of, in order."""
+    """The scalar types of a value, in order."""
     if isinstance(type, ir.Scalar):
         return [type]
     return [leaf for part in ir.components(type) for leaf in scalar_leaves(part)]
 
 
 def slots_for(types: Sequence[ir.Type]) -> list[tuple[str, ir.Scalar]]:
-    """Slots in which the scalars of any of the types find room."""
+    """Slots that can store the scalars of any of the types: for each scalar type, the maximum count."""
     counts: Counter[ir.Scalar] = Counter()
     for type in types:
         counts |= Counter(scalar_leaves(type))
@@ -38,21 +38,22 @@ def slot_indices(slots: Sequence[tuple[str, ir.Scalar]], type: ir.Type) -> list[
 
 
 def leaf_nodes(node: Node) -> list[Node]:
-    """The scalars of a value, one by one."""
+    """The scalars of a value as nodes, in order."""
     if isinstance(node.type, ir.Scalar):
         return [node]
     count = len(ir.components(node.type))
     return [leaf for index in range(count) for leaf in leaf_nodes(member(node, index))]
 
 
-def rebuilt(type: ir.Type, supply: Any) -> Node:
-    """A value from its scalars."""
+def rebuild_node(type: ir.Type, supply: Any) -> Node:
+    """Rebuilds a value from its scalars."""
     if isinstance(type, ir.Scalar):
         return next(supply)
-    return make(*[rebuilt(part, supply) for part in ir.components(type)], type=type)
+    return make(*[rebuild_node(part, supply) for part in ir.components(type)], type=type)
 
 
-def plain_leaves(value: Any, type: ir.Type) -> list[Any]:
+def python_leaves(value: Any, type: ir.Type) -> list[Any]:
+    """The scalars of a Python value, in order."""
     if isinstance(type, ir.Scalar):
         return [value]
     if isinstance(type, ir.Vector | ir.Matrix):
@@ -60,14 +61,15 @@ def plain_leaves(value: Any, type: ir.Type) -> list[Any]:
     return [
         leaf
         for part, part_type in zip(value, ir.components(type), strict=True)
-        for leaf in plain_leaves(part, part_type)
+        for leaf in python_leaves(part, part_type)
     ]
 
 
-def plain_rebuilt(type: ir.Type, supply: Any) -> Any:
+def rebuild_python_value(type: ir.Type, supply: Any) -> Any:
+    """Rebuilds a Python value from its scalars."""
     if isinstance(type, ir.Scalar):
         return next(supply)
-    parts = [plain_rebuilt(part, supply) for part in ir.components(type)]
+    parts = [rebuild_python_value(part, supply) for part in ir.components(type)]
     if isinstance(type, ir.Vector):
         return np.array(parts, type.element.dtype)
     if isinstance(type, ir.Matrix):

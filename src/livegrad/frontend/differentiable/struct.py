@@ -1,7 +1,7 @@
-"""Structs: classes with annotated fields, whose Differential is generated or custom.
+"""Structs: classes with annotated fields, with a synthesised or custom Differential.
 
-`differentiable` turns a class into a struct. Its instances are ordinary Python objects, which captured functions
-decompose.
+`differentiable` turns a class into a struct. Instances are ordinary Python objects, which captured functions split into
+their fields.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from types import FrameType, FunctionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from livegrad.frontend.differentiable import instances
-from livegrad.frontend.differentiable.differentials import TaggedType, differential_field, members_in_common
+from livegrad.frontend.differentiable.differentials import TaggedType, count_shared_members, differential_field
 from livegrad.frontend.differentiable.members import FieldReference, derivative_member
-from livegrad.frontend.differentiable.protocol import ProtocolCall, brings
+from livegrad.frontend.differentiable.protocol import ProtocolCall, has_custom_operation
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
@@ -40,13 +40,13 @@ Bindings = Mapping[TypeVar, Any]
 
 
 class StructType(RecordType):
-    """The type of a class's instances."""
+    """The type of the instances of a struct class."""
 
     def __init__(self, cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> None:
         super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
         self.cls = cls
-        self._bindings = bindings or {}  # what the type variables of a generic struct stand for
-        self._frame = frame  # until the annotations are read: names of a function's locals may be in them
+        self._bindings = bindings or {}  # the types that replace the type variables of a generic struct
+        self._frame = frame  # kept until the annotations are read, because they may name locals of a function
         self._file = "" if frame is None else frame.f_code.co_filename
         self._lines = [] if frame is None else linecache.getlines(self._file, frame.f_globals)
         self._definition = None if frame is None else _class_definition(cls, self._lines, frame.f_lineno)
@@ -70,27 +70,32 @@ class StructType(RecordType):
 
     def _fields(self) -> list[Field]:
         fields = [self._field(name, annotation) for name, annotation in dict(self._annotations()).items()]
-        self.__dict__["fields"] = tuple(fields)  # while it is looked for what they lead to
+        self.__dict__["fields"] = tuple(fields)  # provisional, so that the checks below can read `fields`
         try:
             self._forbid_recursion()
-            self._supplied = self._supplied_differential()
-            fields = [self._associated(field) for field in fields]
+            self._custom_differential = self._read_custom_differential()
+            fields = [self._associate_member(field) for field in fields]
         finally:
             del self.__dict__["fields"]
         self._frame = None
         return fields
 
     def _names_of(self, base: type) -> dict[str, Any]:
-        """The names that annotations may use: those of the module, of the function around the class, and its own."""
+        """The names that annotations may use: of the module, the enclosing function, and the class itself."""
         local = self._frame.f_locals if self._frame else {}
         return {**vars(sys.modules.get(base.__module__, sys)), **local, self.cls.__name__: self.cls}
 
     def _annotations(self) -> Iterator[tuple[str, Any]]:
         for base in reversed(self.cls.__mro__):
             for name, annotation in inspect.get_annotations(base).items():
-                yield name, _substituted(self._evaluated(name, annotation, self._names_of(base)), self._bindings)
+                yield (
+                    name,
+                    _substitute_variables(
+                        self._evaluate_annotation(name, annotation, self._names_of(base)), self._bindings
+                    ),
+                )
 
-    def _evaluated(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
+    def _evaluate_annotation(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
         try:
             return resolve_names(annotation, names)
         except Exception as error:
@@ -104,7 +109,7 @@ class StructType(RecordType):
             annotation, *extras = get_args(annotation)
             association = next((extra.name for extra in extras if isinstance(extra, derivative_member)), None)
         try:
-            read = read_annotation(annotation)
+            parsed = read_annotation(annotation)
         except (TypeError, NameError) as error:
             raise FunctionError(
                 "LG204",
@@ -112,12 +117,12 @@ class StructType(RecordType):
                 self._field_span(name),
                 help=str(error),
             ) from None
-        if read.type is None:
-            help = f"write {self.name}[float], or with other types" if read.variable is not None else None
+        if parsed.type is None:
+            help = f"write {self.name}[float], or with other types" if parsed.variable is not None else None
             raise FunctionError(
                 "LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name), help=help
             )
-        return Field(name, read.type, read.no_diff, self._default_of(name), association)
+        return Field(name, parsed.type, parsed.no_diff, self._default_of(name), association)
 
     def _default_of(self, name: str) -> Any:
         default = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
@@ -131,40 +136,40 @@ class StructType(RecordType):
         return self.span
 
     def _forbid_recursion(self) -> None:
-        path = _way_to(self, self, [])
+        path = _find_cycle(self, self, [])
         if path is not None:
-            way = " -> ".join([self.name, *path])
+            chain = " -> ".join([self.name, *path])
             raise FunctionError(
                 "LG307",
                 f"{self.name} contains itself",
                 self._field_span(path[0].split(".")[-1]),
-                found=way,
+                found=chain,
                 help="a value of fixed size cannot hold itself; keep an index instead",
             )
 
     # --- the Differential ---
 
     def make_differential(self) -> FrontType | None:
-        """The class's own Differential, or the synthesised one."""
+        """The custom Differential of the class, or the synthesised one."""
         fields = self.fields
-        supplied = self._supplied
-        if supplied is None:
+        custom = self._custom_differential
+        if custom is None:
             return super().make_differential()
-        self._differential = supplied
-        if supplied is not self:
+        self._differential = custom
+        if custom is not self:
             for field in fields:
                 if not field.no_diff and differential_type(field.type) is not None:
-                    self._check_member(supplied, field)
-            self._forbid_sums(supplied)
-        return supplied
+                    self._check_member(custom, field)
+            self._forbid_sums(custom)
+        return custom
 
-    def _supplied_differential(self) -> RecordType | None:
-        """The Differential that the class defines; a string names a class that is defined later."""
-        supplied = self.cls.__dict__.get("__livegrad_differential__")
-        if supplied is None:
+    def _read_custom_differential(self) -> RecordType | None:
+        """Reads the Differential that the class defines; a string names a class that is defined later."""
+        custom = self.cls.__dict__.get("__livegrad_differential__")
+        if custom is None:
             return None
         try:
-            differential = plain_type(resolve_names(supplied, self._names_of(self.cls)))
+            differential = plain_type(resolve_names(custom, self._names_of(self.cls)))
         except (TypeError, NameError) as error:
             what = f"the Differential of {self.name} is not a type that functions support"
             raise FunctionError("LG308", what, self.span, help=str(error)) from None
@@ -172,11 +177,13 @@ class StructType(RecordType):
             raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
         return differential
 
-    def _associated(self, field: Field) -> Field:
-        """The field, marked as `no_diff` if a custom Differential has no member for it."""
-        supplied = self._supplied
+    def _associate_member(self, field: Field) -> Field:
+        """Associates a field with a member of the custom Differential; a field without a member becomes `no_diff`."""
+        custom = self._custom_differential
         if field.derivative_member is not None:
-            problem = _needless_member(field) if supplied is not None else f"{self.name} does not define a Differential"
+            problem = (
+                _reason_for_no_member(field) if custom is not None else f"{self.name} does not define a Differential"
+            )
             if problem is not None:
                 raise FunctionError(
                     "LG308",
@@ -185,17 +192,17 @@ class StructType(RecordType):
                     found=problem,
                     help="remove derivative_member",
                 )
-        elif supplied is not None and supplied is not self and supplied.index_of(field.name) is None:
-            self._require_intended(supplied, field)
+        elif custom is not None and custom is not self and custom.index_of(field.name) is None:
+            self._require_intended(custom, field)
             return replace(field, no_diff=True)
         return field
 
     def _require_intended(self, differential: RecordType, field: Field) -> None:
-        """Rejects a field without a member if a member has no field either: one of the names is probably misspelt."""
-        if field.no_diff or (wanted := differential_type(field.type)) is None:
+        """Raises if a field has no member and a member of its type has no field: a name is probably misspelt."""
+        if field.no_diff or (expected := differential_type(field.type)) is None:
             return
-        taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
-        if any(member.name not in taken and member.type == wanted for member in differential.fields):
+        associated = {other.derivative_member or other.name for other in self.__dict__["fields"]}
+        if any(member.name not in associated and member.type == expected for member in differential.fields):
             raise FunctionError(
                 "LG308",
                 f"field `{field.name}` of {self.name} has no member in {differential.name}",
@@ -214,25 +221,23 @@ class StructType(RecordType):
                 self._field_span(field.name),
                 expected=", ".join(f.name for f in differential.fields),
             )
-        expected, found = differential_type(field.type), differential.fields[index].type
-        if expected != found:
+        expected, actual = differential_type(field.type), differential.fields[index].type
+        if expected != actual:
             assert expected is not None
             raise FunctionError(
                 "LG308",
                 f"member `{target}` of {differential.name} does not fit field `{field.name}`",
                 self._field_span(field.name),
                 expected=describe(expected),
-                found=describe(found),
+                found=describe(actual),
             )
 
     def _forbid_sums(self, differential: RecordType) -> None:
-        """Rejects a shared member of a type with its own `dadd`: derivatives of fields that share a member are added as
-        numbers.
-        """
-        common = members_in_common(self)
+        """Raises if fields share a member whose type has a custom sum, because shared members are added as numbers."""
+        shared_counts = count_shared_members(self)
         for field in self.fields:
             index = differential_field(self, field)
-            if index is not None and common[index] > 1 and not _is_plain_sum(field.type):
+            if index is not None and shared_counts[index] > 1 and not _is_plain_sum(field.type):
                 raise FunctionError(
                     "LG308",
                     f"fields of {self.name} share the member `{differential.fields[index].name}`, "
@@ -243,17 +248,17 @@ class StructType(RecordType):
                 )
 
 
-def _needless_member(field: Field) -> str | None:
+def _reason_for_no_member(field: Field) -> str | None:
     if field.no_diff:
         return "the field is `no_diff`"
     return None if differential_type(field.type) is not None else f"{describe(field.type)} has no derivative"
 
 
 def _is_plain_sum(type: FrontType) -> bool:
-    """Whether differentials of a type are added number by number."""
-    if isinstance(type, TaggedType) or brings(type, "dadd"):
+    """Whether differentials of a type are added as numbers, without a custom sum or a tag."""
+    if isinstance(type, TaggedType) or has_custom_operation(type, "dadd"):
         return False
-    return all(map(_is_plain_sum, _inner(type))) and all(
+    return all(map(_is_plain_sum, _contained_records(type))) and all(
         _is_plain_sum(field.type) for field in getattr(type, "fields", ()) if differential_type(field.type) is not None
     )
 
@@ -270,29 +275,33 @@ def _is_generated_method(name: str) -> bool:
     )
 
 
-def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
-    """The chain of fields that leads from a type back to the target."""
+def _find_cycle(target: RecordType, current: FrontType, visited: list[Any]) -> list[str] | None:
+    """The chain of fields that leads from a type back to the target, or None."""
     if isinstance(current, RecordType):
-        if current in seen:
+        if current in visited:
             return None
         for field in current.fields:
-            for inner in _inner(field.type):
+            for inner in _contained_records(field.type):
                 if inner is target:
                     return [f"{current.name}.{field.name}"]
-                way = _way_to(target, inner, [*seen, current])
-                if way is not None:
-                    return [f"{current.name}.{field.name}", *way]
+                chain = _find_cycle(target, inner, [*visited, current])
+                if chain is not None:
+                    return [f"{current.name}.{field.name}", *chain]
     return None
 
 
-def _inner(type: FrontType) -> list[FrontType]:
+def _contained_records(type: FrontType) -> list[FrontType]:
     """The records inside the type of a field, through lists and tuples."""
     if isinstance(type, ArrayType):
-        return _inner(type.element)
+        return _contained_records(type.element)
     if isinstance(type, TupleType):
-        return [inner for element in type.elements for inner in _inner(element)]
+        return [inner for element in type.elements for inner in _contained_records(element)]
     element = getattr(type, "element", None)
-    return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
+    return (
+        [type]
+        if isinstance(type, RecordType)
+        else (_contained_records(element) if isinstance(element, Composite) else [])
+    )
 
 
 def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
@@ -302,7 +311,7 @@ def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
 
 
 def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | None:
-    """The syntax tree of the class that is being decorated at a line."""
+    """The syntax tree of the class that is decorated at this line."""
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:
@@ -327,10 +336,10 @@ class _DifferentialAttribute:
 
 
 def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> type:
-    """The class as a struct: with an `__init__` from its fields, a Differential and the protocol's operations."""
-    supplied = cls.__dict__.get("Differential")
-    if supplied is not None:
-        cls.__livegrad_differential__ = supplied  # type: ignore[attr-defined]
+    """Turns a class into a struct: adds `__init__` and other methods, a Differential and the protocol's operations."""
+    custom = cls.__dict__.get("Differential")
+    if custom is not None:
+        cls.__livegrad_differential__ = custom  # type: ignore[attr-defined]
     for name in inspect.get_annotations(cls):
         if name not in cls.__dict__:
             setattr(cls, name, FieldReference(cls.__name__, name))
@@ -345,14 +354,14 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
         cls.__hash__ = None  # type: ignore[assignment]
     cls.__livegrad_parts__ = instances.parts  # type: ignore[attr-defined]
     cls.copy = cls.__dict__.get("copy", instances.copy)  # type: ignore[attr-defined]
-    if supplied is None or isinstance(supplied, str):
+    if custom is None or isinstance(custom, str):
         cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]
     for name in ("dzero", "dadd", "dmul"):
         if name not in cls.__dict__:
             setattr(cls, name, ProtocolCall(name, record))
     parameters = getattr(cls, "__parameters__", ())
     if parameters:
-        cls.__class_getitem__ = classmethod(_Concrete(cls, parameters, frame))  # type: ignore[attr-defined]
+        cls.__class_getitem__ = classmethod(_GenericInstances(cls, parameters, frame))  # type: ignore[attr-defined]
         return cls
     for register in rules.struct:
         register(record)
@@ -362,8 +371,8 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
 # --- generic structs -------------------------------------------------------------------------------------------------
 
 
-class _Concrete:
-    """`Dual[float]`: a generic struct with its type variables replaced, created once for each list of types."""
+class _GenericInstances:
+    """`Dual[float]`: creates the instances of a generic struct, once for each list of type arguments."""
 
     def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
         self._cls, self._parameters, self._frame = cls, parameters, frame
@@ -392,8 +401,8 @@ def _require_bound(variable: TypeVar, type: FrontType) -> None:
             raise FunctionError("LG402", f"`{variable.__name__}` {problem}")
 
 
-def _substituted(annotation: Any, bindings: Bindings) -> Any:
-    """An annotation with its type variables replaced by types."""
+def _substitute_variables(annotation: Any, bindings: Bindings) -> Any:
+    """Replaces the type variables in an annotation by types."""
     if isinstance(annotation, TypeVar):
         return bindings.get(annotation, annotation)
     inner = getattr(annotation, "__parameters__", ())

@@ -1,6 +1,6 @@
-"""Overload resolution by argument types, and calls between captured functions.
+"""Overload resolution by argument types, and calls between captured functions with their aliasing rules.
 
-Used by calls from Python, from captured functions and of derivatives.
+Calls from Python, from captured functions and of derivatives resolve their overload with `choose`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from livegrad.frontend.function.aliases import DEEPEST, Aliases, alias_result, is_outside, outside_alias, parameter_key
+from livegrad.frontend.function.aliases import (
+    MAX_ALIAS_DEPTH,
+    Aliases,
+    aliases_of_result,
+    is_outside,
+    outside_alias,
+    parameter_key,
+)
 from livegrad.frontend.function.arrays import require_writable
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     convert,
     convertible,
@@ -25,12 +31,13 @@ from livegrad.frontend.function.compile_values import (
     name_of,
     node_of,
     runtime,
+    with_aliases,
 )
 from livegrad.frontend.function.effects import add_effects_of_call
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, TupleType, describe
-from livegrad.frontend.function.lvalues import assign_lvalue, forbid_second_name, other_name
-from livegrad.frontend.function.signature import Default, Parameter, fitting_array
+from livegrad.frontend.function.lvalues import assign_lvalue, find_alias, forbid_aliased_change
+from livegrad.frontend.function.signature import Default, Parameter, array_type_for
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
@@ -40,8 +47,9 @@ from livegrad.ops.control import call as call_op
 
 @dataclass
 class Match:
-    """A matching overload and its arguments in order, with how many of them must be converted, and how many of those to
-    another kind of value: an integer to a float, a vector to a list."""
+    """A matching overload and its arguments in order. `conversions` counts the arguments that need a conversion, and
+    those that change their kind: an integer to a float, a vector to a list.
+    """
 
     function: CapturedFunction
     values: list[Value]
@@ -52,31 +60,31 @@ class Match:
 def match(
     function: CapturedFunction, positional: Sequence[Value], keywords: Mapping[str, Value], span: Span
 ) -> Match | str:
-    """How arguments fit one overload, or why they do not."""
+    """Matches arguments against one overload; returns the reason if they do not match."""
     bound = function.signature.bind(positional, keywords)
     if isinstance(bound, str):
         return bound
-    values, slots, conversions, of_kind = [], [], 0, 0
+    values, slots, conversions, kind_changes = [], [], 0, 0
     variables: dict[TypeVar, FrontType] = {}
     sizes: dict[str, int] = {}
     for parameter in function.signature.parameters:
         argument = bound[parameter.name]
         value = argument
         if isinstance(argument, Default):
-            value = aliased(from_python(argument.value, span), (outside_alias(parameter.name),))
+            value = with_aliases(from_python(argument.value, span), (outside_alias(parameter.name),))
         slot = slot_for(parameter, value, variables, sizes)
         if isinstance(slot, str):
             return slot
-        as_list = parameter.annotation.listed is not None and not isinstance(slot.type, ArrayType)
+        as_list = parameter.annotation.list_element is not None and not isinstance(slot.type, ArrayType)
         conversions += as_list or (slot.type is not None and slot.type != value.type)
-        of_kind += as_list or (slot.type is not None and _kind_of(slot.type) != _kind_of(value.type))
+        kind_changes += as_list or (slot.type is not None and _kind_of(slot.type) != _kind_of(value.type))
         values.append(value)
         slots.append(slot)
-    return Match(function, values, tuple(slots), (conversions, of_kind))
+    return Match(function, values, tuple(slots), (conversions, kind_changes))
 
 
 def _kind_of(type: FrontType | None) -> object:
-    """What a conversion that only changes the precision keeps."""
+    """The part of a type that a mere change of precision preserves."""
     scalar = ir.scalar_of(type) if isinstance(type, ir.Scalar | ir.Vector | ir.Matrix) else None
     return type.__class__, None if scalar is None else scalar.kind
 
@@ -84,18 +92,18 @@ def _kind_of(type: FrontType | None) -> object:
 def slot_for(
     parameter: Parameter, value: Value, variables: dict[TypeVar, FrontType], sizes: dict[str, int]
 ) -> Slot | str:
-    """What a parameter is specialised for when it is given this value, or why it cannot take it.
+    """The slot of a parameter for this argument, or the reason why the argument does not match.
 
-    `variables` and `sizes` say what type variables and names of sizes stand for, and are extended.
+    Extends `variables` and `sizes`, the bindings of type variables and named sizes.
     """
     annotation = parameter.annotation
     expected = annotation.type
-    if annotation.listed is not None:
-        expected = fitting_array(annotation.listed, value.type)
+    if annotation.list_element is not None:
+        expected = array_type_for(annotation.list_element, value.type)
         if expected is None and not _can_be_list(value):
-            return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _whole_array(value)
+            return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _array_advice(value)
     if annotation.pattern is not None:
-        problem = annotation.pattern.misfit(value.type, sizes)
+        problem = annotation.pattern.explain_mismatch(value.type, sizes)
         return Slot(value.type, annotation.no_diff) if problem is None else f"`{parameter.name}` {problem}"
     if annotation.variable is not None:
         problem = bind_variable(annotation.variable, value, variables)
@@ -118,25 +126,25 @@ def slot_for(
 
 
 def _can_be_list(value: Value) -> bool:
-    """Whether a value that is no list, such as a tuple or a vector, can take the place of one."""
+    """Whether a value of another type, such as a tuple or a vector, is accepted for a list parameter."""
     return isinstance(value.type, ir.Vector | ir.Matrix | TupleType | TensorType) or value.items is not None
 
 
-def _whole_array(value: Value) -> str:
-    """The advice if an array was passed for a list: its type is matched as one number per point."""
+def _array_advice(value: Value) -> str:
+    """Advice for an array that was passed for a list: an array matches as one number per point."""
     if not isinstance(value.type, ir.Scalar) or value.is_static:
         return ""
     return f"; a whole array is a parameter of type lg.tensor[{describe(value.type)}, 1]"
 
 
 class BoundProblem(str):
-    """The reason why a type does not satisfy a type variable."""
+    """The reason why a type does not satisfy the bound of a type variable."""
 
     code = "LG402"
 
 
 def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, FrontType]) -> str | None:
-    """Gives a type variable the type of an argument; what is wrong if that cannot be."""
+    """Binds a type variable to the type of an argument; returns the reason if that is impossible."""
     bound = variables.get(variable)
     if bound is not None:
         return None if convertible(value, bound) else f"expects {describe(bound)}, found {name_of(value)}"
@@ -155,47 +163,48 @@ def choose(
     positional: Sequence[Value],
     keywords: Mapping[str, Value],
     span: Span,
-    refuse: Callable[[Match], str | None] | None = None,
+    reject: Callable[[Match], str | None] | None = None,
 ) -> Match:
-    """The overload that fits with the fewest conversions; `refuse` may say why one that fits is not wanted."""
-    tried: list[tuple[CapturedFunction, Match | str]] = []
+    """The matching overload with the fewest conversions; `reject` returns the reason to exclude a match, or None."""
+    candidates: list[tuple[CapturedFunction, Match | str]] = []
     for overload in function.overloads:
         candidate = match(overload, positional, keywords, span)
-        problem = refuse(candidate) if refuse is not None and isinstance(candidate, Match) else None
-        tried.append((overload, problem or candidate))
-    fitting = [candidate for _, candidate in tried if isinstance(candidate, Match)]
-    if not fitting:
-        if len(tried) == 1:
-            code = getattr(tried[0][1], "code", "LG108")
-            raise FunctionError(code, f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature))
-        reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
+        problem = reject(candidate) if reject is not None and isinstance(candidate, Match) else None
+        candidates.append((overload, problem or candidate))
+    matches = [candidate for _, candidate in candidates if isinstance(candidate, Match)]
+    if not matches:
+        if len(candidates) == 1:
+            reason = candidates[0][1]
+            code = getattr(reason, "code", "LG108")
+            raise FunctionError(code, f"`{function.__name__}`: {reason}", span, expected=str(function.signature))
+        reasons = "; ".join(f"{overload.signature}: {reason}" for overload, reason in candidates)
         raise FunctionError(
             "LG205",
             f"no overload of `{function.__name__}` matches",
             span,
-            found=_shown(positional, keywords),
+            found=_describe_arguments(positional, keywords),
             help=reasons,
         )
-    least = min(candidate.conversions for candidate in fitting)
-    best = [candidate for candidate in fitting if candidate.conversions == least]
+    fewest = min(candidate.conversions for candidate in matches)
+    best = [candidate for candidate in matches if candidate.conversions == fewest]
     if len(best) > 1:
         raise FunctionError(
             "LG206",
             f"more than one overload of `{function.__name__}` matches",
             span,
-            found=_shown(positional, keywords),
+            found=_describe_arguments(positional, keywords),
             help="; ".join(str(candidate.function.signature) for candidate in best),
         )
     return best[0]
 
 
-def _shown(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
+def _describe_arguments(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
     parts = [name_of(value) for value in positional] + [f"{n}={name_of(v)}" for n, v in keywords.items()]
     return ", ".join(parts)
 
 
 def argument_nodes(match: Match, span: Span) -> tuple[list[Value], list[Node]]:
-    """The arguments that are passed when the function runs, converted to their parameters' types."""
+    """The run-time arguments of a call, converted to the parameters' types, as values and as nodes."""
     values, nodes = [], []
     for parameter, value, slot in zip(match.function.signature.parameters, match.values, match.slots, strict=True):
         if slot.type is None:
@@ -213,7 +222,7 @@ def call_captured(
     keywords: Mapping[str, Value],
     at: ast.AST,
 ) -> Value:
-    """A call of one captured function from another."""
+    """Compiles a call of one captured function from another."""
     span = context.span(at)
     match = choose(function, positional, keywords, span)
     specialization = match.function.specialize(match.slots)
@@ -225,20 +234,20 @@ def call_captured(
         return _call_updating(
             context, match, specialization, values, call_op(*nodes, function=specialization.updating), at
         )
-    node = match.function.called(call_op(*nodes, function=specialization.function))
+    node = match.function.wrap_call_result(call_op(*nodes, function=specialization.function))
     if specialization.context.has_effects:
         add_effects_of_call(
             context, node if specialization.result_type is NONE else None, specialization.context.prints
         )
     result = runtime(specialization.result_type, node, weak=specialization.result_weak)
-    result = aliased(result, _result_aliases(context, match, specialization, at))
+    result = with_aliases(result, _result_aliases(context, match, specialization, at))
     return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
 def _with_flow_of_call(
     context: Context, match: Match, specialization: Specialization, values: list[Value], result: Value, at: ast.AST
 ) -> Value:
-    """The result of a call, connected to its arguments in the derivative flow graph."""
+    """Connects the result of a call to its arguments in the derivative flow graph."""
     function = match.function
     carrying = [value for value, slot in zip(values, specialization.runtime_slots, strict=True) if not slot.no_diff]
     if not function.differentiable:
@@ -253,27 +262,27 @@ def _with_flow_of_call(
 def _call_updating(
     context: Context, match: Match, specialization: Specialization, values: list[Value], node: Node, at: ast.AST
 ) -> Value:
-    """A call of a function with `inout` parameters: it writes the caller's arrays, as in Python."""
+    """Compiles a call of a function with `inout` parameters, which writes the caller's arrays, as in Python."""
     assert specialization.returned_type is not None
     if specialization.context.has_effects:
         add_effects_of_call(context, None, specialization.context.prints)
-    node = match.function.called(node)
+    node = match.function.wrap_call_result(node)
     arguments = _argument_expressions(match, at)
     for index, name in enumerate(specialization.context.inouts):
         argument = dict(zip((p.name for p in match.function.signature.parameters), match.values, strict=True))[name]
         _forbid_shared_argument(context, match, name, argument, at)
         new = runtime(argument.type, member(node, 1 + index))  # type: ignore[arg-type]
         new = _with_flow_of_call(context, match, specialization, values, new, at)
-        _write_back(context, match, name, arguments.get(name), argument, aliased(new, aliases_of(argument)), at)
-    same = specialization.returned_inout if specialization.returned_type is not NONE else None
-    index = 0 if same is None else 1 + specialization.context.inouts.index(same)
+        _write_back(context, match, name, arguments.get(name), argument, with_aliases(new, aliases_of(argument)), at)
+    returned = specialization.returned_inout if specialization.returned_type is not NONE else None
+    index = 0 if returned is None else 1 + specialization.context.inouts.index(returned)
     result = runtime(specialization.returned_type, member(node, index), weak=specialization.result_weak)
-    result = aliased(result, _result_aliases(context, match, specialization, at))
+    result = with_aliases(result, _result_aliases(context, match, specialization, at))
     return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
 def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
-    """The expression of each argument, as far as arguments and parameters can be matched."""
+    """The expression of each argument by parameter name; empty if the call cannot be bound by syntax."""
     if not isinstance(at, ast.Call) or any(isinstance(argument, ast.Starred) for argument in at.args):
         return {}
     bound = match.function.signature.bind(at.args, {k.arg: k.value for k in at.keywords if k.arg is not None})
@@ -281,7 +290,7 @@ def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
 
 
 def _forbid_shared_argument(context: Context, match: Match, name: str, argument: Value, at: ast.AST) -> None:
-    """Raises if a function writes one argument and another argument is the same array."""
+    """Raises if a function writes one argument that shares its array with another argument."""
     objects = {alias.object for alias in aliases_of(argument)}
     others = [value for value in match.values if value is not argument]
     others += [argument] * (sum(value is argument for value in match.values) - 1)
@@ -297,10 +306,10 @@ def _forbid_shared_argument(context: Context, match: Match, name: str, argument:
 def _write_back(
     context: Context, match: Match, name: str, expression: ast.expr | None, argument: Value, new: Value, at: ast.AST
 ) -> None:
-    """Assigns the array that a call has written to the variable that was its argument."""
-    context.ordered_writes += 1  # the function may have added to it
+    """Assigns the new version of an array that a call has written to the caller's variable."""
+    context.ordered_writes += 1  # the callee may contain `a[k] += x`
     if isinstance(expression, ast.Name) and context.environment.get(expression.id) is argument:
-        forbid_second_name(context, expression, 0, at)
+        forbid_aliased_change(context, expression, 0, at)
         require_writable(context, expression.id, aliases_of(argument), at)
         context.environment[expression.id] = new
     elif isinstance(expression, ast.Subscript | ast.Attribute) and aliases_of(argument):
@@ -315,30 +324,30 @@ def _write_back(
 
 
 def _result_aliases(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> Aliases:
-    """The objects of the caller that the result of a call shares."""
+    """The caller's objects that the result of a call shares."""
     parameters = [parameter_key(parameter.name) for parameter in match.function.signature.parameters]
     arguments = dict(zip(parameters, map(aliases_of, match.values), strict=True))
-    times = Counter(alias.object for alias in specialization.context.result_aliases)
+    counts = Counter(alias.object for alias in specialization.context.result_aliases)
     aliases: Aliases = ()
     for alias in specialization.context.result_aliases:
         key = (at, alias.object)
         if arguments.get(alias.object):
-            aliases += alias_result(alias, arguments[alias.object])
+            aliases += aliases_of_result(alias, arguments[alias.object])
         elif is_outside(alias.object):
             aliases += (alias,)
-        elif alias.object in specialization.context.sharing.shared or times[alias.object] > 1:
+        elif alias.object in specialization.context.sharing.shared or counts[alias.object] > 1:
             context.sharing.shared[key] = specialization.context.sharing.shared.get(alias.object, 0)
             aliases += (replace(alias, object=key),)
     return aliases
 
 
 def _forbid_lost_change(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> None:
-    """Raises if a function changes a copy of an argument where Python would show the change. Names that the result is
-    assigned to do not count, because their old values are not read again; nor do names of a function that ends.
+    """Raises if a call changes a copy of an argument, but in Python the caller would see the change. Names that are
+    never read again do not count: those that the result is assigned to, and all names if the caller returns the result.
     """
-    taken, names = context.expected_value
-    ends = taken is at and names is None and not context.inlining
-    besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
+    target_call, names = context.result_target
+    returns = target_call is at and names is None and not context.inlining
+    excluded = context.environment.keys() if returns else (names or frozenset()) if target_call is at else frozenset()
     parameters = [parameter.name for parameter in match.function.signature.parameters]
     for parameter, value in zip(parameters, match.values, strict=True):
         if (
@@ -350,15 +359,15 @@ def _forbid_lost_change(context: Context, match: Match, specialization: Speciali
         others.subtract(alias.object for alias in aliases_of(value))
         for alias in aliases_of(value):
             object = alias.object
-            shown = others[object] > 0 or context.sharing.is_shared(object, DEEPEST)
-            if shown or other_name(context, object, DEEPEST, besides) is not None:
-                raise _lost_change(context, match, parameter, at)
+            is_shared = others[object] > 0 or context.sharing.is_shared(object, MAX_ALIAS_DEPTH)
+            if is_shared or find_alias(context, object, MAX_ALIAS_DEPTH, excluded) is not None:
+                raise _lost_change_error(context, match, parameter, at)
             context.sharing.changed.add(object)
-        if context.dropped is at:
-            raise _lost_change(context, match, parameter, at)
+        if context.discarded_expression is at:
+            raise _lost_change_error(context, match, parameter, at)
 
 
-def _lost_change(context: Context, match: Match, parameter: str, at: ast.AST) -> FunctionError:
+def _lost_change_error(context: Context, match: Match, parameter: str, at: ast.AST) -> FunctionError:
     name = match.function.__name__
     return context.error(
         "LG106",

@@ -1,6 +1,6 @@
-"""`print` inside captured functions: prints its arguments at run time, in program order.
+"""The `print` intrinsic: prints its arguments at run time, in program order.
 
-It is a host step between the kernels of a compiled function.
+It compiles to a host step between the kernels of a function.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from livegrad.frontend.function.calls import arguments_of
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, node_of, static
 from livegrad.frontend.function.effects import add_print
-from livegrad.frontend.function.function_library import known_as
-from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.frontend.function.function_library import named_intrinsic
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS
 from livegrad.ir.node import Node
 
 
-@known_as("print")
+@named_intrinsic("print")
 def print_values(*values: Any) -> None:
-    """Prints values, both inside and outside of captured functions.
+    """Prints values, inside and outside captured functions.
 
     >>> print_values("x =", 1.5)
     x = 1.5
@@ -50,15 +50,15 @@ def _values(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]
 
 
 def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
-    """A part of an f-string as a template; its run-time values are appended to the nodes."""
+    """Converts a part of an f-string to a template, and appends its run-time values to the nodes."""
     if not isinstance(part, ast.FormattedValue):
         return _shown(context, context.evaluate(part), "", part, nodes)
     form = ""
     if part.format_spec is not None:
-        inside = context.evaluate(part.format_spec).static
-        if not isinstance(inside, str):
+        spec = context.evaluate(part.format_spec).static
+        if not isinstance(spec, str):
             raise context.error("LG102", "a format must be known at compile time", part)
-        form = f":{inside}"
+        form = f":{spec}"
     if part.conversion != -1:
         form = f"!{chr(part.conversion)}{form}"
     return _shown(context, context.evaluate(part.value), form, part, nodes)
@@ -71,4 +71,4 @@ def _shown(context: Context, value: Value, form: str, at: ast.AST, nodes: list[N
     return f"{{{form}}}"
 
 
-SPECIAL["print"] = _print
+SPECIAL_FORMS["print"] = _print

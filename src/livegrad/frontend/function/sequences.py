@@ -1,6 +1,6 @@
 """Intrinsics for lists, tuples and vectors: `len`, `min`, `max`, `sum`, `any`, `list`, `np.array`.
 
-Importing the module adds them to `INTRINSICS`; `sequence` decomposes such a value.
+Importing the module adds them to `INTRINSICS`; `sequence_members` splits such a value into its members.
 """
 
 from __future__ import annotations
@@ -8,11 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from livegrad.frontend.function.aliases import alias_copy
+from livegrad.frontend.function.aliases import aliases_of_shallow_copy
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     array_advice,
     array_value,
     as_scalar_type,
@@ -21,10 +20,11 @@ from livegrad.frontend.function.compile_values import (
     runtime,
     static,
     tuple_value,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.intrinsics import intrinsic, require_count, shaped_result
-from livegrad.frontend.function.operators import binary, elements, truth, unify
+from livegrad.frontend.function.operators import apply_binary, elements, to_bool, unify
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
@@ -32,8 +32,8 @@ from livegrad.ops import elementwise
 from livegrad.ops.aggregate import make, members_of
 
 
-def sequence(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
-    """The members of a list, tuple or vector."""
+def sequence_members(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
+    """The members of a list, tuple or vector; None for other values."""
     if value.items is not None:
         return list(value.items)
     if isinstance(value.type, ArrayType):
@@ -59,12 +59,12 @@ def _len(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     raise context.error("LG201", f"{name_of(value)} has no length", at, help=array_advice(value))
 
 
-def _extremum(name: str, op: Op) -> None:
+def _register_extremum(name: str, op: Op) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = list(values)
         if len(items) == 1:
-            inner = sequence(context, items[0], at)
+            inner = sequence_members(context, items[0], at)
             if not inner:
                 what = "an empty list" if inner is not None else name_of(items[0])
                 raise context.error("LG201", f"`{name}` does not accept {what}", at)
@@ -78,35 +78,35 @@ def _extremum(name: str, op: Op) -> None:
         return total
 
 
-_extremum("min", elementwise.min)
-_extremum("max", elementwise.max)
+_register_extremum("min", elementwise.min)
+_register_extremum("max", elementwise.max)
 
 
-def _fold(name: str, op: ast.operator, start: int) -> None:
+def _register_fold(name: str, op: ast.operator, start: int) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = sequence(context, values[0], at)
+        items = sequence_members(context, values[0], at)
         if items is None or len(values) > 2:
             raise context.error("LG201", f"`{name}` does not accept {name_of(values[0])}", at)
         total = values[1] if len(values) > 1 else static(start)
         for item in items:
-            total = binary(context, op, total, item, at)
+            total = apply_binary(context, op, total, item, at)
         return total
 
 
-_fold("sum", ast.Add(), 0)
-_fold("prod", ast.Mult(), 1)
+_register_fold("sum", ast.Add(), 0)
+_register_fold("prod", ast.Mult(), 1)
 
 
-def _quantifier(name: str, every: bool) -> None:
+def _register_quantifier(name: str, every: bool) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = sequence(context, values[0], at)
+        items = sequence_members(context, values[0], at)
         if items is None:
             raise context.error("LG201", f"`{name}` does not accept {name_of(values[0])}", at)
         total: Node | None = None
         for item in items:
-            test = truth(context, item, at)
+            test = to_bool(context, item, at)
             if test.is_static:
                 if bool(test.static) is not every:
                     return static(not every)
@@ -116,14 +116,14 @@ def _quantifier(name: str, every: bool) -> None:
         return static(every) if total is None else runtime(ir.bool_, total)
 
 
-_quantifier("any", False)
-_quantifier("all", True)
+_register_quantifier("any", False)
+_register_quantifier("all", True)
 
 
 @intrinsic("copy")
 def _copy(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "copy", at)
-    return aliased(values[0], ())
+    return with_aliases(values[0], ())
 
 
 @intrinsic("list")
@@ -132,12 +132,12 @@ def _list(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     (value,) = values
     if value.items is not None:
         return context.list_of(value.items, at)
-    return aliased(value, alias_copy(value.aliases))
+    return with_aliases(value, aliases_of_shallow_copy(value.aliases))
 
 
 @intrinsic("tuple")
 def _tuple(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    items = sequence(context, values[0], at) if len(values) == 1 else None
+    items = sequence_members(context, values[0], at) if len(values) == 1 else None
     if items is None:
         raise context.error("LG201", "`tuple` takes a list, vector or tuple", at)
     return tuple_value(items)
@@ -145,13 +145,13 @@ def _tuple(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("array_of")
 def array_of(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """np.array([a, b, c]): a vector, whose arithmetic works on each component."""
-    items = sequence(context, values[0], at)
+    """`np.array([a, b, c])`: a vector, whose arithmetic is componentwise."""
+    items = sequence_members(context, values[0], at)
     if not items or any(not isinstance(item.type, ir.Scalar) for item in items):
         raise context.error("LG201", "only a list of numbers can become a vector", at, found=name_of(values[0]))
-    listed = array_value(items, context.span(at))
-    assert isinstance(listed.type, ArrayType)
-    element = listed.type.element
+    list_element = array_value(items, context.span(at))
+    assert isinstance(list_element.type, ArrayType)
+    element = list_element.type.element
     assert isinstance(element, ir.Scalar)
     type = ir.Vector(element, len(items))
-    return context.result(type, make(*members_of(node_of(listed, context.span(at))), type=type), items, at)
+    return context.result(type, make(*members_of(node_of(list_element, context.span(at))), type=type), items, at)

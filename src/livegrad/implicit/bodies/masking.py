@@ -19,7 +19,7 @@ from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.exact_gradient import SMALLEST_LENGTH
 from livegrad.ir.node import Function
 from livegrad.ops.control import map_over
-from livegrad.passes.functions import rearranged
+from livegrad.passes.functions import rearrange_signature
 from livegrad.passes.mask_choices import mask_bounds, mask_choices, undefined_values, words_of
 from livegrad.passes.mask_gradients import mask_gradients, with_tangents
 from livegrad.passes.split_choices import MIN_COST, Choices, function_cost, split_choices
@@ -122,11 +122,11 @@ def _interval_flags(choices: Choices) -> tuple[bool, ...]:
 
 
 def _map_over_points(function: Function, coordinates: int, argument_count: int) -> Function:
-    """Maps a function of (coordinates, others, mask words) over arrays of coordinates and words; others are shared."""
+    """Maps a function of (coordinates, arguments, mask words) over arrays of coordinates and words."""
     mask_words = len(function.parameters) - coordinates - argument_count
     order = [*range(coordinates), *range(coordinates + argument_count, coordinates + argument_count + mask_words)]
     order += range(coordinates, coordinates + argument_count)
-    reordered = rearranged(function, order)
+    reordered = rearrange_signature(function, order)
     return map_over(reordered, (*[True] * (coordinates + mask_words), *[False] * argument_count))
 
 

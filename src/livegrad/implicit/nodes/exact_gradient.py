@@ -13,7 +13,7 @@ from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, differential_of
 from livegrad.ops.aggregate import get, make_vector
 from livegrad.ops.rules import filled, zero
-from livegrad.passes.inline_calls import calls_much
+from livegrad.passes.inline_calls import grows_when_inlined
 
 SMALLEST_LENGTH = 1e-8  # gradients shorter than this have no direction
 
@@ -31,7 +31,7 @@ def exact_gradient(function: Function, arguments: Sequence[Node], position: int)
 
 
 def _differentiate(function: Function, arguments: Sequence[Node], position: int, element: Scalar) -> Node:
-    if not calls_much(function):
+    if not grows_when_inlined(function):
         cotangents = ops.bwd_diff(*arguments, filled(1.0, element), function=function)
         return get(cotangents, index=position) if len(function.parameters) > 1 else cotangents
     # In reverse mode, a function passes the residuals of its callees to its caller, so residuals double at each level

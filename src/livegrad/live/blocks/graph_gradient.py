@@ -90,7 +90,7 @@ class GradientBlock(DerivedBlock):
     def default_of(self, name: str) -> Any:
         return 1.0
 
-    def needs(self, resolver: PinResolver) -> OutputRef | None:
+    def find_primal_output(self, resolver: PinResolver) -> OutputRef | None:
         return resolver.output(self.of)
 
     def expand(

@@ -1,1 +1,1 @@
-"""The graph compiler: flatten, sort, propagate shapes, wire, share memory. A description goes in, a plan comes out."""
+"""The graph compiler: flatten, sort, propagate shapes, wire, share memory. It turns a graph into a plan."""

@@ -19,22 +19,22 @@ from livegrad.live.graph.regions import Region
 
 
 class DerivedBlock(Block):
-    """A block whose work is derived from other blocks. It is expanded into nodes whenever a graph is flattened."""
+    """A block whose work is derived from other blocks. Flattening a graph expands it into nodes."""
 
-    def needs(self, resolver: PinResolver) -> OutputRef | None:
-        """The output that it is derived from."""
+    def find_primal_output(self, resolver: PinResolver) -> OutputRef | None:
+        """The output from which the block is derived."""
         raise NotImplementedError
 
     def expand(
         self, key: str, feeds: dict[str, Ref | None], network: Network, resolver: PinResolver
     ) -> list[NetworkNode]:
-        """The nodes of the block. The one with the key of the block has its outputs."""
+        """The nodes of the block. The node with the key of the block has its outputs."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """A derived block, what feeds its inputs, and how it finds pins in its graph."""
+    """A derived block, the sources of its inputs, and the resolver for pins of its graph."""
 
     block: DerivedBlock
     feeds: dict[str, Ref | None]
@@ -63,11 +63,11 @@ class PinResolver:
         if isinstance(block, Region):
             if pin.name == block.control_name or pin.name in block.carried:
                 return [(key, pin.name)]
-            around = key.removesuffix(path_part(block.name))
+            prefix = key.removesuffix(path_part(block.name))
             inner = [
-                name if name.startswith(f"{node}/") else pin_key(node, name)  # inner regions give whole keys
+                name if name.startswith(f"{node}/") else pin_key(node, name)  # inner regions give complete keys
                 for label, body in block.bodies.items()
-                for node, name in _inputs_behind(body, pin.name, _inner_prefix(around, block, label))
+                for node, name in _inputs_behind(body, pin.name, _inner_prefix(prefix, block, label))
             ]
             return [(key, name) for name in inner]
         return list(_inputs_behind(block, pin.name, f"{key}/"))
@@ -76,56 +76,56 @@ class PinResolver:
 def _inputs_behind(composite: Composite, name: str, prefix: str) -> Iterator[tuple[str, str]]:
     """The node inputs that an exposed input feeds."""
     for pin in composite.inner_inputs.get(name, ()):
-        if composite.graph.sources.get(pin) is None:  # otherwise it has a source inside
+        if composite.graph.sources.get(pin) is None:  # a source inside the composite takes precedence
             yield from PinResolver(composite.graph, prefix).inputs(pin) or ()
 
 
 def expand_derived(network: Network, derived: Mapping[str, Derivation]) -> None:
     """Adds the nodes of derived blocks, each after the derived blocks that it depends on."""
-    waiting = dict(derived)
-    while waiting:
+    unexpanded = dict(derived)
+    while unexpanded:
         ready = [
             key
-            for key, derivation in waiting.items()
-            if not _reaches(network, derivation.block.needs(derivation.resolver), waiting)
+            for key, derivation in unexpanded.items()
+            if not _reaches(network, derivation.block.find_primal_output(derivation.resolver), unexpanded)
         ]
-        for key in ready or list(waiting):  # none is ready on a cycle, which `sort_nodes` reports
-            derivation = waiting.pop(key)
+        for key in ready or list(unexpanded):  # none is ready on a cycle, which `sort_nodes` reports
+            derivation = unexpanded.pop(key)
             for node in derivation.block.expand(key, derivation.feeds, network, derivation.resolver):
                 network.nodes[node.key] = node
                 if node.follows is not None:
                     network.followers.setdefault(node.follows, []).append(node.key)
 
 
-def _reaches(network: Network, start: OutputRef | None, waiting: Collection[str]) -> bool:
+def _reaches(network: Network, start: OutputRef | None, unexpanded: Collection[str]) -> bool:
     """Whether an output depends on a derived block that is not expanded yet."""
-    seen: set[str] = set()
-    open_nodes = [] if start is None else [start.node]
-    while open_nodes:
-        key = open_nodes.pop()
-        if key in waiting:
+    visited: set[str] = set()
+    worklist = [] if start is None else [start.node]
+    while worklist:
+        key = worklist.pop()
+        if key in unexpanded:
             return True
-        if key in network.nodes and key not in seen:
-            seen.add(key)
-            open_nodes += [source for _, source in network.nodes[key].dependencies()]
+        if key in network.nodes and key not in visited:
+            visited.add(key)
+            worklist += [source for _, source in network.nodes[key].dependencies()]
     return False
 
 
 def find_keys(graph: Graph, block: Block, prefix: str = "") -> list[str]:
     """The keys of a block in the network of a graph: one for each use of the composites around it."""
     keys: list[str] = []
-    waiting = [(block.home, path_part(block.name))]
-    while waiting:  # upwards to `graph`: the cost is the nesting depth
-        inner, path = waiting.pop()
+    worklist = [(block.home, path_part(block.name))]
+    while worklist:  # upwards to `graph`: the cost is the nesting depth
+        inner, path = worklist.pop()
         if inner is graph:
             keys.append(prefix + path)
         elif inner is not None:
-            waiting += [(around.home, _inner_prefix("", around, label) + path) for around, label in inner.uses]
+            worklist += [(user.home, _inner_prefix("", user, label) + path) for user, label in inner.uses]
     return keys
 
 
 def output_keys(graph: Graph, pin: Pin, prefix: str = "", running: Network | None = None) -> list[OutputRef]:
-    """The node outputs behind an output pin. That of a composite is the output of an inner block.
+    """The node outputs behind an output pin. A composite's output is the output of an inner block.
 
     With `running`, looks for nodes of the running network, which may no longer be in the graph.
     """
@@ -141,42 +141,42 @@ def output_keys(graph: Graph, pin: Pin, prefix: str = "", running: Network | Non
     if pin.name in pin.block.outputs and running is None:
         return [OutputRef(base + inside, pin.name) for base in bases]
     nodes = {} if running is None else running.nodes
-    still = (base + inside for base in bases if base + inside in nodes)
-    return [OutputRef(key, pin.name) for key in still if nodes[key].block is pin.block]
+    running_keys = (base + inside for base in bases if base + inside in nodes)
+    return [OutputRef(key, pin.name) for key in running_keys if nodes[key].block is pin.block]
 
 
 def _inner_prefix(prefix: str, block: Block, label: str) -> str:
-    several = isinstance(block, Region) and len(block.bodies) > 1
-    around = f"{prefix}{path_part(block.name)}/"
-    return f"{around}{label}/" if several else around
+    has_labels = isinstance(block, Region) and len(block.bodies) > 1
+    path = f"{prefix}{path_part(block.name)}/"
+    return f"{path}{label}/" if has_labels else path
 
 
 def flatten_graph(graph: Graph, previous: Network | None = None) -> Network:
-    """The network of a whole graph. Unchanged nodes are taken from the previous network."""
+    """The network of a whole graph. Reuses unchanged nodes of the previous network."""
     network = Network()
-    derived = _Flattening(graph, "").add_nodes(network, {} if previous is None else previous.nodes)
+    derived = _Flattener(graph, "").add_nodes(network, {} if previous is None else previous.nodes)
     expand_derived(network, derived)
     for key, node in network.nodes.items():
         network.keys[node.block] = (*network.keys.get(node.block, ()), key)
     if derived:
-        needed = [derivation.block.needs(derivation.resolver) for derivation in derived.values()]
-        network.derivation = _nodes_behind(network, {*derived, *(ref.node for ref in needed if ref is not None)})
+        primals = [derivation.block.find_primal_output(derivation.resolver) for derivation in derived.values()]
+        network.derivation = _nodes_behind(network, {*derived, *(ref.node for ref in primals if ref is not None)})
     return network
 
 
-def _nodes_behind(network: Network, needed: Collection[str]) -> frozenset[str]:
+def _nodes_behind(network: Network, starts: Collection[str]) -> frozenset[str]:
     """These nodes, derived nodes, and all nodes that they read or are derived from, directly or indirectly.
 
-    An output need not depend on the pins that it is differentiated by: a later connection may make it.
+    An output need not depend yet on the pins with respect to which it is differentiated: a later edit may connect them.
     """
     keys: set[str] = set()
-    waiting = [key for key, node in network.nodes.items() if node.follows is not None or key in needed]
-    while waiting:
-        key = waiting.pop()
+    worklist = [key for key, node in network.nodes.items() if node.follows is not None or key in starts]
+    while worklist:
+        key = worklist.pop()
         if key not in keys and key in network.nodes:
             keys.add(key)
             node = network.nodes[key]
-            waiting += [*node.sources, *(() if node.follows is None else (node.follows,))]
+            worklist += [*node.sources, *(() if node.follows is None else (node.follows,))]
     return frozenset(keys)
 
 
@@ -185,68 +185,68 @@ class SeveralUses(Exception):
 
 
 def flatten_block(graph: Graph, block: Block) -> NetworkNode | None:
-    """The node of a block in a graph or in a composite inside; None if it is not there, or derived.
+    """The node of a block in a graph or in a composite of it; None if it is not there or is derived.
 
     Raises `SeveralUses` if it has several nodes.
     """
     home = block.home
-    flattening = None if home is None or home.blocks.get(block.name) is not block else _flattening_of(graph, home)
-    if flattening is None or isinstance(block, DerivedBlock):
+    flattener = None if home is None or home.blocks.get(block.name) is not block else _make_flattener(graph, home)
+    if flattener is None or isinstance(block, DerivedBlock):
         return None
-    return flattening.make_node(block)
+    return flattener.make_node(block)
 
 
-def _flattening_of(graph: Graph, inner: Graph) -> _Flattening | None:
-    """The flattening of a graph inside composites; None if a region is around it, or if it is not inside."""
+def _make_flattener(graph: Graph, inner: Graph) -> _Flattener | None:
+    """The flattener of a graph inside composites; None if a region encloses it, or if it is not inside."""
     composites: list[Composite] = []
     while inner is not graph:
         if len(inner.uses) > 1:
             raise SeveralUses
-        around = inner.uses[0][0] if inner.uses else None
-        if not isinstance(around, Composite) or isinstance(around, Region) or around.home is None:
+        parent = inner.uses[0][0] if inner.uses else None
+        if not isinstance(parent, Composite) or isinstance(parent, Region) or parent.home is None:
             return None
-        composites.append(around)
-        inner = around.home
-    flattening = _Flattening(graph, "")
+        composites.append(parent)
+        inner = parent.home
+    flattener = _Flattener(graph, "")
     for composite in reversed(composites):
-        flattening = flattening.inside(composite)
-    return flattening
+        flattener = flattener.inside(composite)
+    return flattener
 
 
 def _leaves_composite(source: Source | None) -> bool:
     return source.__class__ is Edge and source.source.block.__class__ is Composite  # type: ignore[union-attr]
 
 
-MOST_NESTED = 64  # nested regions: each level is a nested call when it is compiled and when it runs
+MOST_NESTED = 64  # nested regions: each level is a nested call, both in the compiler and at run time
 
 
-class _Flattening:
-    """One graph of the hierarchy: the prefix of its keys, the composite around it, and the exposed inputs."""
+class _Flattener:
+    """Flattens one graph of the hierarchy: has the prefix of its keys, its parent composite, and the exposed inputs."""
 
     def __init__(
         self,
         graph: Graph,
         prefix: str,
-        outer: _Flattening | None = None,
-        around: Composite | None = None,
+        outer: _Flattener | None = None,
+        parent: Composite | None = None,
         body: Composite | None = None,
     ) -> None:
-        self.graph, self.prefix, self.outer, self.around = graph, prefix, outer, around
-        self._depth: int = (0 if outer is None else outer._depth) + isinstance(around, Region)  # regions around it
+        self.graph, self.prefix, self.outer, self.parent = graph, prefix, outer, parent
+        self._depth: int = (0 if outer is None else outer._depth) + isinstance(parent, Region)  # enclosing regions
         exposed = {} if body is None else body.inner_inputs
         # By block and name: an edit may remove a pin, and another may add it again as a new object.
         self._exposed = {(pin.block, pin.name): name for name, pins in exposed.items() for pin in pins}
-        self._inside: dict[Composite, _Flattening] = {}
+        self._inside: dict[Composite, _Flattener] = {}
 
     def key_of(self, block: Block) -> str:
         return self.prefix + path_part(block.name)
 
-    def inside(self, block: Composite) -> _Flattening:
-        """The flattening of the graph inside a composite."""
+    def inside(self, block: Composite) -> _Flattener:
+        """The flattener of the graph inside a composite."""
         inner = self._inside.get(block)
         if inner is None:
             prefix = _inner_prefix(self.prefix, block, "")
-            inner = self._inside[block] = _Flattening(block.graph, prefix, self, block, block)
+            inner = self._inside[block] = _Flattener(block.graph, prefix, self, block, block)
         return inner
 
     def add_nodes(
@@ -254,7 +254,7 @@ class _Flattening:
     ) -> dict[str, Derivation]:
         """Adds the nodes of this graph and of inner composites, in order. Returns the derived blocks."""
         derived: dict[str, Derivation] = {}
-        open_graphs: list[tuple[_Flattening, Iterator[Block]]] = [(self, iter(self.graph.blocks.values()))]
+        open_graphs: list[tuple[_Flattener, Iterator[Block]]] = [(self, iter(self.graph.blocks.values()))]
         while open_graphs:
             level, blocks = open_graphs[-1]
             block = next(blocks, None)
@@ -288,8 +288,8 @@ class _Flattening:
         if previous is not None and is_unchanged and previous.pin_sources == [*pin_sources, *names]:
             return previous
         node = self._with_feeds(NetworkNode(key, block, {}), block.inputs)
-        # Otherwise the node also depends on the sources of the composite around it, or on the inside of another one.
-        if (self.around is None or None not in pin_sources) and not any(map(_leaves_composite, pin_sources)):
+        # Otherwise the node also depends on the sources of its parent, or on the inside of another composite.
+        if (self.parent is None or None not in pin_sources) and not any(map(_leaves_composite, pin_sources)):
             node.pin_sources, node.flattened_body = [*pin_sources, *names], body
         return node
 
@@ -305,20 +305,20 @@ class _Flattening:
                     node.missing[name] = f"it was connected to `{dormant.source}`, which no longer exists"
         return node
 
-    def _source(self, pin: Pin) -> tuple[_Flattening, Pin, Source | CarryRef | None]:
-        """The source of an input, from its own graph or one around it: that graph, the pin there, and the source."""
+    def _source(self, pin: Pin) -> tuple[_Flattener, Pin, Source | CarryRef | None]:
+        """The source of an input: the enclosing graph that has it, the pin in that graph, and the source."""
         level = self
         while (source := level.graph.sources.get(pin)) is None:
             name = level._exposed.get((pin.block, pin.name))
-            if name is None or level.outer is None or level.around is None:
+            if name is None or level.outer is None or level.parent is None:
                 return level, pin, None
-            if isinstance(level.around, Region) and (name in level.around.carried or name == level.around.index_name):
-                return level, pin, CarryRef(carry_key(level.outer.key_of(level.around), name))
-            pin, level = level.around.inputs[name], level.outer
+            if isinstance(level.parent, Region) and (name in level.parent.carried or name == level.parent.index_name):
+                return level, pin, CarryRef(carry_key(level.outer.key_of(level.parent), name))
+            pin, level = level.parent.inputs[name], level.outer
         return level, pin, source
 
     def feed(self, pin: Pin) -> Ref | None:
-        """What feeds an input; None if nothing does, or if it no longer exists."""
+        """What feeds an input; None if it has no source, or its source no longer exists."""
         level, root_pin, source = self._source(pin)
         if isinstance(source, Edge):
             return level.output(source.source)
@@ -344,11 +344,11 @@ class _Flattening:
         return None
 
     def _make_region_node(self, key: str, region: Region) -> NetworkNode:
-        """The node of a region with its bodies. One that is nested too deeply has none, which `validate` reports."""
+        """The node of a region with its bodies; without bodies if regions nest too deeply, which `validate` reports."""
         bodies = []
         for label, body in region.bodies.items() if self._depth < MOST_NESTED else ():
             network = Network()
-            inside = _Flattening(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
+            inside = _Flattener(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
             expand_derived(network, inside.add_nodes(network))
             for name, pin in body.inner_outputs.items():
                 ref = inside.output(pin)

@@ -1,11 +1,11 @@
 """The graph compiler: turns a description into a plan, in phases that can be called and printed separately.
 
-    flatten_graph     composites dissolve                                              (flatten.py)
-    validate          every input has a source, every block is allowed where it is      (here)
-    sort_nodes        one order over all steps, with levels; cycles are reported       (topological_sort.py)
-    propagate_shapes  bodies are specialised; every type and shape is known            (propagate.py)
-    wire              operands, buffers, initial contents                              (wire.py)
-    share_memory      which buffers may share bytes                                    (share_memory.py)
+    flatten_graph     dissolves composites                                             (flatten.py)
+    validate          checks that inputs have sources and that blocks are allowed      (here)
+    sort_nodes        sorts all nodes topologically, with levels; reports cycles       (topological_sort.py)
+    propagate_shapes  specialises bodies, and infers every type and shape              (propagate.py)
+    wire              creates steps with operands, buffers, and initial contents       (wire.py)
+    share_memory      assigns shared memory slots to buffers                           (share_memory.py)
 
 A phase reports all its problems, each at its pin. `Applier` calls `compile_graph` for the first plan, and `replan` for
 edits.
@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from livegrad.live.compile.flatten import MOST_NESTED, flatten_graph
 from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.compile.network import Network, NetworkNode, OutputRef, with_inner_nodes
-from livegrad.live.compile.propagate import Before, Shapes, propagate_shapes
+from livegrad.live.compile.propagate import PreviousShapes, Shapes, propagate_shapes
 from livegrad.live.compile.share_memory import share_memory
 from livegrad.live.compile.topological_sort import sort_nodes
 from livegrad.live.compile.wire import PreviousWiring, wire
 from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import State
 from livegrad.live.graph.block_graph import Graph
-from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
+from livegrad.live.graph.problems import GraphError, PinError, Problem, make_problem
 from livegrad.live.graph.regions import Region
 
 
@@ -53,14 +53,14 @@ def compile_graph(
     compilation.order, cycles = sort_nodes(network)
     problems += cycles
     broken = {problem.node for problem in problems}
-    before = None if previous is None else Before(previous.network.nodes, previous.shapes)
-    compilation.shapes, type_problems = propagate_shapes(network, compilation.order, broken, before)
+    previous_shapes = None if previous is None else PreviousShapes(previous.network.nodes, previous.shapes)
+    compilation.shapes, type_problems = propagate_shapes(network, compilation.order, broken, previous_shapes)
     problems += type_problems
     if not problems:
-        work = None
+        previous_wiring = None
         if previous is not None and previous.plan is not None:
-            work = PreviousWiring(previous.network, previous.shapes, previous.plan, compilation.same)
-        plan = wire(network, compilation.order, compilation.shapes, work)
+            previous_wiring = PreviousWiring(previous.network, previous.shapes, previous.plan, compilation.same)
+        plan = wire(network, compilation.order, compilation.shapes, previous_wiring)
         compilation.plan = share_memory(plan, kept) if reuse_memory else plan
     return compilation
 
@@ -69,7 +69,7 @@ def compile_graph(
 
 
 def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> list[Problem]:
-    """Reports inputs without a source and blocks that are not allowed where they are; for some nodes or all."""
+    """Reports unconnected inputs and misplaced blocks, among some nodes or all."""
     problems = []
     checked = {node.key: node for node in (network.all_nodes() if nodes is None else with_inner_nodes(nodes))}
     all_nodes = ChainMap(checked, network.nodes)  # type: ignore[arg-type]
@@ -78,15 +78,15 @@ def validate(network: Network, nodes: Iterable[NetworkNode] | None = None) -> li
             if ref is None:
                 help = f"connect or set `{node.block.name}.{name}`"
                 what = node.missing.get(name, "this input is not connected")
-                problems.append(problem(node, name, GraphError(what, help=help)))
+                problems.append(make_problem(node, name, GraphError(what, help=help)))
         if isinstance(node.block, AppendBuffer):
             problems += _validate_writers(node, all_nodes)
         problems += _validate_bodies(node)
         for body in node.bodies:
             for inner in body.nodes.values():
                 if isinstance(inner.block, State):
-                    help = "carry the value through the loop, or put the state outside"
-                    problems.append(problem(inner, None, GraphError("a region cannot contain a state", help=help)))
+                    help = "carry the value through the loop, or move the state out of the region"
+                    problems.append(make_problem(inner, None, GraphError("a region cannot contain a state", help=help)))
     return problems
 
 
@@ -96,13 +96,13 @@ def _validate_bodies(node: NetworkNode) -> list[Problem]:
     if isinstance(node.block, Region) and not node.bodies:
         help = "use lg.cond, lg.fori_loop or lg.while_loop inside a block instead of the inner regions"
         error = GraphError("regions are nested too deeply", expected=f"at most {MOST_NESTED} levels", help=help)
-        problems.append(problem(node, None, error))
+        problems.append(make_problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]
     if any(outputs != names[0] for outputs in names):
         found = " and ".join(", ".join(sorted(outputs)) or "nothing" for outputs in names)
-        problems.append(problem(node, None, GraphError("the bodies must expose the same outputs", found=found)))
+        problems.append(make_problem(node, None, GraphError("the bodies must expose the same outputs", found=found)))
     for body in node.bodies:
-        problems += [problem(node, name, GraphError(what)) for name, what in body.missing.items()]
+        problems += [make_problem(node, name, GraphError(what)) for name, what in body.missing.items()]
     return problems
 
 
@@ -115,5 +115,5 @@ def _validate_writers(node: NetworkNode, nodes: Mapping[str, NetworkNode]) -> li
         if ref is not None and not fits:
             found = f"`{ref.key}`, a buffer or a value"
             error = PinError(name, "the `values` of an append block", found)
-            problems.append(problem(node, name, error))
+            problems.append(make_problem(node, name, error))
     return problems

@@ -50,18 +50,18 @@ Ref = OutputRef | RootRef | CarryRef
 
 
 class PullbackBody(Body, Protocol):
-    """The body of a node that was derived from another one."""
+    """The body of a node that is derived from another node."""
 
     def of_primal(self, primal: NetworkNode) -> PullbackBody:
-        """The same for an edited node, which reads the same inputs and gives the same results."""
+        """The same body for an edited primal node with the same inputs and results."""
         ...
 
 
 @dataclass
 class NetworkNode:
-    """A block in the network: `feeds` has what feeds each input (None: nothing).
+    """A block in the network: `feeds` has the source of each input (None: it has none).
 
-    A derived node has a `derived_body`; `follows` is the node that it was derived from.
+    A derived node has a `derived_body`; `follows` is the key of its primal node.
     """
 
     key: str
@@ -70,8 +70,8 @@ class NetworkNode:
     bodies: tuple[Network, ...] = ()
     derived_body: Body | PullbackBody | None = None
     follows: str | None = None
-    pin_sources: list[Source | str | None] | None = None  # of its pins, with names, if it depends on nothing else
-    flattened_body: Body | None = None  # the block's body at that time, which has the defaults
+    pin_sources: list[Source | str | None] | None = None  # sources and names, if the node depends on nothing else
+    flattened_body: Body | None = None  # the block's body when it was flattened, which has the defaults
     missing: dict[str, str] = field(default_factory=dict)  # messages for inputs whose source no longer exists
 
     @property
@@ -91,12 +91,12 @@ class NetworkNode:
 
     @cached_property
     def read_keys(self) -> tuple[str, ...]:
-        """The keys of the buffers among its inputs that other nodes write."""
+        """The keys of the inputs that other nodes write."""
         return tuple([ref.key for ref in self.feeds.values() if isinstance(ref, OutputRef | CarryRef)])
 
     @cached_property
     def output_keys(self) -> tuple[str, ...]:
-        """The keys of the buffers of its results."""
+        """The keys of its result buffers."""
         return tuple([self.result_key(name) for name in self.outputs])
 
     def result_key(self, name: str) -> str:
@@ -106,7 +106,7 @@ class NetworkNode:
         return pin_key(self.key, name)
 
     def dependencies(self) -> Iterator[tuple[str, str]]:
-        """The nodes that must run before, each with the input that reads it. The `next` of a state waits for none."""
+        """The nodes that must run before, each with the input that reads it. States read `next` last."""
         if isinstance(self.block, State):
             return
         for name, ref in self.feeds.items():
@@ -131,19 +131,19 @@ class Network:
     keys: MutableMapping[Block, tuple[str, ...]] = field(default_factory=dict)  # of nodes, by block; whole graphs only
     derivation: frozenset[str] = frozenset()  # the nodes of derived blocks, and those they are derived from
 
-    def is_value_of(self, step: str, key: str, pin: Pin, now: Setting) -> bool:
+    def is_value_of(self, step: str, key: str, pin: Pin, setting: Setting) -> bool:
         """Whether a value of a pin replaces the value that a step reads under a key.
 
-        Otherwise another block has taken the name, or the pin had another source in between. Those are structural
-        edits, which bring the value with them.
+        If not, another block has taken the name, or the pin had another source in between. Those are structural edits,
+        which set the value themselves.
         """
-        waiting = [self.nodes[step]]
-        while waiting:
-            node = waiting.pop()
+        worklist = [self.nodes[step]]
+        while worklist:
+            node = worklist.pop()
             for ref in node.feeds.values():
                 if isinstance(ref, RootRef) and ref.key == key and ref.pin is pin:
-                    return isinstance(ref.source, Setting) and ref.source.line is now.line
-            waiting += [inner for body in node.bodies for inner in body.nodes.values()]
+                    return isinstance(ref.source, Setting) and ref.source.lineage is setting.lineage
+            worklist += [inner for body in node.bodies for inner in body.nodes.values()]
         return False
 
     def all_nodes(self) -> Iterator[NetworkNode]:
@@ -169,22 +169,22 @@ class Limit:
 
 
 def limits_of(node: NetworkNode) -> Iterator[Limit]:
-    """The counters of a node and of the nodes inside it. A counter that leaves a region is in the region's buffer."""
+    """The counters of a node and its inner nodes. A counter that a region exposes is in the region's buffer."""
     if not node.bodies:
         for name, most in node.block.limits.items():
             yield Limit(pin_key(node.key, name), node, most)
     for body in node.bodies:
-        leaving = {ref.key: node.result_key(name) for name, ref in body.outputs.items()}
+        exposed = {ref.key: node.result_key(name) for name, ref in body.outputs.items()}
         for inner in body.nodes.values():
             for limit in limits_of(inner):
-                yield replace(limit, buffer=leaving.get(limit.buffer, limit.buffer))
+                yield replace(limit, buffer=exposed.get(limit.buffer, limit.buffer))
 
 
-# --- what a node reads and gives -------------------------------------------------------------------------------------
+# --- inputs and results of nodes -------------------------------------------------------------------------------------
 
 
 def inputs_of(node: NetworkNode) -> dict[str, Ref | None]:
-    """Everything that a node reads, by name. A region reads its control, loop variables, and what its bodies read."""
+    """All inputs of a node by name. A region reads its control, loop variables, and what its bodies read."""
     if isinstance(node.block, AppendBuffer):
         totals = {f"{name}#total": _total_of(ref) for name, ref in node.feeds.items()}
         return {**node.feeds, **totals}
@@ -198,7 +198,7 @@ def _total_of(ref: Ref | None) -> Ref | None:
 
 
 def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[str, Ref | None]]:
-    """What the nodes in the bodies of a region read from outside of it."""
+    """The inputs that the bodies of a region read from outside of it."""
     for body in region.bodies:
         inner_nodes = inside | body.nodes.keys()
         for inner in body.nodes.values():
@@ -214,7 +214,7 @@ def _free_inputs(region: NetworkNode, inside: frozenset[str]) -> Iterator[tuple[
 
 
 def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) -> bool:
-    """Whether a ref is a loop variable of this region or of an inner one."""
+    """Whether this is a loop variable of this region or of an inner region."""
     if not isinstance(ref, CarryRef):
         return False
     owner = ref.key.rpartition("#")[0]
@@ -222,5 +222,5 @@ def _is_carried(ref: Ref | None, region: NetworkNode, inside: frozenset[str]) ->
 
 
 def results_of(node: NetworkNode) -> tuple[str, ...]:
-    """The names of the results of a node, including those of a region that do not leave it."""
+    """The result names of a node. For a region, includes results that are not pins, such as a loop's condition."""
     return tuple(node.bodies[0].outputs) if node.bodies else node.outputs

@@ -14,27 +14,27 @@ from livegrad.live.compile.live_plan import AppendStep, BlockStep, CapturedStep,
 def describe_phases(compilation: Compilation) -> str:
     """Every phase of a compilation: the network, validation, order, shapes, buffers, wiring."""
     sections = [
-        ("flatten", list(_network(compilation))),
-        ("validate", [str(problem) for problem in compilation.problems] or ["nothing is wrong"]),
-        ("sort", list(_levels(compilation))),
+        ("flatten", list(_describe_network(compilation))),
+        ("validate", [str(problem) for problem in compilation.problems] or ["no problems"]),
+        ("sort", list(_describe_levels(compilation))),
         ("propagate shapes", [f"{key}: {type}" for key, type in compilation.shapes.types.items()]),
     ]
     if compilation.plan is None:
         sections.append(("allocate and wire", ["not reached: there are problems"]))
     else:
-        sections.append(("allocate", list(_buffers(compilation.plan))))
+        sections.append(("allocate", list(_describe_buffers(compilation.plan))))
         sections.append(("wire", str(compilation.plan).splitlines()))
-        sections.append(("build", list(_work(compilation.plan))))
+        sections.append(("build", list(_describe_work(compilation.plan))))
     return "\n".join(f"{name}\n" + "\n".join(f"  {line}" for line in lines) for name, lines in sections)
 
 
-def _network(compilation: Compilation) -> Iterator[str]:
+def _describe_network(compilation: Compilation) -> Iterator[str]:
     for node in compilation.network.all_nodes():
         feeds = ", ".join(f"{name} ← {'nothing' if ref is None else ref.key}" for name, ref in node.feeds.items())
         yield f"{node.key}({feeds})"
 
 
-def _levels(compilation: Compilation) -> Iterator[str]:
+def _describe_levels(compilation: Compilation) -> Iterator[str]:
     levels: dict[int, list[str]] = {}
     for key, level in compilation.order:
         levels.setdefault(level, []).append(key)
@@ -45,19 +45,19 @@ def _levels(compilation: Compilation) -> Iterator[str]:
         yield f"on a cycle, or behind one: {', '.join(unsorted)}"
 
 
-def _buffers(plan: LivePlan) -> Iterator[str]:
+def _describe_buffers(plan: LivePlan) -> Iterator[str]:
     """Each buffer: its type, owner, size, and the steps between which it is live."""
     for key, spec in plan.buffers.items():
         slot = f", shares memory {plan.slot_of[key]}" if key in plan.slot_of else ""
-        yield f"{key}: {spec.type}, {spec.lifetime}, {spec.bytes} bytes{slot}{_life(plan, key)}"
+        yield f"{key}: {spec.type}, {spec.lifetime}, {spec.bytes} bytes{slot}{_describe_lifetime(plan, key)}"
     unshared = sum(
         spec.bytes for key, spec in plan.buffers.items() if key not in plan.slot_of and spec.lifetime != "external"
     )
     shared = sum(plan.slots)
-    yield f"{unshared + shared} bytes in all" + (f", {shared} of them shared" if shared else "")
+    yield f"{unshared + shared} bytes in total" + (f", {shared} of them shared" if shared else "")
 
 
-def _life(plan: LivePlan, key: str) -> str:
+def _describe_lifetime(plan: LivePlan, key: str) -> str:
     writer, readers = plan.producer.get(key), plan.readers.get(key, ())
     if writer is None:
         return ""
@@ -66,7 +66,7 @@ def _life(plan: LivePlan, key: str) -> str:
     return f", from {writer} {until}"
 
 
-def _work(plan: LivePlan) -> Iterator[str]:
+def _describe_work(plan: LivePlan) -> Iterator[str]:
     leaves = [leaf for step in plan.steps.values() for leaf in step.leaf_steps()]
     functions = {leaf.function for leaf in leaves if isinstance(leaf, BlockStep)}
     kinds = {

@@ -1,4 +1,4 @@
-"""Shape propagation, a phase of the graph compiler: specialises every body for its input types.
+"""Propagates shapes through a network, and specialises every body for its input types. A phase of the graph compiler.
 
 In: a network and its order. Out: the function of each node and the type of each buffer, or problems.
 """
@@ -21,7 +21,7 @@ from livegrad.live.graph.append_buffer import AppendBuffer
 from livegrad.live.graph.block import Body, Specialized, State
 from livegrad.live.graph.captured_call import CapturedCall
 from livegrad.live.graph.keys import carry_key, pin_key
-from livegrad.live.graph.problems import GraphError, PinError, Problem, problem
+from livegrad.live.graph.problems import GraphError, PinError, Problem, make_problem
 from livegrad.live.graph.regions import Region
 from livegrad.live.graph.shape_rules import apply_shape_rule
 from livegrad.live.graph.sources import InputType, Setting
@@ -38,12 +38,12 @@ class Shapes:
 
     bodies: MutableMapping[str, Specialized] = field(default_factory=dict)
     types: MutableMapping[str, Tensor] = field(default_factory=dict)
-    inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # of each node's specialisation
-    before: Before | None = None  # the previous compilation, during propagation only
+    inputs: MutableMapping[str, Inputs] = field(default_factory=dict)  # the inputs of each specialisation
+    previous: PreviousShapes | None = None  # the previous compilation, during propagation only
 
 
 @dataclass(frozen=True, eq=False)
-class Before:
+class PreviousShapes:
     """The previous compilation: its nodes, and their shapes."""
 
     nodes: Mapping[str, NetworkNode]
@@ -52,7 +52,7 @@ class Before:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """The inputs of a specialisation and its result types: equal inputs give equal results."""
+    """The inputs of a specialisation and its result types. Equal inputs give equal results."""
 
     body: Body
     input_types: tuple[InputType, ...]
@@ -61,21 +61,21 @@ class Inputs:
 
 
 def propagate_shapes(
-    network: Network, order: Iterable[tuple[str, int]], broken: set[str], previous: Before | None = None
+    network: Network, order: Iterable[tuple[str, int]], broken: set[str], previous: PreviousShapes | None = None
 ) -> tuple[Shapes, list[Problem]]:
     """Specialises each body for the types of its inputs. Dependents of a broken node are skipped and not reported.
 
     Results of the previous compilation are reused where a body and its input types are unchanged.
     """
-    shapes, problems, broken = Shapes(before=previous), [], set(broken)
+    shapes, problems, broken = Shapes(previous=previous), [], set(broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
-            note_state(node, shapes)
+            record_state_type(node, shapes)
     _propagate(network, order, shapes, problems, broken)
     for node in network.nodes.values():
         if isinstance(node.block, State):
             problems += check_state(node, shapes, broken)
-    shapes.before = None
+    shapes.previous = None
     return shapes, problems
 
 
@@ -89,35 +89,35 @@ def _propagate(
         if broken and (key in broken or not broken.isdisjoint(node.sources)):
             broken.add(key)
             continue
-        if shapes.before is not None and _reuse_previous(node, shapes, shapes.before):
+        if shapes.previous is not None and _reuse_previous(node, shapes, shapes.previous):
             continue
         specialize(node, shapes, problems, broken)
 
 
 def specialize(node: NetworkNode, shapes: Shapes, problems: list[Problem], broken: set[str]) -> None:
     """Specialises one node and the nodes inside it. A node with problems is added to `broken`."""
-    before = len(problems)
+    problem_count = len(problems)
     if isinstance(node.block, Region):
         specialize_region(node, shapes, problems, broken)
     else:
         try:
             specialize_node(node, shapes)
         except LivegradError as error:
-            problems.append(problem(node, pin_of(error, node), error))
-    if len(problems) > before:
+            problems.append(make_problem(node, pin_of(error, node), error))
+    if len(problems) > problem_count:
         broken.add(node.key)
 
 
-def _reuse_previous(node: NetworkNode, shapes: Shapes, before: Before) -> bool:
+def _reuse_previous(node: NetworkNode, shapes: Shapes, previous: PreviousShapes) -> bool:
     """Reuses the previous result of an unchanged node if the types of its inputs are unchanged too."""
-    inputs = before.shapes.inputs.get(node.key)
-    if inputs is None or before.nodes.get(node.key) is not node:
+    inputs = previous.shapes.inputs.get(node.key)
+    if inputs is None or previous.nodes.get(node.key) is not node:
         return False
-    types, types_before = shapes.types, before.shapes.types
+    types, previous_types = shapes.types, previous.shapes.types
     for key in node.read_keys:
-        if key not in types or types[key] is not types_before.get(key):
+        if key not in types or types[key] is not previous_types.get(key):
             return False
-    shapes.inputs[node.key], shapes.bodies[node.key] = inputs, before.shapes.bodies[node.key]
+    shapes.inputs[node.key], shapes.bodies[node.key] = inputs, previous.shapes.bodies[node.key]
     for key, type in zip(node.output_keys, inputs.results, strict=True):
         types[key] = type
     return True
@@ -151,11 +151,11 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
     input_types = tuple([input_type_of(ref, shapes) for ref in node.feeds.values() if ref is not None])
     body = node.body
     sources = tuple([ref.source for ref in node.feeds.values() if isinstance(ref, RootRef)])
-    inputs = None if shapes.before is None else shapes.before.shapes.inputs.get(node.key)
+    inputs = None if shapes.previous is None else shapes.previous.shapes.inputs.get(node.key)
     if inputs is not None and inputs.body is body and inputs.input_types == input_types and inputs.sources == sources:
-        assert shapes.before is not None
-        shapes.inputs[node.key], shapes.bodies[node.key] = inputs, shapes.before.shapes.bodies[node.key]
-        return _note_types(node, inputs.results, shapes)
+        assert shapes.previous is not None
+        shapes.inputs[node.key], shapes.bodies[node.key] = inputs, shapes.previous.shapes.bodies[node.key]
+        return _record_types(node, inputs.results, shapes)
     specialized = body.specialize(input_types)
     _require_numbers_to_fit(node, specialized.function)
     types = specialized.function.result_types
@@ -164,7 +164,7 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
     results = [_as_tensor(type) for type in types]
     if len(results) != len(node.outputs):
         raise GraphError(
-            f"`{block.name}` has {len(node.outputs)} outputs and its function returns {len(results)} values",
+            f"`{block.name}` has {len(node.outputs)} outputs, but its function returns {len(results)} values",
             help="name them all: block(..., outputs=(...))",
         )
     for name, rule in block.shapes.items():
@@ -178,10 +178,10 @@ def specialize_node(node: NetworkNode, shapes: Shapes) -> bool:
             )
     shapes.bodies[node.key] = specialized
     shapes.inputs[node.key] = Inputs(body, input_types, sources, tuple(results))
-    return _note_types(node, results, shapes)
+    return _record_types(node, results, shapes)
 
 
-def _note_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) -> bool:
+def _record_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) -> bool:
     changed = False
     for name, type in zip(node.outputs, results, strict=True):
         key = pin_key(node.key, name)
@@ -191,7 +191,7 @@ def _note_types(node: NetworkNode, results: Iterable[Tensor], shapes: Shapes) ->
 
 
 def _specialize_append(node: NetworkNode, block: AppendBuffer, shapes: Shapes) -> bool:
-    """The types of an append buffer, whose writers must have rows of one type."""
+    """Records the types of an append buffer. Its writers must have rows of one type."""
     rows: Tensor | None = None
     for name, ref in node.feeds.items():
         assert ref is not None
@@ -202,7 +202,7 @@ def _specialize_append(node: NetworkNode, block: AppendBuffer, shapes: Shapes) -
             raise PinError(name, f"rows of {rows}, like the first writer", f"rows of {row}")
     assert rows is not None
     scalar = Tensor(i64, ())
-    return _note_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), scalar, scalar), shapes)
+    return _record_types(node, (Tensor(rows.element, (block.capacity, *rows.shape)), scalar, scalar), shapes)
 
 
 def parameter_value(value: Any, type: Type, label: str) -> Any:
@@ -235,22 +235,22 @@ def _require_numbers_to_fit(node: NetworkNode, function: Function | CapturedCall
                 raise PinError(name, str(error.expected or type), str(error.found or ref.source.value)) from error
 
 
-def _type_of_start(ref: Ref | None, shapes: Shapes) -> Tensor:
-    """The initial type of a loop variable. A Python float is float32 unless the body produces float64."""
+def _initial_type(ref: Ref | None, shapes: Shapes) -> Tensor:
+    """The initial type of a loop variable. A Python float is float32; the caller may widen it."""
     assert ref is not None
     input_type = input_type_of(ref, shapes)
     return Tensor(f32, ()) if input_type.weak and input_type.type.element is f64 else input_type.type
 
 
-def _adopt_types(node: NetworkNode, region: Region, shapes: Shapes, outputs: Mapping[str, Tensor]) -> bool:
-    """Turns variables that start as Python floats into float64 if the body does. Returns whether any changed."""
+def _widen_carried_floats(node: NetworkNode, region: Region, shapes: Shapes, outputs: Mapping[str, Tensor]) -> bool:
+    """Widens variables that start as Python floats if the body produces float64. Returns whether any changed."""
     changed = False
-    for entering, leaving in region.carried.items():
-        key, ref = carry_key(node.key, entering), node.feeds[entering]
-        first, later = shapes.types[key], outputs[leaving]
+    for input_name, output_name in region.carried.items():
+        key, ref = carry_key(node.key, input_name), node.feeds[input_name]
+        initial_type, result_type = shapes.types[key], outputs[output_name]
         assert ref is not None
-        if input_type_of(ref, shapes).weak and first == Tensor(f32, ()) and later == Tensor(f64, ()):
-            shapes.types[key] = later
+        if input_type_of(ref, shapes).weak and initial_type == Tensor(f32, ()) and result_type == Tensor(f64, ()):
+            shapes.types[key] = result_type
             changed = True
     return changed
 
@@ -260,7 +260,7 @@ def _propagate_bodies(
 ) -> dict[str, Tensor]:
     """The types of a region's outputs, which must agree between its bodies."""
     outputs: dict[str, Tensor] = {}
-    before = len(problems)
+    problem_count = len(problems)
     for body in node.bodies:
         problems += validate_outputs(node, body)
         body.order, cycles = sort_nodes(body)
@@ -268,7 +268,7 @@ def _propagate_bodies(
         _propagate(body, body.order, shapes, problems, broken)
         if not broken.isdisjoint(body.nodes):
             broken.add(node.key)  # the inner problems are reported already
-        if node.key in broken or len(problems) > before:
+        if node.key in broken or len(problems) > problem_count:
             continue
         for name, ref in body.outputs.items():
             type = shapes.types[ref.key]
@@ -276,7 +276,7 @@ def _propagate_bodies(
                 error = GraphError(
                     f"the bodies have different types for output `{name}`", expected=str(outputs[name]), found=str(type)
                 )
-                problems.append(problem(node, None, error))
+                problems.append(make_problem(node, None, error))
             shapes.types[node.result_key(name)] = type
     return outputs
 
@@ -286,70 +286,76 @@ def specialize_region(node: NetworkNode, shapes: Shapes, problems: list[Problem]
     region = node.block
     assert isinstance(region, Region)
     for name in region.carried:
-        shapes.types[carry_key(node.key, name)] = _type_of_start(node.feeds[name], shapes)
+        shapes.types[carry_key(node.key, name)] = _initial_type(node.feeds[name], shapes)
     if region.index_name is not None:
         shapes.types[carry_key(node.key, region.index_name)] = Tensor(i64, ())
-    before = len(problems)
+    problem_count = len(problems)
     outputs = _propagate_bodies(node, shapes, problems, broken)
-    while node.key not in broken and len(problems) == before and _adopt_types(node, region, shapes, outputs):
+    while (
+        node.key not in broken
+        and len(problems) == problem_count
+        and _widen_carried_floats(node, region, shapes, outputs)
+    ):
         outputs = _propagate_bodies(node, shapes, problems, broken)
-    if node.key in broken or len(problems) > before:
+    if node.key in broken or len(problems) > problem_count:
         return
     if region.kind == "while" and outputs["condition"].shape != ():
         found = str(outputs["condition"])
         problems.append(
-            problem(node, None, GraphError("the control input of a region must be one number", found=found))
+            make_problem(node, None, GraphError("the control input of a region must be one number", found=found))
         )
     control = node.feeds[region.control_name]
     assert control is not None
     control_type = input_type_of(control, shapes).type
     if control_type.shape != ():
         error = GraphError("the control input of a region must be one number", found=str(control_type))
-        problems.append(problem(node, region.control_name, error))
+        problems.append(make_problem(node, region.control_name, error))
     elif region.kind in ("for", "switch") and control_type.element.kind in ("float", "complex"):
         error = GraphError(
             f"`{region.control_name}` must be an integer", expected="an integer", found=str(control_type)
         )
-        problems.append(problem(node, region.control_name, error))
-    for entering, leaving in region.carried.items():
-        first, later = shapes.types[carry_key(node.key, entering)], outputs[leaving]
-        if first is not later:
-            error = GraphError(f"`{leaving}` cannot become `{entering}`", expected=str(first), found=str(later))
-            problems.append(problem(node, entering, error))
+        problems.append(make_problem(node, region.control_name, error))
+    for input_name, output_name in region.carried.items():
+        initial_type, result_type = shapes.types[carry_key(node.key, input_name)], outputs[output_name]
+        if initial_type is not result_type:
+            error = GraphError(
+                f"`{output_name}` cannot become `{input_name}`", expected=str(initial_type), found=str(result_type)
+            )
+            problems.append(make_problem(node, input_name, error))
 
 
 def validate_outputs(node: NetworkNode, body: Network) -> list[Problem]:
     """Reports outputs that a body exposes twice or does not compute."""
-    seen: dict[OutputRef, str] = {}
+    name_of: dict[OutputRef, str] = {}
     problems = []
     for name, ref in body.outputs.items():
-        if seen.setdefault(ref, name) != name:
-            problems.append(problem(node, None, GraphError(f"`{seen[ref]}` and `{name}` are the same output")))
+        if name_of.setdefault(ref, name) != name:
+            problems.append(make_problem(node, None, GraphError(f"`{name_of[ref]}` and `{name}` are the same output")))
         if ref.node not in body.nodes:
-            problems.append(problem(node, None, GraphError(f"`{name}` is not computed in the region")))
+            problems.append(make_problem(node, None, GraphError(f"`{name}` is not computed in the region")))
     return problems
 
 
-def note_state(node: NetworkNode, shapes: Shapes) -> None:
+def record_state_type(node: NetworkNode, shapes: Shapes) -> None:
     """Records the type of a state, which is that of its initial value."""
     assert isinstance(node.block, State)
     shapes.types[pin_key(node.key, "value")] = tensor_of(node.block.initial)
 
 
 def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Problem]:
-    """Reports a `next` whose type is not that of the state."""
+    """Reports a `next` whose type differs from that of the state."""
     ref = node.feeds["next"]
     # The outputs of a broken node have no type, even if one was recorded before it failed.
     if ref is None or (isinstance(ref, OutputRef) and (ref.node in broken or ref.key not in shapes.types)):
         return []
     if isinstance(ref, RootRef):
         error = GraphError("the `next` of a state must be computed", help="connect it to an output")
-        return [problem(node, "next", error)]
+        return [make_problem(node, "next", error)]
     next_type, state_type = shapes.types[ref.key], shapes.types[pin_key(node.key, "value")]
     if next_type is state_type:
         return []
     return [
-        problem(
+        make_problem(
             node,
             "next",
             GraphError("the type of a state cannot change", expected=str(state_type), found=str(next_type)),
@@ -358,6 +364,7 @@ def check_state(node: NetworkNode, shapes: Shapes, broken: set[str]) -> list[Pro
 
 
 def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
+    """The tensor type of an array."""
     return Tensor(scalar_of_dtype(array.dtype), array.shape)
 
 

@@ -1,8 +1,8 @@
-"""Memory sharing between buffers of a live plan: `share_memory`, the last phase of the compiler.
+"""Assigns shared memory slots to buffers of a live plan. The last phase of the graph compiler.
 
 Two buffers share bytes only if every reader of the first precedes the writer of the second by dependency, so that no
 execution order can mix them up, and only if both and all those readers become stale together. Buffers that users read
-(sinks, and those marked to be kept), states and external memory never share.
+(sinks, and outputs passed to `keep`), states and external memory never share.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from livegrad.live.compile.live_plan import LivePlan, operand_key
 
 @dataclass
 class _Slot:
+    """A slot of shared memory: its size, and the buffer that uses it last."""
+
     bytes: int
-    last: str  # the buffer that uses it last
+    last: str
 
 
 def share_memory(plan: LivePlan, kept: frozenset[str] = frozenset()) -> LivePlan:
-    """The plan with memory slots for the buffers that share memory."""
+    """Returns the plan with memory slots for the buffers that share memory."""
     ancestors, classes = _ancestors(plan), staleness_classes(plan)
-    fixed = {state.next for state in plan.states} | kept
+    unshared = {state.next for state in plan.states} | kept
     slots: list[_Slot] = []
     slot_of: dict[str, int] = {}
     for key, step in plan.steps.items():
         for buffer in step.results:
             readers = plan.readers.get(buffer, ())
-            if not readers or buffer in fixed:
+            if not readers or buffer in unshared:
                 continue
             if any(classes[reader] != classes[key] for reader in readers):
                 continue
@@ -49,6 +51,7 @@ def share_memory(plan: LivePlan, kept: frozenset[str] = frozenset()) -> LivePlan
 
 
 def _may_follow(plan: LivePlan, first: str, writer: str, ancestors: dict[str, int], classes: dict[str, int]) -> bool:
+    """Whether the results of `writer` may reuse the memory of the buffer `first`."""
     producer = plan.producer[first]
     if classes[producer] != classes[writer]:
         return False
@@ -57,7 +60,7 @@ def _may_follow(plan: LivePlan, first: str, writer: str, ancestors: dict[str, in
 
 
 def _ancestors(plan: LivePlan) -> dict[str, int]:
-    """The ancestors of each step, as a bit mask of positions."""
+    """The ancestors of each step, as a bit mask over positions."""
     ancestors: dict[str, int] = {}
     for key, step in plan.steps.items():
         mask = 0

@@ -1,4 +1,4 @@
-"""Wiring, a phase of the graph compiler: steps with operands, buffers, and initial contents."""
+"""Wires a specialised network to a plan: steps with operands, buffers, and initial contents. A compiler phase."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Wiring:
     previous_buffers: Mapping[str, BufferSpec] = field(default_factory=dict)  # equal specs are reused
 
     def buffer(self, key: str, type: Tensor, lifetime: Any = "graph") -> str:
+        """Adds a buffer to the plan, unless it has it already. Returns its key."""
         key = self.renamed.get(key, key)
         if key not in self.buffers:
             spec = self.previous_buffers.get(key)
@@ -60,7 +61,7 @@ class Wiring:
 def wire(
     network: Network, order: Iterable[tuple[str, int]], shapes: Shapes, previous: PreviousWiring | None = None
 ) -> LivePlan:
-    """Builds the plan. Unchanged steps are taken from the previous plan."""
+    """Builds the plan. Reuses unchanged steps of the previous plan."""
     wiring = Wiring(shapes, previous_buffers={} if previous is None else previous.plan.buffers)
     states = []
     for key, _ in order:
@@ -68,8 +69,8 @@ def wire(
         if isinstance(node.block, State):
             states.append(wire_state(node, wiring))
         else:
-            same = previous is not None and previous.has(node, shapes)
-            wiring.steps[key] = _wire_again(node, previous.plan, wiring) if same else wire_node(node, wiring)  # type: ignore[union-attr]
+            is_same = previous is not None and previous.has(node, shapes)
+            wiring.steps[key] = _reuse_step(node, previous.plan, wiring) if is_same else wire_node(node, wiring)  # type: ignore[union-attr]
     return LivePlan(wiring.steps, wiring.buffers, tuple(states), wiring.parameters, wiring.contents, wiring.bindings)
 
 
@@ -90,11 +91,11 @@ class PreviousWiring:
             return False
         previous_node = self.network.nodes[key]
         if previous_node is not node:
-            # Specialisation compared the values and bindings of inputs; this compares their connections.
-            before, now = ([ref and ref.key for ref in version.feeds.values()] for version in (previous_node, node))
-            if before != now:
+            # Specialisation has compared the values and bindings of inputs; this compares their connections.
+            old, new = ([ref and ref.key for ref in version.feeds.values()] for version in (previous_node, node))
+            if old != new:
                 return False
-        # A number that was changed and changed back may still have the other value in the plan.
+        # If a number was changed and then changed back, the plan may still have the intermediate value.
         if not all(_holds(self.plan, ref) for ref in node.feeds.values() if ref.__class__ is RootRef):
             return False
         self.same.add(key)
@@ -108,16 +109,18 @@ def _holds(plan: LivePlan, ref: Any) -> bool:
         return plan.bindings.get(key) is source.external
     if not source.is_number:
         return plan.contents.get(key) is source.value
-    held = plan.parameters.get(key)
-    if held is None:  # a number in memory
+    current = plan.parameters.get(key)
+    if current is None:  # a number in memory
         return key in plan.contents and same_value(
             plan.contents[key], number_in_memory(source.value, plan.buffers[key].type)
         )
-    return held is source.value or (held.__class__ is source.value.__class__ and same_value(held, source.value))
+    if current is source.value:
+        return True
+    return current.__class__ is source.value.__class__ and same_value(current, source.value)
 
 
-def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
-    """The unchanged step of a node; copies its parameters, contents and buffers to the new plan."""
+def _reuse_step(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
+    """Returns the unchanged step of a node; copies its parameters, contents and buffers to the new plan."""
     step = plan.steps[node.key]
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
@@ -137,11 +140,11 @@ def _wire_again(node: NetworkNode, plan: LivePlan, wiring: Wiring) -> Step:
 
 def wire_state(node: NetworkNode, wiring: Wiring) -> StateSpec:
     """The state of a node."""
-    following, value = node.feeds["next"], pin_key(node.key, "value")
+    next_ref, value = node.feeds["next"], pin_key(node.key, "value")
     assert isinstance(node.block, State)
-    assert isinstance(following, OutputRef)
+    assert isinstance(next_ref, OutputRef)
     buffer = wiring.buffer(value, wiring.shapes.types[value])
-    return StateSpec(node.key, buffer, following.key, node.block.initial, node.block)
+    return StateSpec(node.key, buffer, next_ref.key, node.block.initial, node.block)
 
 
 def wire_node(node: NetworkNode, wiring: Wiring, inside: bool = False) -> Step:
@@ -156,8 +159,10 @@ def wire_node(node: NetworkNode, wiring: Wiring, inside: bool = False) -> Step:
     types = specialized.function.parameter_types
     refs = [ref for ref in node.feeds.values() if ref is not None]
     operands: list[Operand] = [operand_of(ref, type, wiring) for ref, type in zip(refs, types, strict=False)]
-    rest = types[len(operands) :]
-    operands += [FeatureOperand(feature, type) for feature, type in zip(specialized.features, rest, strict=False)]
+    feature_types = types[len(operands) :]
+    operands += [
+        FeatureOperand(feature, type) for feature, type in zip(specialized.features, feature_types, strict=False)
+    ]
     for index, array in enumerate(specialized.constants):
         key = item_key(node.key, index)
         wiring.buffer(key, tensor_of(array))
@@ -203,7 +208,7 @@ def _wire_append(node: NetworkNode, block: AppendBuffer, wiring: Wiring, inside:
 
 
 def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
-    """The operand for a source. The value or memory of a root is added to the plan."""
+    """The operand for a source. Adds the value or memory of a root to the plan."""
     if isinstance(ref, OutputRef | CarryRef):
         return BufferOperand(wiring.renamed.get(ref.key, ref.key), type)
     source = ref.source
@@ -221,18 +226,18 @@ def operand_of(ref: Ref, type: Type, wiring: Wiring) -> Operand:
 
 def _wire_region(node: NetworkNode, region: Region, wiring: Wiring, inside: bool) -> RegionStep:
     shapes, key, lifetime = wiring.shapes, node.key, "region" if inside else "graph"
-    # A region that is an output of the region around it writes to the buffers of that region.
+    # A result that the enclosing region exposes is written to the buffer of the enclosing region.
     keys = {name: node.result_key(name) for name in node.bodies[0].outputs}
     results = {name: wiring.buffer(result, shapes.types[result], lifetime) for name, result in keys.items()}
     for body in node.bodies:
         wiring.renamed |= {ref.key: results[name] for name, ref in body.outputs.items()}
     carried = []
-    for entering, leaving in region.carried.items():
-        ref = node.feeds[entering]
+    for input_name, output_name in region.carried.items():
+        ref = node.feeds[input_name]
         assert ref is not None
-        type = shapes.types[carry_key(key, entering)]
-        carry = wiring.buffer(carry_key(key, entering), type, "region")
-        carried.append(Carried(operand_of(ref, type, wiring), carry, results[leaving]))
+        type = shapes.types[carry_key(key, input_name)]
+        carry = wiring.buffer(carry_key(key, input_name), type, "region")
+        carried.append(Carried(operand_of(ref, type, wiring), carry, results[output_name]))
     index = None
     if region.index_name is not None:
         index = wiring.buffer(carry_key(key, region.index_name), Tensor(i64, ()), "region")

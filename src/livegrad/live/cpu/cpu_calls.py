@@ -1,18 +1,19 @@
-"""Callables for the steps of a plan on the CPU: native code, library calls, appends, and regions.
+"""Creates a Python callable for each step of a plan on the CPU: native code, library calls, appends, and regions.
 
-`cpu_executor` requests one callable per step. Loops run here; their variables are double-buffered, not copied.
+`cpu_executor` requests the callables and runs them in order. Loop variables are double-buffered, not copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.ir.types import Scalar, Tensor, Type, scalar_of_dtype
+from livegrad.ir.types import Scalar, Tensor, Type, f32, f64, scalar_of_dtype
 from livegrad.live.compile.live_plan import (
     AppendStep,
     BlockStep,
@@ -20,13 +21,14 @@ from livegrad.live.compile.live_plan import (
     BufferSpec,
     CapturedStep,
     FeatureOperand,
+    LivePlan,
     Operand,
     ParameterOperand,
     RegionStep,
     Step,
     operand_key,
 )
-from livegrad.live.cpu.on_demand import first_operands
+from livegrad.live.cpu.on_demand import unconditional_operands
 from livegrad.live.graph.problems import GraphError, origin_of_exception
 from livegrad.live.graph.sources import Numbers
 from livegrad.ops.context import FeatureLevel
@@ -35,7 +37,7 @@ from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 Call = Callable[[], None]
 
 
-class Calls:
+class CallFactory:
     """Creates calls on the memory of one executable, and updates their arguments when numbers change."""
 
     def __init__(
@@ -47,37 +49,48 @@ class Calls:
         pull: Callable[[Sequence[str]], None],
     ) -> None:
         self.memory, self.codes, self.features = memory, codes, features
-        self._pull = pull  # runs the waiting ones of some steps
+        self._pull = pull  # runs those of the passed steps that wait
         self.producer: Mapping[str, str] = {}  # the step of the plan that writes each buffer
-        self._taken = taken  # for each region of the plan, the bodies that its last run took, including inner ones
+        self._taken = taken  # the bodies that the last run of each region took, including inner regions
         self.parameters: Mapping[str, Any] = {}
-        self.bound: dict[str, BufferSpec] = {}  # external memory, as it was when it was bound
+        self.bound: dict[str, BufferSpec] = {}  # the specs of external memory at the time of binding
         self.counts: dict[str, int] = {}  # the calls of each function and inner region in the current run
         self.seconds: dict[str, float] = {}  # of steps inside regions, while they are measured
         self.started: dict[str, float] = {}
         self._measuring = False
-        # For each number and step, the argument lists that hold it, with the position.
-        self._cells: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
-        self.swapped: dict[str, str] = {}  # buffers that replace each other in calls that are created now
+        # For each number and step, the argument lists that hold it, with its position and conversion.
+        self._number_uses: dict[Any, dict[str, list[tuple[list[Any], int, Callable[[Any], Any]]]]] = {}
+        self.buffer_swaps: dict[str, str] = {}  # swaps of buffers that apply to calls while they are created
 
     def set_number(self, key: str | FeatureLevel, value: Any) -> None:
         """Stores a number in every argument list that holds it."""
-        for cells in self._cells.get(key, {}).values():
-            for arguments, position, type in cells:
-                arguments[position] = _as_argument(value, type)
+        self.setter(key)(value)
 
-    def measure(self, inside: bool) -> None:
-        """Sets whether the next run measures steps inside regions."""
-        self._measuring, self.seconds, self.started = inside, {}, {}
+    def setter(self, key: str | FeatureLevel) -> Callable[[Any], None]:
+        """`set_number` for one number, as long as this object is open."""
+        uses_of_steps = self._number_uses.setdefault(key, {}).values
+
+        def set_number(value: Any) -> None:
+            for uses in uses_of_steps():
+                for arguments, position, convert in uses:
+                    arguments[position] = convert(value)
+
+        return set_number
+
+    def begin_run(self, plan: LivePlan, measures_inside: bool) -> None:
+        """Resets the counts and times; the next run measures steps inside regions if `measures_inside`."""
+        self.counts, self.seconds, self.started = {}, {}, {}
+        self._measuring = measures_inside
+        self.parameters, self.producer = plan.parameters, plan.producer  # for loop bodies, created during the run
 
     def forget(self, step: Step, owner: str) -> None:
         """Drops the argument lists of a step, whose call will be created again."""
         for operand in step.all_operands():
-            self._cells.get(operand_key(operand), {}).pop(owner, None)
+            self._number_uses.get(operand_key(operand), {}).pop(owner, None)
 
     def close(self) -> None:
         """Drops everything."""
-        self._cells.clear()
+        self._number_uses.clear()
 
     def make(self, step: Step, owner: str) -> Call:
         """Creates the call of a step; `owner` is the step of the plan that contains it."""
@@ -93,24 +106,24 @@ class Calls:
         return self._guard_bound_memory(step, call) if self.bound and step.key == owner else call
 
     def _guard_bound_memory(self, step: Step, call: Call) -> Call:
-        """Wraps a call on external memory: it fails if the array has moved, because the code holds its address."""
+        """Wraps a call on external memory: it fails if the array has moved, because the code holds the old address."""
         keys = {operand.key for operand in step.all_operands() if isinstance(operand, BufferOperand)}
         arrays = {key: self.memory[key] for key in keys if key in self.bound}
-        bound = [(key, array, _layout_when_bound(array, self.bound[key])) for key, array in arrays.items()]
+        expected = [(key, array, _layout_when_bound(array, self.bound[key])) for key, array in arrays.items()]
 
         def check_and_call() -> None:
-            for key, array, layout in bound:
+            for key, array, layout in expected:
                 if layout_of(array) != layout:
                     what = f"the array bound to `{key}` was resized or changed its type"
                     raise GraphError(what, help="bind it again")
             call()
 
-        return check_and_call if bound else call
+        return check_and_call if expected else call
 
     # --- operands ---
 
     def _array(self, key: str) -> Numbers:
-        return self.memory[self.swapped.get(key, key)]
+        return self.memory[self.buffer_swaps.get(key, key)]
 
     def _argument(self, operand: Operand) -> Any:
         if isinstance(operand, BufferOperand):
@@ -124,8 +137,8 @@ class Calls:
         arguments = [self._argument(operand) for operand in operands]
         for position, operand in enumerate(operands):
             if not isinstance(operand, BufferOperand):
-                cells = self._cells.setdefault(operand_key(operand), {}).setdefault(owner, [])
-                cells.append((arguments, position, operand.type))
+                uses = self._number_uses.setdefault(operand_key(operand), {}).setdefault(owner, [])
+                uses.append((arguments, position, _argument_converter(operand.type)))
         return arguments
 
     def _count(self, key: str) -> None:
@@ -151,7 +164,7 @@ class Calls:
     def _block_call(self, step: BlockStep, owner: str) -> Call:
         arguments = self._arguments(owner, step.operands)
         results: list[Any] = [self._array(key) for key in step.results]
-        run = self.codes[step.key].run
+        run = self.codes[step.key].run_step_by_step
         features = [
             (index, operand.feature)
             for index, operand in enumerate(step.operands)
@@ -216,13 +229,13 @@ class Calls:
         control = self._arguments(owner, [step.control])
         initial = self._arguments(owner, [carried.initial for carried in step.carried])
         carries = [self._array(carried.carry) for carried in step.carried]
-        leaving = [self._array(carried.result) for carried in step.carried]
+        carried_results = [self._array(carried.result) for carried in step.carried]
         results = [self._array(key) for key in step.results]
 
         def begin() -> None:
             for result in results:
                 result[...] = np.zeros((), result.dtype)
-            for value, carry, result in zip(initial, carries, leaving, strict=True):
+            for value, carry, result in zip(initial, carries, carried_results, strict=True):
                 carry[...] = value
                 result[...] = value
 
@@ -232,53 +245,53 @@ class Calls:
         sources = [self._sources(body, owner) for body in step.bodies]
         pull = self._pull
         is_switch = step.kind == "switch"
-        start = self._start_of(step, owner)
+        start = self._make_run_start(step, owner)
 
         def branch() -> None:
             taken = start()
             begin()
-            chosen = int(control[0]) if is_switch else 0 if control[0] else 1
-            if 0 <= chosen < len(bodies):
-                taken.add((step.key, chosen))
-                pull(sources[chosen])
-                for inner in bodies[chosen]:
+            index = int(control[0]) if is_switch else 0 if control[0] else 1
+            if 0 <= index < len(bodies):
+                taken.add((step.key, index))
+                pull(sources[index])
+                for inner in bodies[index]:
                     inner()
 
         return branch
 
     def _sources(self, body: Sequence[Step], owner: str) -> tuple[str, ...]:
-        """The steps of the plan whose results a body reads when it is taken. Inner bodies request their own.
+        """The steps of the plan whose results a body always reads. Inner bodies request their own sources.
 
-        A result of the owner that the body reads itself is not included: the owner is running already.
+        Excludes the owner: it is running already, even if the body reads one of its results.
         """
-        operands = (operand for step in body for operand in first_operands(step))
+        operands = (operand for step in body for operand in unconditional_operands(step))
         producers = (self.producer.get(operand.key) for operand in operands if isinstance(operand, BufferOperand))
         return tuple(dict.fromkeys(key for key in producers if key is not None and key != owner))
 
-    def _start_of(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
-        """A function that gives the set of bodies taken in this run; that of the outermost region clears it.
+    def _make_run_start(self, step: RegionStep, owner: str) -> Callable[[], set[tuple[str, int]]]:
+        """Returns a function that starts a run of a region and returns the set of taken bodies.
 
-        Those of inner regions count their runs, as functions do.
+        The outermost region clears the set; inner regions count their runs, as functions do.
         """
         taken = self._taken
 
-        def begin_anew() -> set[tuple[str, int]]:
+        def begin_outermost() -> set[tuple[str, int]]:
             bodies = taken[owner] = set()
             return bodies
 
-        def begin_inside() -> set[tuple[str, int]]:
+        def begin_inner() -> set[tuple[str, int]]:
             self._count(step.key)
             return taken[owner]
 
-        return begin_anew if step.key == owner else begin_inside
+        return begin_outermost if step.key == owner else begin_inner
 
     def _loop_call(self, step: RegionStep, owner: str, control: list[Any], begin: Call) -> Call:
         """A loop with double buffering: odd iterations swap the buffers of loop variables and results."""
-        bodies = _AlternatingBodies(self, step, owner)
+        bodies = _DoubleBufferedBodies(self, step, owner)
         index = None if step.index is None else self._array(step.index)
-        back = bodies.swapped_pairs()
+        swapped_pairs = bodies.find_swapped_pairs()
         is_while = step.kind == "while"
-        start = self._start_of(step, owner)
+        start = self._make_run_start(step, owner)
         pull, sources = self._pull, self._sources(step.bodies[0], owner)
 
         def loop() -> None:
@@ -286,71 +299,72 @@ class Calls:
             begin()
             iteration = 0
             limit = 0 if is_while else int(control[0])
-            going = bool(control[0]) if is_while else limit > 0
-            if going:
+            continues = bool(control[0]) if is_while else limit > 0
+            if continues:
                 taken.add((step.key, 0))
                 pull(sources)
-            while going:
+            while continues:
                 if index is not None:
                     index[...] = iteration
                 body = bodies.bodies[iteration & 1] or bodies.make(iteration & 1)
                 body.run()
                 iteration += 1
-                going = bool(body.condition) if is_while else iteration < limit
-            if iteration and not iteration & 1:  # the last iteration wrote its results to the buffers of the variables
-                for carry, result in back:
+                continues = bool(body.condition) if is_while else iteration < limit
+            if iteration and not iteration & 1:  # the last iteration wrote its results to the variables' buffers
+                for carry, result in swapped_pairs:
                     np.copyto(result, carry)
 
         return loop
 
     def swap_buffers(self, swaps: Mapping[str, str]) -> dict[str, str]:
-        """Adds swaps for calls that are created next. Returns the swaps before, which the caller restores."""
-        before = self.swapped
-        self.swapped = {**before, **{key: before.get(other, other) for key, other in swaps.items()}}
-        return before
+        """Adds swaps for calls that are created next. Returns the previous swaps, which the caller restores."""
+        previous = self.buffer_swaps
+        self.buffer_swaps = {**previous, **{key: previous.get(other, other) for key, other in swaps.items()}}
+        return previous
 
 
 def _buffer_swaps(step: RegionStep) -> dict[str, str]:
-    """The swaps of loop variables and results. A result that two variables take is copied instead."""
-    leaving = [carried.result for carried in step.carried]
-    pairs = [(one.carry, one.result) for one in step.carried if leaving.count(one.result) == 1]
+    """The swaps of loop variables and results. A result that feeds two variables is copied instead."""
+    results = [variable.result for variable in step.carried]
+    pairs = [(variable.carry, variable.result) for variable in step.carried if results.count(variable.result) == 1]
     return {**dict(pairs), **{result: carry for carry, result in pairs}}
 
 
-class _AlternatingBodies:
-    """The two versions of a loop body, created on first use: otherwise each nesting level would double the work."""
+class _DoubleBufferedBodies:
+    """The two versions of a loop body, created on first use, because eager creation doubles the work per level."""
 
-    def __init__(self, calls: Calls, step: RegionStep, owner: str) -> None:
+    def __init__(self, calls: CallFactory, step: RegionStep, owner: str) -> None:
         self._calls, self._step, self._owner = calls, step, owner
-        self._around = calls.swapped  # the swaps of surrounding loops
+        self._outer_swaps = calls.buffer_swaps  # of enclosing loops
         self.bodies: list[_LoopBody | None] = [None, None]
 
     def make(self, parity: int) -> _LoopBody:
         calls, step = self._calls, self._step
-        before, calls.swapped = calls.swapped, self._around
+        previous, calls.buffer_swaps = calls.buffer_swaps, self._outer_swaps
         try:
             body = self.bodies[parity] = _LoopBody(calls, step, self._owner, _buffer_swaps(step) if parity else {})
         finally:
-            calls.swapped = before
+            calls.buffer_swaps = previous
         return body
 
-    def swapped_pairs(self) -> list[tuple[Numbers, Numbers]]:
-        """The swapped pairs of loop variable and result."""
+    def find_swapped_pairs(self) -> list[tuple[Numbers, Numbers]]:
+        """The arrays of loop variables and of the results that are swapped with them."""
         swapped, array = _buffer_swaps(self._step), self._calls._array
-        return [(array(one.carry), array(one.result)) for one in self._step.carried if one.carry in swapped]
+        variables = [variable for variable in self._step.carried if variable.carry in swapped]
+        return [(array(variable.carry), array(variable.result)) for variable in variables]
 
 
 class _LoopBody:
-    """The body of a loop with its buffers as planned, or swapped."""
+    """The body of a loop, on planned or swapped buffers."""
 
-    def __init__(self, calls: Calls, step: RegionStep, owner: str, swaps: Mapping[str, str]) -> None:
+    def __init__(self, calls: CallFactory, step: RegionStep, owner: str, swaps: Mapping[str, str]) -> None:
         before = calls.swap_buffers(swaps)
         self._inner = [calls.make(inner, owner) for inner in step.bodies[0]]
         self.condition = None if step.condition is None else calls._array(step.condition)
         swapped = _buffer_swaps(step)
-        copied = [one for one in step.carried if one.carry not in swapped]
-        self._copies = [(calls._array(one.carry), calls._array(one.result)) for one in copied]
-        calls.swapped = before
+        copied = [variable for variable in step.carried if variable.carry not in swapped]
+        self._copies = [(calls._array(variable.carry), calls._array(variable.result)) for variable in copied]
+        calls.buffer_swaps = before
 
     def run(self) -> None:
         for inner in self._inner:
@@ -365,11 +379,16 @@ def layout_of(array: Numbers) -> tuple[int, tuple[int, ...], Any]:
 
 
 def _layout_when_bound(array: Numbers, spec: BufferSpec) -> tuple[int, tuple[int, ...], Any]:
-    """The layout that an array must have; its owner may have changed it since it was bound."""
+    """The required layout of an array, whose owner may have changed it since it was bound."""
     return layout_of(array)[0], spec.shape, array.dtype if scalar_of_dtype(array.dtype) == spec.element else None
 
 
+def _argument_converter(type: Type) -> Callable[[Any], Any]:
+    """`_as_argument` for numbers of this type, which were checked when they were set."""
+    return type.dtype.type if isinstance(type, Scalar) and type in (f32, f64) else partial(_as_argument, type=type)
+
+
 def _as_argument(value: Any, type: Type) -> Any:
-    """A number as a step takes it. Features that are vectors or tensors become dense arrays."""
+    """Converts a number to an argument of a step. Features that are vectors or tensors become dense arrays."""
     scalar = type if isinstance(type, Scalar) else type.element if isinstance(type, Tensor) and not type.shape else None
     return np.ascontiguousarray(value) if scalar is None else scalar(value)

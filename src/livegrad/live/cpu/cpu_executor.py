@@ -23,10 +23,10 @@ from livegrad.live.compile.live_plan import (
     buffers_around,
     renewed_buffers,
 )
-from livegrad.live.cpu.cpu_calls import Call, Calls
-from livegrad.live.cpu.cpu_run import Lost, Run
+from livegrad.live.cpu.cpu_calls import Call, CallFactory
+from livegrad.live.cpu.cpu_run import LostResult, Run
 from livegrad.live.cpu.cut_off import CutOff
-from livegrad.live.cpu.on_demand import producers, steps_on_demand, update_on_demand
+from livegrad.live.cpu.on_demand import find_on_demand_steps, producers, update_on_demand
 from livegrad.live.executor import ImmediateReading, Profile, RunReport, StepError
 from livegrad.live.graph.problems import GraphError
 from livegrad.live.graph.sources import Numbers, same_bits
@@ -72,28 +72,28 @@ class CpuExecutable:
     ) -> None:
         self.plan = plan
         previous_codes = {} if previous is None else previous._codes
-        self._codes = {key: codes[key] if key in codes else previous_codes[key] for key in _leaves(plan.steps)}
+        self._codes = {key: codes[key] if key in codes else previous_codes[key] for key in _block_step_keys(plan.steps)}
         self._memory = _memory_for(plan, previous)
         self.cut_off = CutOff(self, self._memory, None if previous is None else previous.cut_off)
-        self.maker = Calls(self._memory, self._codes, dict(features), self.cut_off.taken, self._pull)
-        self.maker.bound = {key: plan.buffers[key] for key in plan.bindings}
+        self.call_factory = CallFactory(self._memory, self._codes, dict(features), self.cut_off.taken, self._pull)
+        self.call_factory.bound = {key: plan.buffers[key] for key in plan.bindings}
         self._bytes = _require_memory(plan, plan.buffers.values())
-        self.calls = _CallsOnDemand(self)
+        self.calls = _LazyCalls(self)
         self._staged: list[Numbers] = []  # the next values of states
-        self._before: dict[str, Numbers] = {}  # the values in the last run of states that waiting steps read
+        self._before: dict[str, Numbers] = {}  # the values, in the last run, of states that waiting steps read
         self.on_demand: set[str] = set()  # steps that run only if they are needed
-        self._unsure: set[str] | None = None  # steps whose membership must be checked again; None: all
-        # On-demand steps without a current value, and whether they must run even if their operands do not change.
+        self._to_recheck: set[str] | None = None  # steps to check again for membership; None: all
+        # On-demand steps without a current value. True: the step must run even if its operands do not change.
         self.waiting: dict[str, bool] = {}
         if previous is not None:
             self.waiting = {key: must for key, must in previous.waiting.items() if key in plan.steps}
         self._run = Run(self)
-        taken = {} if previous is None else previous._memory
+        reused = {} if previous is None else previous._memory
         for state in plan.states:
-            if self._memory[state.value] is not taken.get(state.value):
+            if self._memory[state.value] is not reused.get(state.value):
                 np.copyto(self._memory[state.value], state.initial)
         for key, contents in plan.contents.items():
-            if self._memory[key] is not taken.get(key):
+            if self._memory[key] is not reused.get(key):
                 np.copyto(self._memory[key], contents)
 
     def _pull(self, steps: Sequence[str]) -> None:
@@ -101,58 +101,58 @@ class CpuExecutable:
 
     def make_call(self, key: str) -> Call:
         """Creates the call of a step with the current numbers."""
-        self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
-        return self.maker.make(self.plan.steps[key], key)
+        self.call_factory.parameters, self.call_factory.producer = self.plan.parameters, self.plan.producer
+        return self.call_factory.make(self.plan.steps[key], key)
 
     # --- updates ---
 
     def set_parameter(self, key: str, value: Any) -> None:
         """Hot: stores the number in every argument list that holds it."""
-        self.maker.set_number(key, value)
+        self.call_factory.set_number(key, value)
 
     def setter(self, key: str) -> Callable[[Any], None]:
-        """The same for one number."""
-        return partial(self.maker.set_number, key)
+        """Returns a function that sets one number."""
+        return self.call_factory.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
-        """Hot: the same for a feature."""
-        self.maker.features[feature] = value
-        self.maker.set_number(feature, value)
+        """Hot: stores a feature in every argument list that holds it."""
+        self.call_factory.features[feature] = value
+        self.call_factory.set_number(feature, value)
 
     def write(self, buffer: str, contents: Numbers) -> None:
-        """New contents for a buffer."""
+        """Writes new contents to a buffer."""
         np.copyto(self._memory[buffer], contents)
 
     def update(self, plan: LivePlan, codes: Mapping[str, CompiledPlan], steps: Sequence[str]) -> None:
-        """Replaces memory, functions, operands and states of the named steps; examines nothing else."""
+        """Replaces the memory, functions, operands and states of the named steps, and examines nothing else."""
         before = {key: self.plan.steps[key] for key in steps if key in self.plan.steps}
         after = {key: plan.steps[key] for key in steps if key in plan.steps}
         named = set(steps)
         states = [state for state in plan.states if state.key in named]
         owners = {state.value: state.owner for state in self.plan.states if state.key in named}
         touched = {key for step in after.values() for key in buffers_around(step)} | {state.value for state in states}
-        gone = {key for step in before.values() for key in buffers_around(step)} | owners.keys()
-        gone = {key for key in gone if key not in plan.buffers}
-        fresh, needed = self._fresh_memory(plan, touched, gone)
+        removed = {key for step in before.values() for key in buffers_around(step)} | owners.keys()
+        removed = {key for key in removed if key not in plan.buffers}
+        fresh, needed = self._fresh_memory(plan, touched, removed)
         # Nothing can fail from here on.
         contents = [key for key in touched if key in plan.contents]
         renewed = [key for key in contents if key in fresh or self.plan.contents.get(key) is not plan.contents[key]]
-        self.cut_off.forget(self.plan, plan, before, after, gone)
-        self._look_again(plan, before, after, named)
+        self.cut_off.forget(self.plan, plan, before, after, removed)
+        self._mark_for_recheck(plan, before, after, named)
         for key, step in before.items():
-            self.maker.forget(step, key)
+            self.call_factory.forget(step, key)
             self.calls.pop(key, None)
             if key not in after:
                 self.waiting.pop(key, None)
         self.plan, self._bytes = plan, needed
         self._memory.update(fresh)
-        for key in gone:
+        for key in removed:
             self._memory.pop(key, None)
-        for key in touched | gone:
-            self.maker.bound.pop(key, None)
+        for key in touched | removed:
+            self.call_factory.bound.pop(key, None)
             if key in plan.bindings:
-                self.maker.bound[key] = plan.buffers[key]
-        for leaf in _leaves(before) - _leaves(after):
+                self.call_factory.bound[key] = plan.buffers[key]
+        for leaf in _block_step_keys(before) - _block_step_keys(after):
             del self._codes[leaf]
         self._codes.update(codes)
         for key in renewed:
@@ -161,24 +161,24 @@ class CpuExecutable:
             if state.value in fresh or owners.get(state.value) is not state.owner:
                 np.copyto(self._memory[state.value], state.initial)
 
-    def _look_again(
+    def _mark_for_recheck(
         self, plan: LivePlan, before: Mapping[str, Step], after: Mapping[str, Step], named: set[str]
     ) -> None:
-        """Marks these steps, and those that they read from, to be checked again for on-demand execution."""
+        """Schedules a check whether these steps, and their sources, may run on demand."""
         self.on_demand -= before.keys() - after.keys()
-        if self._unsure is not None:
-            self._unsure |= after.keys()
+        if self._to_recheck is not None:
+            self._to_recheck |= after.keys()
             for version, steps in ((self.plan, before), (plan, after)):
-                self._unsure.update(*(producers(version, step.all_operands()) for step in steps.values()))
-                self._unsure.update(
+                self._to_recheck.update(*(producers(version, step.all_operands()) for step in steps.values()))
+                self._to_recheck.update(
                     version.producer.get(state.next, "") for state in version.states if state.key in named
                 )
 
-    def _fresh_memory(self, plan: LivePlan, touched: set[str], gone: set[str]) -> tuple[dict[str, Numbers], int]:
+    def _fresh_memory(self, plan: LivePlan, touched: set[str], removed: set[str]) -> tuple[dict[str, Numbers], int]:
         """New memory for buffers without fitting memory, and the total bytes of the plan."""
         current = self.plan.buffers
         changed = [plan.buffers[key] for key in touched if plan.buffers[key] != current.get(key)]
-        before = [current[key] for key in (*gone, *(spec.key for spec in changed)) if key in current]
+        before = [current[key] for key in (*removed, *(spec.key for spec in changed)) if key in current]
         freed = sum(spec.bytes for spec in before if spec.lifetime != "external")
         needed = _require_memory(plan, changed, self._bytes - freed)
         fresh = {spec.key: _new_buffer(spec) for spec in changed if spec.lifetime != "external"}
@@ -186,11 +186,9 @@ class CpuExecutable:
         return fresh | bound, needed
 
     def swap(self, step: BlockStep, code: CompiledPlan) -> None:
-        """Code: another function for one step."""
+        """Code: another function for one step. It reads and writes the same buffers, so `cut_off` stays valid."""
         self._codes[step.key] = code
-        swapped = {step.key: step}
-        self.cut_off.forget(self.plan, self.plan, swapped, swapped, ())
-        self.maker.forget(step, step.key)
+        self.call_factory.forget(step, step.key)
         self.calls.pop(step.key, None)
 
     # --- running ---
@@ -206,40 +204,34 @@ class CpuExecutable:
         touched: Collection[object] = (),
     ) -> RunReport:
         """Runs these steps, without the dependents of failed ones."""
-        self._begin_run(profile)
+        self.call_factory.begin_run(self.plan, profile == "step")
         self._before.clear()
         run = self._run = Run(self, profile, forced, touched)
-        run.go(steps)
+        run.run_steps(steps)
         return run.report()
-
-    def _begin_run(self, profile: Profile) -> None:
-        self.maker.counts = {}
-        self.maker.measure(profile == "step")
-        # Loop bodies are created during the run.
-        self.maker.parameters, self.maker.producer = self.plan.parameters, self.plan.producer
 
     def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> list[str]:
         """Updates the on-demand steps. Returns the waiting steps that became needed."""
-        if self._unsure is None:
-            self.on_demand = steps_on_demand(self.plan, self.cut_off.regions, is_needed)
+        if self._to_recheck is None:
+            self.on_demand = find_on_demand_steps(self.plan, self.cut_off.regions, is_needed)
             needed = [key for key in self.waiting if key not in self.on_demand]
         else:
-            needed = update_on_demand(self.on_demand, self.plan, self._unsure.union(wanted), is_needed)
-        self._unsure = set()
+            needed = update_on_demand(self.on_demand, self.plan, self._to_recheck.union(wanted), is_needed)
+        self._to_recheck = set()
         return [key for key in needed if key in self.waiting]
 
     def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
         """Runs a waiting step with the values that states had in the last run."""
         now = {key: self._memory[key].copy() for key in self._before}
-        self._begin_run(False)
+        self.call_factory.begin_run(self.plan, False)
         run = self._run = Run(self, forced=(), lost=failed)
         try:
             for key, value in self._before.items():
                 np.copyto(self._memory[key], value)
             try:
                 run.pull((step,))
-            except Lost:
-                run.blame(step, failed)
+            except LostResult:
+                run.record_failure(step, failed)
         finally:
             for key, value in now.items():
                 np.copyto(self._memory[key], value)
@@ -259,7 +251,7 @@ class CpuExecutable:
     def starter(
         self, steps: Sequence[str], forced: Collection[str] | None, touched: Collection[object]
     ) -> Callable[[], RunReport]:
-        """`run` for these steps."""
+        """Returns `run` for these steps."""
         return partial(self.run, steps, False, forced, touched)
 
     def stage(self) -> list[str]:
@@ -301,11 +293,11 @@ class CpuExecutable:
         self._staged.clear()
         self.cut_off.close()
         self.calls.clear()
-        self.maker.close()
+        self.call_factory.close()
         self._codes.clear()
 
 
-class _CallsOnDemand(dict[str, Call]):
+class _LazyCalls(dict[str, Call]):
     """The calls of a plan, created on first use: a cold update costs nothing for steps that do not run."""
 
     def __init__(self, executable: CpuExecutable) -> None:
@@ -316,7 +308,7 @@ class _CallsOnDemand(dict[str, Call]):
         return call
 
 
-def _leaves(steps: Mapping[str, Step]) -> set[str]:
+def _block_step_keys(steps: Mapping[str, Step]) -> set[str]:
     """The keys of all block steps, including those inside regions."""
     return {leaf.key for step in steps.values() for leaf in step.block_steps()}
 
@@ -328,7 +320,7 @@ def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int =
     if owned and needed > (available := machine_memory()):
         largest = max(owned, key=lambda spec: spec.bytes)
         what = f"not enough memory for `{largest.key}`, {largest.type}"
-        error = GraphError(what, expected=f"at most {available} bytes in all", found=f"{needed}")
+        error = GraphError(what, expected=f"at most {available} bytes in total", found=f"{needed}")
         step = plan.producer.get(largest.key)
         raise error if step is None else StepError(step, error)
     return needed
@@ -336,7 +328,7 @@ def _require_memory(plan: LivePlan, buffers: Iterable[BufferSpec], others: int =
 
 @cache
 def machine_memory() -> int:
-    """The memory of the machine in bytes; if the system does not say, the size of the address space."""
+    """The memory of the machine in bytes, or the size of the address space if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -345,7 +337,7 @@ def machine_memory() -> int:
 
 def _new_buffer(spec: BufferSpec) -> Numbers:
     memory = aligned_memory(max(spec.bytes, 1))
-    memory[...] = 0  # a buffer that was never written reads as zeros
+    memory[...] = 0  # so that a buffer reads as zeros before the first write
     return memory[: spec.bytes].view(spec.element.dtype).reshape(spec.shape)
 
 

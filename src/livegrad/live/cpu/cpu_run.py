@@ -1,8 +1,7 @@
-"""One run of a live plan on the CPU: stale steps in order, skipping those behind unchanged results and those that
-nothing needs.
+"""Runs the stale steps of a live plan on the CPU, except dependents of unchanged results and steps that nothing needs.
 
-Created by `CpuExecutable.run`. A step that only bodies of regions read waits until a body that reads it is taken, in
-this run or a later one, or until its result is read.
+`CpuExecutable.run` creates a `Run`. A step that only bodies of regions read waits until a region takes such a body, in
+this run or a later one, or until a user reads its result.
 """
 
 from __future__ import annotations
@@ -13,26 +12,27 @@ from typing import TYPE_CHECKING
 
 from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.live_plan import RegionStep
-from livegrad.live.cpu.on_demand import first_operands, producers
+from livegrad.live.cpu.cut_off import NONE, find_equal
+from livegrad.live.cpu.on_demand import producers, unconditional_operands
 from livegrad.live.executor import Failure, Profile, RunReport
 
 if TYPE_CHECKING:
     from livegrad.live.cpu.cpu_executor import CpuExecutable
 
 
-class Lost(Exception):
-    """A region body reads the results of a failed step."""
+class LostResult(Exception):
+    """Raised if a region body reads the results of a failed step."""
 
 
 class _TooDeep(Exception):
-    """Regions requested each other's results too deeply; the last one requested these steps."""
+    """Raised if nested requests for results are too deep. `steps` are those of the last request."""
 
     def __init__(self, steps: Sequence[str]) -> None:
         super().__init__()
         self.steps = steps
 
 
-_DEEPEST = 32  # nested runs of steps: Python's stack has room for about a hundred
+_MOST_NESTED = 32  # nested runs of steps: Python's stack has room for about a hundred
 
 
 class Run:
@@ -40,7 +40,7 @@ class Run:
 
     __slots__ = (
         "_changed", "_cut_off", "_depth", "_executable", "_failures", "_forced", "_lost", "_plan", "_profile", "_ran",
-        "_seconds", "_spared", "_started", "_unneeded", "_waiting",
+        "_spared", "_times", "_unneeded", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -54,18 +54,17 @@ class Run:
         self._executable, self._plan = executable, executable.plan
         self._cut_off, self._waiting = executable.cut_off, executable.waiting
         self._profile, self._forced = profile, forced
-        self._depth = 0  # the number of nested steps, each requested by the one around it
+        self._depth = 0  # the number of nested steps, each requested by the enclosing step
         self._ran: list[str] = []
         self._spared: list[str] = []
         self._unneeded: dict[str, None] = {}
         self._failures: list[Failure] = []
         self._lost = set(lost)  # steps without values: failed ones and their dependents
-        self._seconds: dict[str, float] = {}
-        self._started: dict[str, float] = {}
+        self._times: dict[str, tuple[float, float]] = {}  # if measured: when each step started, and its seconds
         # The changed operands; None: all results of the steps that ran.
         self._changed: set[object] | None = set(touched) if touched else None
 
-    def go(self, steps: Sequence[str]) -> None:
+    def run_steps(self, steps: Sequence[str]) -> None:
         """Runs these steps, without the dependents of failed ones."""
         on_demand = self._executable.on_demand if self._forced is not None else ()
         regions = self._cut_off.begin_run()
@@ -81,14 +80,14 @@ class Run:
                 self._run_if_changed(key)
 
     def pull(self, steps: Iterable[str]) -> None:
-        """Runs the waiting ones of some steps, and what they wait for. Raises `Lost` if one of them has no value."""
+        """Runs those of the steps that wait, and their waiting sources. Raises `LostResult` if one has no value."""
         if self._waiting:
-            if self._depth > _DEEPEST and not self._waiting.keys().isdisjoint(steps):
+            if self._depth > _MOST_NESTED and not self._waiting.keys().isdisjoint(steps):
                 raise _TooDeep(tuple(steps))
             for key in sorted(self._waiting_for(steps), key=self._plan.position.__getitem__):
                 must_run = self._waiting.get(key)
                 if must_run is None:
-                    continue  # an earlier region has already pulled it
+                    continue  # another region has already pulled it
                 if self._lost and self._has_lost_source(key):
                     self._lost.add(key)
                 elif must_run:
@@ -99,47 +98,49 @@ class Run:
                 if key not in self._lost:
                     del self._waiting[key]
         if self._lost and not self._lost.isdisjoint(steps):
-            raise Lost
+            raise LostResult
 
-    def blame(self, step: str, failed: Mapping[str, LivegradError]) -> None:
-        """Records that a step has no value because another one failed in an earlier run."""
+    def record_failure(self, step: str, failed: Mapping[str, LivegradError]) -> None:
+        """Records that a step has no value because one of its sources failed in an earlier run."""
         if self._failures:
             return
         waiting = [self._plan.steps[key] for key in self._waiting_for((step,))]
-        sources = [key for one in waiting for key in producers(self._plan, one.all_operands())]
+        sources = [key for waiting_step in waiting for key in producers(self._plan, waiting_step.all_operands())]
         errors = [failed[key] for key in sources if key in failed] or list(failed.values())
         self._failures.append(Failure(step, errors[0]))
 
     def report(self) -> RunReport:
         """The report of the run."""
-        inside = self._executable.maker
-        return RunReport(
-            tuple(self._ran),
-            inside.counts,
-            tuple(self._failures),
-            {**self._seconds, **inside.seconds} if self._profile else None,
-            {**self._started, **inside.started} if self._profile else None,
-            spared=tuple(self._spared),
-            unneeded=tuple(self._unneeded),
-        )
+        inside = self._executable.call_factory
+        report = RunReport(tuple(self._ran), inside.counts)
+        if self._profile:
+            report.started = {key: start for key, (start, _) in self._times.items()} | inside.started
+            report.seconds = {key: seconds for key, (_, seconds) in self._times.items()} | inside.seconds
+        if self._failures:
+            report.failures = tuple(self._failures)
+        if self._spared:
+            report.spared = tuple(self._spared)
+        if self._unneeded:
+            report.unneeded = tuple(self._unneeded)
+        return report
 
     def _waiting_for(self, steps: Iterable[str]) -> set[str]:
-        """The waiting ones of some steps, with the waiting steps that they read."""
+        """Those of the steps that wait, and the waiting steps that they read."""
         needed: set[str] = set()
-        looked_at = list(steps)
-        while looked_at:
-            key = looked_at.pop()
+        worklist = list(steps)
+        while worklist:
+            key = worklist.pop()
             if key in self._waiting and key not in needed:
                 needed.add(key)
-                looked_at += producers(self._plan, first_operands(self._plan.steps[key]))
+                worklist += producers(self._plan, unconditional_operands(self._plan.steps[key]))
         return needed
 
     def _has_lost_source(self, key: str) -> bool:
         """Whether a step always reads a lost result."""
-        return not self._lost.isdisjoint(producers(self._plan, first_operands(self._plan.steps[key])))
+        return not self._lost.isdisjoint(producers(self._plan, unconditional_operands(self._plan.steps[key])))
 
     def _must_run(self, key: str) -> bool:
-        """Whether a step is forced, or an operand of it has changed in this run so far."""
+        """Whether a step is forced, or one of its operands has changed in this run so far."""
         if self._forced is None or key in self._forced:
             return True
         if self._changed is None:
@@ -154,7 +155,7 @@ class Run:
             sources.pop(key, None)  # a body may read a result of its own region
             try:
                 self.pull(sources)
-            except Lost:
+            except LostResult:
                 self._lost.add(key)
                 return
         if self._must_run(key):
@@ -169,23 +170,24 @@ class Run:
                 self._call(key)
             else:
                 self._executable.calls[key]()
-        except Lost:
-            return self._lose(key)
+        except LostResult:
+            return self._mark_lost(key)
         except LivegradError as error:
             self._failures.append(Failure(key, error))
-            return self._lose(key)
+            return self._mark_lost(key)
         if self._profile:
-            self._started[key], self._seconds[key] = start, perf_counter() - start
+            self._times[key] = start, perf_counter() - start
         self._ran.append(key)
-        equal = self._cut_off.find_equal(key)
+        results = self._cut_off.results[key]
+        equal = find_equal(results) if results else NONE
         if equal or self._changed is not None:
-            self._note_changes(key, equal)
+            self._record_changes(key, equal)
         if self._waiting:
-            self._note_readers(key, equal)
+            self._force_waiting_readers(key, equal)
         return None
 
     def _call(self, key: str) -> None:
-        """Calls a step. Steps requested too deeply inside it run first, and the step starts again, which is safe."""
+        """Calls a step. If its requests nest too deeply, runs the requested steps first and then restarts the step."""
         if self._depth:
             self._depth += 1
             try:
@@ -207,11 +209,11 @@ class Run:
         finally:
             self._depth = 0
 
-    def _lose(self, key: str) -> None:
+    def _mark_lost(self, key: str) -> None:
         self._lost.add(key)
-        self._cut_off.note_failure(key)
+        self._cut_off.forget_results(key)
 
-    def _note_changes(self, key: str, equal: frozenset[str]) -> None:
+    def _record_changes(self, key: str, equal: frozenset[str]) -> None:
         """Records which results of a step have changed."""
         if self._changed is None:
             self._changed = self._cut_off.changed_by(self._ran)
@@ -219,7 +221,7 @@ class Run:
             self._changed.update(self._cut_off.changed_by((key,)))
         self._changed -= equal
 
-    def _note_readers(self, key: str, equal: frozenset[str]) -> None:
+    def _force_waiting_readers(self, key: str, equal: frozenset[str]) -> None:
         """Forces waiting steps that read a changed result of a step."""
         changed = self._cut_off.changed_by((key,)) - equal
         for reader in self._plan.consumers[key] if changed else ():

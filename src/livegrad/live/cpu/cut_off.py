@@ -1,4 +1,4 @@
-"""Early cutoff on the CPU: a step with unchanged results does not cause its readers to run.
+"""Early cutoff on the CPU: a step whose results are unchanged does not cause its readers to run.
 
 `cpu_executor` reports what ran and asks which dependents must run. Results of up to 16 KB are compared bit by bit;
 comparing more would take as long as many steps. Results that always differ are not compared for a while. A region
@@ -14,28 +14,42 @@ from livegrad.live.compile.live_plan import LivePlan, RegionStep, Step, operand_
 from livegrad.live.graph.sources import Numbers
 
 _MOST_COMPARED = 1 << 14  # bytes
-_PATIENCE = 64  # successive differences after which a result is no longer compared
-_RUNS_UNTIL_NEXT_LOOK = 1024
-_NONE: frozenset[str] = frozenset()
+_MOST_DIFFERENCES = 64  # successive differences after which a result is no longer compared
+_RUNS_UNTIL_RETRY = 1024
+NONE: frozenset[str] = frozenset()
 
 
 class Result:
-    """A result that other steps read: a function that gives its bytes (None: always changed), and the last bytes."""
+    """A result that other steps read: a function that returns its bytes (None: assume a change), and the last bytes."""
 
-    __slots__ = ("before", "buffer", "differed", "read")
+    __slots__ = ("before", "buffer", "differences", "read")
 
     def __init__(self, buffer: str) -> None:
         self.buffer = buffer
         self.read: Callable[[], bytes] | None = None
         self.before: bytes | None = None
-        self.differed = 0  # times in succession
+        self.differences = 0  # in succession
 
-    def note_difference(self, now: bytes) -> None:
-        """Stores the bytes that readers will see. After many successive differences, stops comparing."""
+    def record_difference(self, now: bytes) -> None:
+        """Stores the bytes that readers will see. Stops comparing after many successive differences."""
         self.before = now
-        self.differed += 1
-        if self.differed >= _PATIENCE:
+        self.differences += 1
+        if self.differences >= _MOST_DIFFERENCES:
             self.read = self.before = None
+
+
+def find_equal(results: Iterable[Result]) -> frozenset[str]:
+    """The unchanged ones of the results of a step that has just run."""
+    equal = NONE
+    for result in results:
+        if result.read is not None:
+            now = result.read()
+            if now != result.before:
+                result.record_difference(now)
+            else:
+                result.differences = 0
+                equal = equal | {result.buffer}
+    return equal
 
 
 class HasPlan(Protocol):
@@ -47,14 +61,14 @@ class HasPlan(Protocol):
 class CutOff:
     """The results of an executable when their readers last ran, and the bodies that its regions took.
 
-    A new executable inherits both: steps that are not stale have run in the previous one. An interrupted run leaves
-    results that their readers have not seen; the engine then starts from scratch.
+    A new executable inherits both, because steps that are not stale have run in the previous one. After an interrupted
+    run, readers have not seen all results; the engine then starts with all steps stale.
     """
 
     def __init__(self, executable: HasPlan, memory: Mapping[str, Numbers], previous: CutOff | None) -> None:
         self._executable, self._memory = executable, memory
         self.taken: dict[str, set[tuple[str, int]]] = {} if previous is None else previous.taken
-        self._by_buffer: dict[str, Result] = {} if previous is None else previous._by_buffer  # by buffer
+        self._by_buffer: dict[str, Result] = {} if previous is None else previous._by_buffer
         self.results = Results(self)
         self._runs = 0
         self._reads: dict[str, frozenset[object]] = {}  # of leaf steps; those of a region depend on its last run
@@ -74,24 +88,11 @@ class CutOff:
             reads = self._reads[key] = frozenset(map(operand_key, step.all_operands()))
         return not reads.isdisjoint(changed)
 
-    def find_equal(self, key: str) -> frozenset[str]:
-        """The unchanged results of a step that has just run."""
-        equal = _NONE
-        for result in self.results[key]:
-            if result.read is not None:
-                now = result.read()
-                if now != result.before:
-                    result.note_difference(now)
-                else:
-                    result.differed = 0
-                    equal = equal | {result.buffer}
-        return equal
-
     def changed_by(self, steps: Iterable[str]) -> set[object]:
         """The results of these steps that other steps read."""
         return {result.buffer for key in steps for result in self.results[key]}
 
-    def note_failure(self, key: str) -> None:
+    def forget_results(self, key: str) -> None:
         """Forgets the results of a failed step, which may be half written."""
         self.taken.pop(key, None)
         for buffer in self._executable.plan.steps[key].results:
@@ -106,7 +107,7 @@ class CutOff:
                 self._by_buffer.pop(buffer, None)  # unobserved: the first reader must run
                 continue
             result = self._by_buffer.setdefault(buffer, Result(buffer))
-            is_compared = result.differed < _PATIENCE and plan.buffers[buffer].bytes <= _MOST_COMPARED
+            is_compared = result.differences < _MOST_DIFFERENCES and plan.buffers[buffer].bytes <= _MOST_COMPARED
             result.read = self._memory[buffer].tobytes if is_compared else None
             result.before = result.before if is_compared else None
             results.append(result)
@@ -121,13 +122,13 @@ class CutOff:
         return self._regions
 
     def begin_run(self) -> Collection[str]:
-        """The regions of the plan. Once in a while, resumes comparing results that always differed."""
+        """Returns the regions of the plan. Periodically resumes comparing results that always differed."""
         self._runs += 1
-        if self._runs % _RUNS_UNTIL_NEXT_LOOK == 0:
+        if self._runs % _RUNS_UNTIL_RETRY == 0:
             for result in self._by_buffer.values():
-                result.differed = 0
+                result.differences = 0
             self.results.clear()
-        return self.regions
+        return self.regions if self._regions is None else self._regions
 
     def forget(
         self,
@@ -135,11 +136,11 @@ class CutOff:
         plan: LivePlan,
         before: Mapping[str, Step],
         after: Mapping[str, Step],
-        gone: Iterable[str],
+        removed: Iterable[str],
     ) -> None:
-        """Updates the tables after steps were added, removed or got other memory, functions or readers.
+        """Updates the tables after steps were added or removed, or received other memory, functions or readers.
 
-        What readers have seen stays. `gone` has the removed buffers.
+        Keeps the results that readers have seen. `removed` has the removed buffers.
         """
         for key in before.keys() | after.keys():
             self.results.pop(key, None)
@@ -147,17 +148,17 @@ class CutOff:
         for version, steps in ((running, before), (plan, after)):
             for root in {root for step in steps.values() for root in roots_of(step)}:
                 self.results.pop(version.producer.get(root), None)  # type: ignore[arg-type]
-                self._note_first_reader(running, root)
+                self._observe_first_reader(running, root)
         for key in before.keys() - after.keys():
             self.taken.pop(key, None)
-        for buffer in gone:
+        for buffer in removed:
             self._by_buffer.pop(buffer, None)
         if self._regions is not None:
             self._regions -= before.keys()
             self._regions |= {key for key, step in after.items() if isinstance(step, RegionStep)}
 
-    def _note_first_reader(self, running: LivePlan, root: object) -> None:
-        """Starts to observe a result that had no readers: its first reader runs now and sees the current bytes."""
+    def _observe_first_reader(self, running: LivePlan, root: object) -> None:
+        """Starts to observe a result that had no readers. Its first reader runs now, and sees the current bytes."""
         spec = running.buffers.get(root) if root in running.producer and root not in self._by_buffer else None  # type: ignore[call-overload]
         if spec is not None and spec.bytes <= _MOST_COMPARED:
             self._by_buffer[spec.key] = Result(spec.key)

@@ -1,6 +1,6 @@
-"""On-demand steps: steps whose results only bodies of regions read, which may not be taken.
+"""Finds on-demand steps, whose results only bodies of regions read: they wait until a region takes such a body.
 
-In: a plan, and the steps whose results were read. Out: the steps that may wait. Called by `cpu_executor` for each plan.
+In: a plan, and the steps whose results users read. Out: the steps that may wait. `cpu_executor` calls it for each plan.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from heapq import heapify, heappop, heappush
 from livegrad.live.compile.live_plan import BlockStep, BufferOperand, LivePlan, Operand, RegionStep, Step, operand_key
 
 
-def steps_on_demand(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:
+def find_on_demand_steps(plan: LivePlan, regions: Iterable[str], is_needed: Callable[[str], bool]) -> set[str]:
     """The steps whose results only bodies of regions and other on-demand steps read.
 
-    Steps that read external memory, which may have changed when they run, and library calls are never on demand. If
-    buffers share memory, no step is.
+    Excludes library calls, and steps that read external memory, which may have changed by the time they run. If buffers
+    share memory, no step is on demand.
     """
     on_demand: set[str] = set()
     sources = {key for region in regions for key in producers(plan, plan.steps[region].all_operands())}
@@ -40,7 +40,10 @@ def update_on_demand(
         _, key = heappop(waiting)
         step = plan.steps[key]
         may_wait = (
-            key not in states and not is_needed(key) and _can_wait(plan, step) and _reads_wait(plan, step, on_demand)
+            key not in states
+            and not is_needed(key)
+            and _can_wait(plan, step)
+            and _has_only_on_demand_readers(plan, step, on_demand)
         )
         if may_wait == (key in on_demand):
             continue
@@ -60,7 +63,7 @@ def producers(plan: LivePlan, operands: Iterable[Operand]) -> dict[str, None]:
     return dict.fromkeys(key for key in keys if key is not None)
 
 
-def first_operands(step: Step) -> Iterator[Operand]:
+def unconditional_operands(step: Step) -> Iterator[Operand]:
     """The operands that a step always reads. Those of a region are its control and initial loop variables."""
     if not isinstance(step, RegionStep):
         return step.all_operands()
@@ -74,8 +77,8 @@ def _can_wait(plan: LivePlan, step: Step) -> bool:
     return not any(operand_key(operand) in plan.bindings for operand in step.all_operands())
 
 
-def _reads_wait(plan: LivePlan, step: Step, on_demand: Collection[str]) -> bool:
-    """Whether a step has readers, and all of them read it on demand."""
+def _has_only_on_demand_readers(plan: LivePlan, step: Step, on_demand: Collection[str]) -> bool:
+    """Whether a step has readers, all of which read it on demand."""
     readers = plan.consumers[step.key]
     return bool(readers) and all(_reads_on_demand(plan, step, reader, on_demand) for reader in readers)
 
@@ -83,5 +86,7 @@ def _reads_wait(plan: LivePlan, step: Step, on_demand: Collection[str]) -> bool:
 def _reads_on_demand(plan: LivePlan, step: Step, reader: str, on_demand: Collection[str]) -> bool:
     if reader in on_demand:
         return True
-    other = plan.steps[reader]
-    return isinstance(other, RegionStep) and not any(operand_key(one) in step.results for one in first_operands(other))
+    region = plan.steps[reader]
+    if not isinstance(region, RegionStep):
+        return False
+    return not any(operand_key(operand) in step.results for operand in unconditional_operands(region))

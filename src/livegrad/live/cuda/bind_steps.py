@@ -27,7 +27,7 @@ from livegrad.live.cuda.buffers import HeldBuffer, make_buffers, make_shared
 from livegrad.live.cuda.captured_graphs import CapturedGraph, DeviceView, capture
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.live.executor import StepError
-from livegrad.runtime.cuda.device_memory import LEAST_BYTES, DeviceMemory
+from livegrad.runtime.cuda.device_memory import MIN_BYTES, DeviceMemory
 
 if TYPE_CHECKING:
     from livegrad.live.cuda.executable import CudaExecutable
@@ -99,7 +99,7 @@ def _capture_call(leaf: CapturedStep, addresses: PlanAddresses, previous: Captur
     read = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
     before = [] if previous is None else previous.copies
     copies = (
-        list(before) if [operand.size for operand in before] == [max(spec.bytes, LEAST_BYTES) for spec in read] else []
+        list(before) if [operand.size for operand in before] == [max(spec.bytes, MIN_BYTES) for spec in read] else []
     )
     copies = copies or [DeviceMemory(spec.bytes) for spec in read]
     views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, read, strict=True)])

@@ -27,7 +27,7 @@ _ERROR = re.compile(r"\((\d+)\): (?:catastrophic )?error:? ?(.*)")
 def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     """The code of a step whose block is a user kernel."""
     for argument in kernel.arguments:
-        if argument.kind == "number" and isinstance(step.operands[argument.number], BufferOperand):
+        if argument.kind == "number" and isinstance(step.operands[argument.index], BufferOperand):
             raise CompileError(
                 f"`{kernel.symbol}` takes a number where `{step.key}` is fed by a buffer",
                 help="set the pin to a number, or let the kernel take a pointer",
@@ -39,7 +39,7 @@ def make_source_code(step: BlockStep, kernel: CudaKernel) -> StepCode:
     grid = max(1, -(-kernel.points // kernel.threads))
     serialised = SerialisedLaunch(0, kernel.name, b"", slots, grid, kernel.threads, 0, (), 0, 0, False, False, ())
     plan = Plan(kernel.name, (), (*arguments, *results), arguments, results, {}, 0, Function(kernel.name, (), ()))
-    read = tuple(arguments[a.number] for a in kernel.arguments if a.kind == "input")
+    read = tuple(arguments[a.index] for a in kernel.arguments if a.kind == "input")
     slots = {buffer.number: position for position, buffer in enumerate(arguments)}
     outputs = {buffer.number: position for position, buffer in enumerate(results)}
     # Outputs are not cleared: elements that a kernel does not write keep the values of the last run.
@@ -60,7 +60,7 @@ def _buffer(index: int, type: Type, name: str) -> Buffer:
 
 
 def _slot(argument: KernelArgument, arguments: Any, results: Any) -> int | ArgumentSlot:
-    buffer: Buffer = (results if argument.kind.startswith("output") else arguments)[argument.number]
+    buffer: Buffer = (results if argument.kind.startswith("output") else arguments)[argument.index]
     match argument.kind:
         case "number":
             return ArgumentSlot("value", buffer.number)

@@ -1,1 +1,1 @@
-"""The description of a live graph: blocks with pins, regions, states, and the sources of pins. Nothing here runs."""
+"""The description of a live graph: blocks with pins, regions, states, and the sources of pins. Executes nothing."""

@@ -100,7 +100,7 @@ class Pin(GradientSource):
     name: str
     direction: PinDirection
     default: tuple[Any, Setting] | None = field(default=None, repr=False)  # the default and its setting, cached
-    range: Range | None = field(default=None, repr=False)  # for controls; nothing depends on it
+    range: Range | None = field(default=None, repr=False)  # for controls; computation ignores it
 
     def __repr__(self) -> str:
         return f"{self.block.name}.{self.name}"
@@ -111,7 +111,7 @@ class Tally:
     """The run count of a set of steps, shared by all blocks in the set."""
 
     times: int = 0
-    is_over: bool = False  # no longer counted up
+    is_over: bool = False  # True: the set no longer runs
 
 
 @dataclass
@@ -120,22 +120,22 @@ class Debug:
 
     state: Literal["new", "running", "failed", "removed"] = "new"
     errors: list[LivegradError] = field(default_factory=list)
-    refused: bool = False  # whether the errors are those of the description; otherwise the block failed while it ran
+    is_rejected: bool = False  # True: the description is invalid; False: the block may have failed while it ran
     warnings: list[str] = field(default_factory=list)
     seconds: float = 0.0  # of the last run, while profiling is on
-    counted: int = 0  # runs besides those of the tallies
+    untallied_runs: int = 0  # runs that no tally counts
     tallies: list[Tally] = field(default_factory=list, repr=False)
 
     @property
     def runs(self) -> int:
         """How often the step ran."""
-        return self.counted + sum(tally.times for tally in self.tallies)
+        return self.untallied_runs + sum(tally.times for tally in self.tallies)
 
     def join(self, tally: Tally) -> None:
         """Shares a tally from now on. Adds the runs of tallies that are over to the block's own count."""
         for finished in [tally for tally in self.tallies if tally.is_over]:
             self.tallies.remove(finished)
-            self.counted += finished.times
+            self.untallied_runs += finished.times
         self.tallies.append(tally)
 
 
@@ -144,10 +144,9 @@ class Watch(Protocol):
 
     @property
     def block(self) -> Block: ...
+    # A problem of every frame until it is fixed; the last code keeps running.
     @property
-    def error(
-        self,
-    ) -> LivegradError | None: ...  # a problem of every frame until it is fixed; the last code keeps running
+    def error(self) -> LivegradError | None: ...
     def poll(self) -> None: ...
 
 
@@ -168,7 +167,7 @@ class Block(GradientSource):
     home: Graph | None = None  # the graph that contains it
     is_read: bool = False  # whether a user has read one of its results
     watch: Watch | None = None  # follows files while the block is in an engine
-    position: tuple[float, float] | None = None  # in drawings; nothing depends on it
+    position: tuple[float, float] | None = None  # in drawings; computation ignores it
 
     def __init__(self, body: Body, name: str | None = None, shapes: Mapping[str, str] | None = None) -> None:
         require_body(body)
@@ -178,11 +177,11 @@ class Block(GradientSource):
         self.shapes = _shape_rules(self, shapes)
 
     def _set_up(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Sets what every kind of block has. Kinds without a body call it instead of `Block.__init__`."""
+        """Initialises what all kinds of blocks share. Kinds without a body call it instead of `Block.__init__`."""
         self.name = name
         self.debug = Debug()
         self.shapes: dict[str, str] = {}
-        self._pins: dict[tuple[str, PinDirection], Pin] = {}  # all that it has or had
+        self._pins: dict[tuple[str, PinDirection], Pin] = {}  # current and former pins
         self._make_pins(inputs, outputs)
 
     def _make_pins(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -199,14 +198,14 @@ class Block(GradientSource):
         self.outputs = {name: self.pin_named(name, "output") for name in outputs}
 
     def pin_named(self, name: str, direction: PinDirection) -> Pin:
-        """The pin of that name, also if an edit removed it: it is the same object when another edit adds it again."""
+        """The pin with this name, even if an edit removed it: a pin that is added again is the same object."""
         pin = self._pins.get((name, direction))
         if pin is None:
             pin = self._pins[name, direction] = Pin(self, name, direction)
         return pin
 
     def all_pins(self) -> Iterable[Pin]:
-        """All pins that the block has or had."""
+        """The current and former pins of the block."""
         return self._pins.values()
 
     def has(self, pin: Pin) -> bool:
@@ -245,7 +244,7 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 def require_block(block: Any) -> None:
-    """Raises if something else than a block was passed, such as its name."""
+    """Raises unless this is a block; users often pass the name of one."""
     if not isinstance(block, Block):
         found = shown(block) if isinstance(block, str) else type(block).__name__
         help = "pass the block that `add` returned"
@@ -260,7 +259,7 @@ def require_name(name: Any) -> None:
 
 
 def require_body(body: Any) -> None:
-    """Raises if something else than a body was passed, such as a function."""
+    """Raises unless this is a body; users often pass a function."""
     if not all(hasattr(body, part) for part in ("inputs", "outputs", "specialize")):
         help = "lg.block(function) creates a block; lg.live.edit(engine, block, function) replaces its function"
         raise UsageError("not a body", where=caller_origin(), found=type(body).__name__, help=help)

@@ -1,7 +1,7 @@
 """A graph of blocks under edit: blocks by name, and the source of each input.
 
-Nothing here runs. Users edit it through `Engine`, which holds one `Graph`; the graph compiler turns it into a plan.
-Every edit is written to the journal, which tells a frame what to examine.
+A graph executes nothing. Users edit it through `Engine`, which holds one `Graph`; the graph compiler turns it into a
+plan. Every edit is written to the journal, which tells a frame what to examine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.live.graph.block import AnyBlock, Block, Body, Pin, only_output, require_block, require_body, require_name
 from livegrad.live.graph.journal import Journal, Postbox, StructureChange, hold_locks
-from livegrad.live.graph.nesting import graphs_above, journals_inside, require_room_for, with_inner_blocks
+from livegrad.live.graph.nesting import graphs_above, journals_inside, require_addable, with_inner_blocks
 from livegrad.live.graph.sources import Binding, ExternalBuffer, Setting, describe_setting, same_value, setting_of
 
 
@@ -63,10 +63,10 @@ class Graph:
     def __init__(self, journal: Journal | None = None) -> None:
         self.blocks: dict[str, Block] = {}
         self.sources: dict[Pin, Source] = {}
-        self.dormant: dict[Pin, Source] = {}  # sources that wait until a pin that an edit removed is back
+        self.dormant: dict[Pin, Source] = {}  # sources of removed pins, restored when another edit adds the pin again
         self._readers: dict[Block, set[Pin]] = {}  # pins that a block feeds; may include pins that it no longer feeds
-        self.is_engine = False  # whether it is the top graph of an engine
-        self.uses: list[tuple[Block, str]] = []  # the blocks that contain this graph, and as which body
+        self.is_engine = False  # whether this is the top graph of an engine
+        self.uses: list[tuple[Block, str]] = []  # the blocks that contain this graph, each with the label of the body
         self._journal = journal or Journal()
         self._postbox = Postbox(self.sources, self._set_posted, self)
 
@@ -76,15 +76,15 @@ class Graph:
 
     @journal.setter
     def journal(self, journal: Journal) -> None:
-        waiting, seen = [self], set[Graph]()
-        while waiting:
-            graph = waiting.pop()
-            if graph in seen or (graph._journal.is_engines and not journal.is_engines):
+        worklist, visited = [self], set[Graph]()
+        while worklist:
+            graph = worklist.pop()
+            if graph in visited or (graph._journal.belongs_to_engine and not journal.belongs_to_engine):
                 continue  # another engine runs it, whose frames read only their own journal
-            seen.add(graph)
+            visited.add(graph)
             with graph.editing():  # running edits have ended, and waiting ones will find the other journal
                 graph._journal = journal
-                waiting += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
+                worklist += [inner for block in graph.blocks.values() for _, inner in block.inner_graphs()]
 
     @contextmanager
     def editing(self) -> Iterator[None]:
@@ -107,7 +107,7 @@ class Graph:
         """
         journals = {self._journal, *journals_inside(block, ())}
         while True:
-            if sum(journal.is_engines for journal in journals) > 1:  # waiting for both could deadlock
+            if sum(journal.belongs_to_engine for journal in journals) > 1:  # waiting for both could deadlock
                 raise UsageError(f"another engine already runs the contents of `{block.name}`", where=caller_origin())
             with hold_locks(journals):
                 needed = {self._journal, *journals_inside(block, journals)}
@@ -138,9 +138,9 @@ class Graph:
                 where=caller_origin(),
                 help="remove it from that graph first",
             )
-        require_room_for(self, block)
+        require_addable(self, block)
         self.journal.write("structure", StructureChange(self, (block,)), "added")
-        if self.journal.is_engines:  # before the block is added: an interrupt leaves no block without its watch
+        if self.journal.belongs_to_engine:  # before the block is added: an interrupt leaves no block without its watch
             watches = (inner_block.watch for inner_block in with_inner_blocks(block) if inner_block.watch is not None)
             self.journal.watches += [watch for watch in watches if watch not in self.journal.watches]
         block.home = self
@@ -157,11 +157,11 @@ class Graph:
         self._require(block)
         self.journal.write("structure", StructureChange(self, tuple(with_inner_blocks(block))), "removed")
         for pin in (*self._pins_fed_by(block), *block.inputs.values()):
-            self._feed(pin, None)
+            self._set_source(pin, None)
         self._readers.pop(block, None)
         for pin in [pin for pin, source in self.dormant.items() if pin.block is block or _comes_from(source, block)]:
             del self.dormant[pin]
-        del self.blocks[block.name]  # after an interrupt before this, removing it again does the rest
+        del self.blocks[block.name]  # if an interrupt comes first, removing the block again does the rest
         block.home = None
         block.debug.state = "removed"
         for _, inner in block.inner_graphs():
@@ -178,60 +178,62 @@ class Graph:
         if self.blocks.get(name) not in (None, block):
             raise UsageError(f"block `{name}` already exists", where=caller_origin(), help="give it another name")
         self.journal.write("structure", StructureChange(self, tuple(with_inner_blocks(block))), "renamed")
-        # After an interrupt in between, renaming it again does the rest.
+        # If an interrupt comes in between, renaming the block again does the rest.
         block.name = name
         self.blocks = {other.name if other is block else key: other for key, other in self.blocks.items()}
 
     def _release_journals(self, block: Block) -> None:
-        """Gives graphs that are no longer in this engine a journal, and thereby a lock, of their own.
+        """Gives graphs that have left this engine their own journal, and thereby their own lock.
 
         Otherwise a thread that adds them to another engine would wait for edits of this engine, which could deadlock.
         """
         journal = Journal()
         inside = {graph for inner_block in with_inner_blocks(block) for _, graph in inner_block.inner_graphs()}
         for graph in inside:
-            around = graphs_above([graph]) - inside
-            if all(other._journal is not self._journal for other in around):
+            enclosing = graphs_above([graph]) - inside
+            if all(other._journal is not self._journal for other in enclosing):
                 graph._journal = journal
 
-    def _feed(self, target: Pin, source: Source | None) -> None:
-        """Sets or removes the source of an input, also a dormant one."""
-        before = self.sources.get(target)
+    def _set_source(self, target: Pin, source: Source | None) -> None:
+        """Sets or removes the source of an input. Drops its dormant source."""
+        previous = self.sources.get(target)
         self.dormant.pop(target, None)
-        if isinstance(source, Edge):  # first: an interrupt may leave a reader too many, never one too few
+        if isinstance(source, Edge):  # first: an interrupt may leave an extra reader, but never omit one
             self._readers.setdefault(source.source.block, set()).add(target)
         if source is None:
             self.sources.pop(target, None)
         else:
             self.sources[target] = source
-        if isinstance(before, Edge) and not (isinstance(source, Edge) and source.source.block is before.source.block):
-            self._readers.get(before.source.block, set()).discard(target)
+        if isinstance(previous, Edge) and not (
+            isinstance(source, Edge) and source.source.block is previous.source.block
+        ):
+            self._readers.get(previous.source.block, set()).discard(target)
 
     def _pins_fed_by(self, block: Block) -> list[Pin]:
         """The inputs that the outputs of a block feed."""
         return [pin for pin in self._readers.get(block, ()) if _comes_from(self.sources.get(pin), block)]
 
     def follow_pins(self, block: Block) -> None:
-        """Makes connections and values dormant whose pins a block no longer has, and restores those that fit again.
+        """Makes the sources of removed pins dormant, and restores the dormant sources of pins that exist again.
 
         Called after the pins of a block have changed. A dormant source is lost when its pin gets another source, or
         when one of its blocks is removed.
         """
-        fed = [pin for pin in block.all_pins() if pin in self.sources and not block.has(pin)]
-        for pin in (*fed, *(pin for pin in self._pins_fed_by(block) if not _exists(self.sources[pin]))):
+        orphaned = [pin for pin in block.all_pins() if pin in self.sources and not block.has(pin)]
+        for pin in (*orphaned, *(pin for pin in self._pins_fed_by(block) if not _exists(self.sources[pin]))):
             source = self.sources[pin]
             self.journal.write("structure", pin, f"`{pin.name}` is dormant")
-            self._feed(pin, None)
+            self._set_source(pin, None)
             self.dormant[pin] = source
         for pin, source in list(self.dormant.items()):
             is_affected = pin.block is block or _comes_from(source, block)
             if is_affected and pin.block.has(pin) and _exists(source):
-                self.journal.write("structure", pin, f"`{pin.name}` is fed again")
-                self._feed(pin, source)
+                self.journal.write("structure", pin, f"`{pin.name}` is connected again")
+                self._set_source(pin, source)
 
     @_edit
     def connect(self, source: Pin | Block, target: Pin) -> None:
-        """Connects an output to an input. A block stands for its only output."""
+        """Connects an output to an input. Passing a block means its only output."""
         output = only_output(source)
         self._require(output.block)
         self._require_input(target)
@@ -240,7 +242,7 @@ class Graph:
         if not output.block.has(output):
             raise UsageError(f"`{output.block.name}` no longer has output `{output.name}`", where=caller_origin())
         self.journal.write("structure", target, f"`{target.name}` connected to `{output}`")
-        self._feed(target, Edge(output))
+        self._set_source(target, Edge(output))
 
     @_edit
     def disconnect(self, target: Pin) -> None:
@@ -249,7 +251,7 @@ class Graph:
         if target not in self.sources and target not in self.dormant:
             raise UsageError(f"`{target}` is not connected", where=caller_origin())
         self.journal.write("structure", target, f"`{target.name}` disconnected")
-        self._feed(target, None)
+        self._set_source(target, None)
 
     def set(self, target: Pin, value: Any) -> None:
         """Sets the value of an input: a number is a live parameter, an array is copied.
@@ -261,7 +263,7 @@ class Graph:
             journal = None
             while journal is not self._journal:  # the graph may be added to another one meanwhile
                 journal = self._journal
-                with journal.posting:  # replaces a number that was not delivered yet
+                with journal.posting:  # replaces an undelivered number
                     journal.mailbox[target] = self._postbox, value
             for listener in self._journal.listeners:
                 listener.edited("set", (target, value))
@@ -269,7 +271,7 @@ class Graph:
         self._set_value(target, value)
 
     def _set_posted(self, target: Pin, value: float) -> None:
-        """Sets a posted number whose pin has got another source in the meantime."""
+        """Sets a posted number whose pin has received another source in the meantime."""
         block = target.block
         if self.blocks.get(block.name) is block and block.has(target):
             self._set_value(target, value)  # otherwise the pin was removed in the meantime
@@ -277,32 +279,35 @@ class Graph:
     @_edit
     def _set_value(self, target: Pin, value: Any) -> None:
         self._require_input(target)
-        self._apply_setting(target, setting_of(value, _held_number(target) if value.__class__ is int else None))
+        like = _find_current_number(target) if value.__class__ is int else None
+        self._apply_setting(target, setting_of(value, like))
 
     @_edit
     def restore(self, target: Pin, value: Any) -> None:
-        """Sets the value of an input as it was saved: an integer stays one, even where the default is a float."""
+        """Sets a saved value: an integer stays an integer, even if the default of the input is a float."""
         self._require_input(target)
         self._apply_setting(target, setting_of(value))
 
-    def _apply_setting(self, target: Pin, fresh: Setting) -> None:
+    def _apply_setting(self, target: Pin, setting: Setting) -> None:
         before = self.sources.get(target)
         current = before if isinstance(before, Setting) else None
         default = target.block.default_of(target.name) if before is None else None
         replaced = current if default is None else setting_of(default)
-        fresh.line = replaced.line if replaced is not None and replaced.input_type == fresh.input_type else object()
-        if current is None or current.is_number != fresh.is_number:
-            if before is None and replaced is not None and replaced.is_number and fresh.is_number:
-                self.journal.write("rebind", target, f"{describe_setting(replaced)} → {describe_setting(fresh)}")
+        setting.lineage = (
+            replaced.lineage if replaced is not None and replaced.input_type == setting.input_type else object()
+        )
+        if current is None or current.is_number != setting.is_number:
+            if before is None and replaced is not None and replaced.is_number and setting.is_number:
+                self.journal.write("rebind", target, f"{describe_setting(replaced)} → {describe_setting(setting)}")
             else:
                 self.journal.write("structure", target, "set")
-            self._feed(target, fresh)
-        elif current.input_type != fresh.input_type:
-            self.journal.write("rebind", target, f"now {describe_setting(fresh)}")
-            self.sources[target] = fresh
-        elif not same_value(current.value, fresh.value):
-            self.journal.write("value", target, f"{describe_setting(current)} → {describe_setting(fresh)}")
-            self.sources[target] = fresh
+            self._set_source(target, setting)
+        elif current.input_type != setting.input_type:
+            self.journal.write("rebind", target, f"now {describe_setting(setting)}")
+            self.sources[target] = setting
+        elif not same_value(current.value, setting.value):
+            self.journal.write("value", target, f"{describe_setting(current)} → {describe_setting(setting)}")
+            self.sources[target] = setting
 
     @_edit
     def bind(self, target: Pin, external: Any) -> ExternalBuffer:
@@ -311,7 +316,7 @@ class Graph:
         buffer = external if isinstance(external, ExternalBuffer) else ExternalBuffer(external)
         kind = "rebind" if isinstance(self.sources.get(target), Binding) else "structure"
         self.journal.write(kind, target, f"bound to {buffer.array.dtype} {buffer.array.shape}")
-        self._feed(target, Binding(buffer))
+        self._set_source(target, Binding(buffer))
         return buffer
 
     @_edit
@@ -344,9 +349,7 @@ class Graph:
         if default is None:
             return None
         cached = pin.default
-        if (
-            cached is None or cached[0] is not default
-        ):  # always the same object, because plans compare settings by identity
+        if cached is None or cached[0] is not default:  # cached, because plans compare settings by identity
             cached = pin.default = (default, setting_of(default))
         return cached[1]
 
@@ -383,24 +386,24 @@ def _exists(source: Source) -> bool:
     return not isinstance(source, Edge) or source.source.block.has(source.source)
 
 
-def _held_number(target: Pin) -> Setting | None:
-    """The number that an input holds: its value, its default, or the floats of all inner inputs behind it.
+def _find_current_number(target: Pin) -> Setting | None:
+    """The current number of an input: its value, its default, or the floats of all inner inputs behind it.
 
-    None if the block was refused: a float that it cannot take must not turn the integer that corrects it into a float.
+    None if the block was rejected: a user may correct an invalid float by an integer, which must stay an integer.
     """
-    held: list[Setting] = []
-    waiting = [(target, False)]  # and whether an outer pin decides already
-    while waiting:
-        pin, is_decided = waiting.pop()
+    numbers: list[Setting] = []
+    worklist = [(target, False)]  # inputs, and whether an outer pin has a value already
+    while worklist:
+        pin, is_decided = worklist.pop()
         block = pin.block
-        if block.debug.refused:
+        if block.debug.is_rejected:
             return None
         source = None if block.home is None else block.home.sources.get(pin)
         default = block.default_of(pin.name)
         if not is_decided and isinstance(source, Setting) and source.is_number:
-            held.append(source)
+            numbers.append(source)
             is_decided = True
         elif not is_decided and default is not None:
-            held.append(setting_of(default))
-        waiting += [(inner, is_decided) for inner in block.pins_behind(pin.name)]
-    return held[0] if held and all(setting.value.__class__ is float for setting in held) else None
+            numbers.append(setting_of(default))
+        worklist += [(inner, is_decided) for inner in block.pins_behind(pin.name)]
+    return numbers[0] if numbers and all(number.value.__class__ is float for number in numbers) else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Composite(Block):
-    """A graph of blocks that is used as one block. `expose` makes inner pins accessible, `hide` undoes it.
+    """A graph of blocks that is used as one block. `expose` makes inner pins accessible; `hide` reverts that.
 
     >>> from livegrad.live.blocks import block
     >>> both = Composite("both")
@@ -69,7 +69,7 @@ class Composite(Block):
         return self[name]
 
     def hide(self, pin: Pin) -> None:
-        """Removes an exposed pin from this block: the opposite of `expose`.
+        """Removes an exposed pin from this block; the inverse of `expose`.
 
         Its connections and value are dormant until a pin is exposed under that name again.
 
@@ -94,15 +94,15 @@ class Composite(Block):
 
     @contextmanager
     def _changing_pins(self) -> Iterator[None]:
-        """Updates the pins of this block and of regions around it. If one refuses them, nothing changes."""
-        before = {exposed: list(pins) for exposed, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
+        """Updates the pins of this block and of the regions that use it. Undoes the change if one rejects it."""
+        previous = {exposed: list(pins) for exposed, pins in self.inner_inputs.items()}, dict(self.inner_outputs)
         yield
         try:
             self._update_pins()
             for region in self.used_by:
                 region._require_carried()
         except UsageError:  # a name is taken, or a loop needs the pin
-            self.inner_inputs, self.inner_outputs = before
+            self.inner_inputs, self.inner_outputs = previous
             self._update_pins()
             raise
         for block in (self, *self.used_by):
@@ -121,7 +121,7 @@ class Composite(Block):
                 raise UsageError(f"`{pin}` is already exposed as `{self.name}.{name}`", where=where)
 
     def _update_pins(self) -> None:
-        """Sets the pins of this block, and of regions around it, to the exposed ones."""
+        """Sets the pins of this block, and of the regions that use it, to the exposed pins."""
         for block in (self, *self.used_by):
             block._make_pins(*block._pin_names())
 

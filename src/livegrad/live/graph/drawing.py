@@ -52,5 +52,5 @@ def _input_lines(graph: Graph, block: Block, outside: Mapping[Pin, str]) -> list
         elif isinstance(source, Setting):
             lines.append(f"{name} = {describe_setting(source)}")
         else:
-            lines.append(f"{name} bound" if isinstance(source, Binding) else f"{name} not fed")
+            lines.append(f"{name} bound" if isinstance(source, Binding) else f"{name} not connected")
     return lines

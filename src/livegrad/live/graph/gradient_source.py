@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class GradientSource:
-    """Creates gradient blocks: `lg.grad` calls it if pins are passed."""
+    """A value from which `lg.grad` creates gradient blocks, if it receives pins."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
 """The journal of edits since the last frame, from which the engine derives all updates.
 
-It also synchronises threads. Changing or compiling a description requires the journal's lock. Replacing a number by a
-number is posted to a mailbox without the lock, so that a slider never waits for a compilation.
+It also synchronises threads. Changing or compiling a description requires the journal's lock. An edit that replaces a
+number by a number is posted to a mailbox without the lock, so that a slider never waits for a compilation.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from livegrad.live.graph.block_graph import Graph
 
 EntryKind = Literal["value", "feature", "rebind", "code", "structure", "state"]
-
-
 Detail = str | tuple[float, float]  # a description, or a number before and after
 
 
 def describe_detail(detail: Any) -> str:
-    """The description of an edit. Those of numbers are formatted only on request.
+    """The description of an edit. The details of numbers are formatted only here, because few are ever shown.
 
     >>> describe_detail((1.0, 2.5)), describe_detail("new body")
     ('1.0 → 2.5', 'new body')
@@ -35,7 +33,7 @@ def describe_detail(detail: Any) -> str:
 
 
 class Entry(NamedTuple):
-    """One edit: its kind, the pin, feature, block or change that it is about, and a description."""
+    """One edit: its kind, its subject (a pin, feature, block or change), and a description."""
 
     kind: EntryKind
     subject: Any
@@ -44,7 +42,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StateValue:
-    """The value of a state from the next frame on."""
+    """The value that a state takes from the next frame on."""
 
     state: State
     value: Numbers
@@ -61,8 +59,8 @@ class StructureChange:
     blocks: tuple[Block, ...]
 
 
-MANY = 256  # fewer edits are not worth merging
-_OF_VALUES = ("value", "feature", "rebind", "state")
+MERGE_THRESHOLD = 256  # fewer edits are not worth merging
+_VALUE_KINDS = ("value", "feature", "rebind", "state")
 
 
 def merge_entries(entries: list[Entry]) -> list[Entry]:
@@ -75,7 +73,7 @@ def merge_entries(entries: list[Entry]) -> list[Entry]:
     last: dict[Any, Entry] = {}
     for index, entry in enumerate(entries):
         subject = entry.subject.state if entry.kind == "state" else entry.subject
-        key = (entry.kind, subject) if entry.kind in _OF_VALUES else index
+        key = (entry.kind, subject) if entry.kind in _VALUE_KINDS else index
         last.pop(key, None)  # ordered by the last edit of each subject
         last[key] = entry
     return list(last.values())
@@ -102,11 +100,11 @@ class Observer(Protocol):
 
 
 class Listener(Protocol):
-    """Told of every edit and every frame after it was made, such as a page that shows the graph. It must not raise."""
+    """Notified after every edit and every frame, such as a page that shows the graph. It must not raise."""
 
     def edited(self, edit: str, arguments: tuple[Any, ...]) -> None:
         """Called after an edit, by the thread that made it, with the lock of the description held; or, for a number
-        that replaces a number, when it was posted, without the lock."""
+        that replaces a number, when it is posted, without the lock."""
         ...
 
     def frame_ended(self, frame: Any) -> None:
@@ -134,7 +132,7 @@ class Journal:
     """
 
     entries: list[Entry] = field(default_factory=list)
-    applying: list[Entry] = field(default_factory=list)  # taken by a frame that has not ended
+    applying: list[Entry] = field(default_factory=list)  # entries of the current frame, until it ends
     mailbox: dict[Any, tuple[Postbox, float]] = field(default_factory=dict, repr=False)  # the last number of each pin
     posting: Any = field(default_factory=RLock, repr=False)  # held briefly, and acquired after `lock`
     lock: Any = field(default_factory=RLock, repr=False)
@@ -142,16 +140,15 @@ class Journal:
     listeners: tuple[Listener, ...] = field(default=(), repr=False)
     watches: list[Any] = field(default_factory=list, repr=False)  # of blocks that follow files
     structural: int = field(default=0, repr=False)  # the number of structural edits so far
-    is_engines: bool = field(default=False, repr=False)  # whether frames take its edits
-    _merge_at: int = field(default=MANY, init=False, repr=False)  # the number of entries at which they are merged
+    belongs_to_engine: bool = field(default=False, repr=False)  # whether frames take its edits
+    _merge_at: int = field(default=MERGE_THRESHOLD, init=False, repr=False)  # entries
     order: int = field(default_factory=count().__next__, repr=False)  # locks are acquired in this order
 
     def deliver(self) -> list[Entry]:
         """Turns posted numbers into entries, and returns all entries so far. Called first, with the lock held."""
         if self.mailbox:
-            with self.posting:
-                posted = list(self.mailbox.items())  # other threads continue to post
-            for pin, (box, value) in posted:
+            posted = self.mailbox.copy()  # in one step, because other threads continue to post
+            for pin, (box, value) in posted.items():
                 before: Any = box.sources.get(pin)
                 if before.__class__ is not Setting or before.value.__class__ is not float:
                     box.set_number(pin, value)
@@ -161,12 +158,12 @@ class Journal:
                     self.observer.after_edit("set", box.graph, (pin, value), None)
                 # `same_value` decides only for zeros and NaN.
                 if (value != previous and value == value) or not same_value(previous, value):
-                    # In this order: after an interrupt in between, the numbers still differ, and it is delivered again.
+                    # In this order: if an interrupt comes in between, the numbers still differ and are delivered again.
                     self.entries.append(Entry("value", pin, (previous, value)))
-                    box.sources[pin] = Setting(value, before.input_type, before.line)
-            # Last: after an interrupt before this, all of them are delivered again, with the same result.
+                    box.sources[pin] = Setting(value, before.input_type, before.lineage)
+            # Last: if an interrupt comes before this, all numbers are delivered again, with the same result.
             with self.posting:
-                for pin, mail in posted:
+                for pin, mail in posted.items():
                     if self.mailbox.get(pin) is mail:
                         del self.mailbox[pin]
         if len(self.entries) >= self._merge_at:
@@ -174,16 +171,16 @@ class Journal:
         return self.entries
 
     def write(self, kind: EntryKind, subject: Any, detail: Detail) -> None:
-        """Adds an entry."""
+        """Appends an entry."""
         self.structural += kind == "structure"
         self.entries.append(Entry(kind, subject, detail))
         if len(self.entries) >= self._merge_at:
             self._merge_entries()
 
     def _merge_entries(self) -> None:
-        """Merges entries that accumulate without a frame, less often the more there are."""
+        """Merges entries that accumulate without a frame. The threshold doubles, so that the cost stays linear."""
         self.entries = merge_entries(self.entries)
-        self._merge_at = max(MANY, 2 * len(self.entries))
+        self._merge_at = max(MERGE_THRESHOLD, 2 * len(self.entries))
 
     @contextmanager
     def notify_observer(self, edit: str, graph: Any, *arguments: Any) -> Iterator[None]:
@@ -216,7 +213,7 @@ def hold_locks(journals: Iterable[Journal]) -> Iterator[None]:
 
 def _try_lock(locks: ExitStack, journal: Journal) -> bool:
     """Acquires a lock if it is free; `locks` releases it."""
-    taken = journal.lock.acquire(blocking=False)
-    if taken:
+    is_acquired = journal.lock.acquire(blocking=False)
+    if is_acquired:
         locks.callback(journal.lock.release)
-    return taken
+    return is_acquired

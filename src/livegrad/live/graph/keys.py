@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-_IN_PATHS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/"})
-_IN_PINS = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/.#!"})
+_PATH_ESCAPES = str.maketrans({character: f"%{ord(character):02X}" for character in "%/"})
+_PIN_ESCAPES = str.maketrans({character: f"%{ord(character):02X}" for character in "%/.#!"})
 
 
 @lru_cache(maxsize=1 << 16)
@@ -20,12 +20,12 @@ def path_part(name: str) -> str:
     >>> path_part("shade"), path_part("a/b")
     ('shade', 'a%2Fb')
     """
-    return name.translate(_IN_PATHS)
+    return name.translate(_PATH_ESCAPES)
 
 
 @lru_cache(maxsize=1 << 16)
 def _pin_part(name: str) -> str:
-    return name.translate(_IN_PINS)
+    return name.translate(_PIN_ESCAPES)
 
 
 def pin_key(node: str, pin: str) -> str:

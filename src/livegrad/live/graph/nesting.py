@@ -1,6 +1,6 @@
 """Walks over nested graphs: the blocks inside a block, the graphs around a graph, and the journals of both.
 
-`Graph` uses them to lock, to refuse cycles, and to hand over journals when blocks are added and removed.
+`Graph` uses them to lock, to reject cycles, and to share journals when blocks are added and removed.
 """
 
 from __future__ import annotations
@@ -17,46 +17,45 @@ if TYPE_CHECKING:
 
 
 def journals_inside(block: Any, held: Collection[Journal]) -> set[Journal]:
-    """The journals of the graphs inside a block, as deep as the held locks allow to look."""
+    """The journals of the graphs inside a block, to the depth that the locks in `held` protect."""
     journals: set[Journal] = set()
-    seen: set[Graph] = set()
-    waiting = [graph for _, graph in block.inner_graphs()] if isinstance(block, Block) else []
-    while waiting:
-        graph = waiting.pop()
+    visited: set[Graph] = set()
+    worklist = [graph for _, graph in block.inner_graphs()] if isinstance(block, Block) else []
+    while worklist:
+        graph = worklist.pop()
         journals.add(graph._journal)
-        if graph._journal in held and graph not in seen:
-            seen.add(graph)
-            waiting += [inner for inner_block in graph.blocks.values() for _, inner in inner_block.inner_graphs()]
+        if graph._journal in held and graph not in visited:
+            visited.add(graph)
+            worklist += [inner for inner_block in graph.blocks.values() for _, inner in inner_block.inner_graphs()]
     return journals
 
 
 def with_inner_blocks(block: Block) -> Iterator[Block]:
     """A block and all blocks inside it, at any depth, each once."""
-    seen: set[Graph] = set()
-    waiting = [block]
-    while waiting:
-        inner_block = waiting.pop()
+    visited: set[Graph] = set()
+    worklist = [block]
+    while worklist:
+        inner_block = worklist.pop()
         yield inner_block
-        fresh = [
-            graph for graph in dict.fromkeys(graph for _, graph in inner_block.inner_graphs()) if graph not in seen
-        ]
-        seen.update(fresh)
-        waiting += [inner for graph in fresh for inner in graph.blocks.values()]
+        graphs = dict.fromkeys(graph for _, graph in inner_block.inner_graphs())
+        unvisited = [graph for graph in graphs if graph not in visited]
+        visited.update(unvisited)
+        worklist += [inner for graph in unvisited for inner in graph.blocks.values()]
 
 
 def graphs_above(graphs: Iterable[Graph]) -> set[Graph]:
     """These graphs and all graphs around them."""
     above: set[Graph] = set()
-    waiting = list(graphs)
-    while waiting:
-        graph = waiting.pop()
+    worklist = list(graphs)
+    while worklist:
+        graph = worklist.pop()
         if graph not in above:
             above.add(graph)
-            waiting += [around.home for around, _ in graph.uses if around.home is not None]
+            worklist += [user.home for user, _ in graph.uses if user.home is not None]
     return above
 
 
-def require_room_for(graph: Graph, block: Block) -> None:
+def require_addable(graph: Graph, block: Block) -> None:
     """Raises if a block contains this graph, or if another engine runs the graphs inside the block."""
     inside = [inner for _, inner in block.inner_graphs()]
     above = graphs_above([graph])

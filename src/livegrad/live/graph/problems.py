@@ -1,4 +1,4 @@
-"""Problems of a live graph, each with its block and pin. Found by the compiler, reported by the engine."""
+"""Problems of a live graph, each with its block and pin. The graph compiler finds them, the engine reports them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _LIBRARIES = f"{os.sep}site-packages{os.sep}"
 def origin_of_exception(error: BaseException) -> Origin | None:
     """The user's line that raised an exception: the innermost one outside of livegrad and libraries."""
     origin = None
-    entry = error.__traceback__
-    while entry is not None:
-        file = entry.tb_frame.f_code.co_filename
+    traceback = error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
         if not file.startswith((PACKAGE_DIRECTORY, "<frozen ")) and _LIBRARIES not in file:
-            origin = Origin(entry.tb_frame.f_code, entry.tb_lasti)
-        entry = entry.tb_next
+            origin = Origin(traceback.tb_frame.f_code, traceback.tb_lasti)
+        traceback = traceback.tb_next
     return origin
 
 
@@ -53,6 +53,6 @@ class Problem:
         return f"{self.node}{'' if self.pin is None else '.' + self.pin}: {self.error}"
 
 
-def problem(node: NetworkNode, pin: str | None, error: LivegradError) -> Problem:
-    """A problem with a pin of a node."""
+def make_problem(node: NetworkNode, pin: str | None, error: LivegradError) -> Problem:
+    """Makes the problem of a node or of one of its pins."""
     return Problem(node.key, node.block, pin, error)

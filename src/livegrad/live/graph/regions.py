@@ -28,10 +28,10 @@ class Region(Composite):
         self.used_by = []
         _require_bodies(name, self.bodies.values())
         if carried is not None and not isinstance(carried, Mapping):
-            help = 'say which output becomes which input: carried={"x": "result"}'
+            help = 'map inputs to outputs: carried={"x": "result"}'
             found = shown(carried)
             raise UsageError(
-                f"`{name}` needs the carried values by name", where=caller_origin(), found=found, help=help
+                f"the carried values of `{name}` must be a mapping", where=caller_origin(), found=found, help=help
             )
         self.carried = dict(carried or {})
         first, *others = self.bodies.values()
@@ -58,30 +58,30 @@ class Region(Composite):
 
     def expose(self, pin: Pin, name: str | None = None) -> Pin:
         """Raises: pins are exposed in the bodies of a region."""
-        raise self._not_exposing("expose it in a body")
+        raise self._exposure_error("expose it in a body")
 
     def hide(self, pin: Pin) -> None:
         """Raises: pins are hidden in the bodies of a region."""
-        raise self._not_exposing("hide it in the bodies")
+        raise self._exposure_error("hide it in the bodies")
 
-    def _not_exposing(self, instead: str) -> UsageError:
+    def _exposure_error(self, instead: str) -> UsageError:
         bodies = " or ".join(f"`{body.name}`" for body in self.bodies.values())
         return UsageError(f"`{self.name}` is a region", where=caller_origin(), help=f"{instead}: {bodies}")
 
     def _require_carried(self) -> None:
         """Raises if the body of a loop does not expose the pins that the loop needs."""
         body = next(iter(self.bodies.values()))
-        for entering, leaving in self.carried.items():
-            if entering not in body.inputs or leaving not in body.outputs or entering == self.index_name:
+        for input_name, output_name in self.carried.items():
+            if input_name not in body.inputs or output_name not in body.outputs or input_name == self.index_name:
                 raise UsageError(
-                    f"`{self.name}` cannot carry `{leaving}` to `{entering}`",
+                    f"`{self.name}` cannot carry `{output_name}` to `{input_name}`",
                     where=caller_origin(),
                     expected="an input and an output that the body exposes: inputs "
                     f"{', '.join(body.inputs) or 'none'}, outputs {', '.join(body.outputs) or 'none'}",
                 )
 
     def _make_pins(self, inputs: Any, outputs: Any) -> None:
-        # A while loop has an input and an output called `condition`. The input keeps the name.
+        # A while loop has an input and an output `condition`; only the input is a pin of the region.
         if self.kind == "while":
             outputs = [name for name in outputs if name != "condition"]
         super()._make_pins(inputs, outputs)
@@ -144,7 +144,7 @@ class IfElse(Region):
 
 
 class Switch(Region):
-    """Runs the body at position `index`; if there is none, its outputs are zeros.
+    """Runs the body with the given `index`; if there is none, its outputs are zeros.
 
     >>> from livegrad.live.blocks import block
     >>> bodies = [Composite(name) for name in "abc"]

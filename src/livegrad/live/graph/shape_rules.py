@@ -1,4 +1,4 @@
-"""Shape rules as text, evaluated on the shapes of a block's inputs. The compiler checks outputs against them.
+"""Evaluates shape rules, which are text, on the shapes of a block's inputs. The compiler checks outputs with them.
 
 "same"            the shape of the only (or first) input
 "same(1)"         the shape of input 1
@@ -30,24 +30,24 @@ def apply_shape_rule(rule: str, shapes: Sequence[Shape]) -> Shape:
     if call is not None:
         indices = [int(part) for part in (call[2] or "").split(",") if part.strip()]
         if call[1] == "same":
-            return _input(shapes, indices[0] if indices else 0, rule)
-        chosen = [_input(shapes, index, rule) for index in indices] if indices else list(shapes)
+            return _shape_of_input(shapes, indices[0] if indices else 0, rule)
+        chosen = [_shape_of_input(shapes, index, rule) for index in indices] if indices else list(shapes)
         try:
             return tuple(np.broadcast_shapes(*chosen))
         except ValueError:
             raise UsageError(f"shapes do not broadcast under `{rule}`", found=", ".join(map(str, chosen))) from None
     if text.startswith("[") and text.endswith("]"):
-        return _explicit(text, shapes, rule)
+        return _evaluate_sizes(text, shapes, rule)
     raise UsageError(f"`{rule}` is not a shape rule", expected="same, same(0), broadcast(0,1) or [N, 16]")
 
 
-def _input(shapes: Sequence[Shape], index: int, rule: str) -> Shape:
+def _shape_of_input(shapes: Sequence[Shape], index: int, rule: str) -> Shape:
     if index >= len(shapes):
         raise UsageError(f"`{rule}` names input {index}", found=f"{len(shapes)} inputs")
     return shapes[index]
 
 
-def _explicit(text: str, shapes: Sequence[Shape], rule: str) -> Shape:
+def _evaluate_sizes(text: str, shapes: Sequence[Shape], rule: str) -> Shape:
     parts = [part.strip() for part in text[1:-1].split(",") if part.strip()]
     names: dict[str, int] = {}
     first = shapes[0] if shapes else ()

@@ -18,7 +18,7 @@ from livegrad.state import Owned
 
 Numbers = np.ndarray[Any, Any]
 _NUMBER_KINDS = "?biufc"  # NumPy's
-_SHOWN = 60  # characters
+_MOST_SHOWN = 60  # characters
 _touching = Owned(Lock)
 _NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
 
@@ -35,13 +35,15 @@ class ForeignArray:
     """A device array of another library, with `__cuda_array_interface__`."""
 
     def __init__(self, array: Any) -> None:
-        held = array.__cuda_array_interface__
-        if held.get("strides") is not None:
+        interface = array.__cuda_array_interface__
+        if interface.get("strides") is not None:
             raise UsageError(
-                "an external buffer must be a dense array", where=caller_origin(), found=str(held["strides"])
+                "an external buffer must be a dense array",
+                where=caller_origin(),
+                found=f"strides {interface['strides']}",
             )
         self.array = array
-        self.dtype, self.shape = np.dtype(held["typestr"]), tuple(held["shape"])
+        self.dtype, self.shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
 
     @property
     def address(self) -> int:
@@ -100,7 +102,7 @@ class Setting:
 
     value: Any
     input_type: InputType
-    line: object = None  # the same for values of one type that replace each other; None: that of the default
+    lineage: object = None  # shared by values of one type that replace each other; None: that of the default
 
     @property
     def is_number(self) -> bool:
@@ -125,7 +127,7 @@ def setting_of(value: Any, like: Setting | None = None) -> Setting:
                 value = float(value)
             except OverflowError:
                 found = shown(value)
-                raise UsageError("no float", where=caller_origin(), expected="a float", found=found) from None
+                raise UsageError("the integer is too large for a float", where=caller_origin(), found=found) from None
         return Setting(value, _weak_type(value.__class__))
     array = array_of(value)
     input_type = InputType(Tensor(scalar_of_dtype(array.dtype), array.shape))
@@ -138,8 +140,8 @@ def with_default_type(value: Any) -> Any:
     >>> with_default_type(1.5), with_default_type([1.5])
     (np.float32(1.5), [1.5])
     """
-    kinds = {float: np.float32, complex: np.complex64}
-    return kinds[value.__class__](value) if value.__class__ in kinds else value
+    defaults = {float: np.float32, complex: np.complex64}
+    return defaults[value.__class__](value) if value.__class__ in defaults else value
 
 
 def array_of(value: Any) -> Numbers:
@@ -157,7 +159,7 @@ def array_of(value: Any) -> Numbers:
         raise UsageError(
             "not a number or an array of numbers",
             where=caller_origin(),
-            found=found if len(found) <= _SHOWN else type(value).__name__,
+            found=found if len(found) <= _MOST_SHOWN else type(value).__name__,
         )
     return array
 
@@ -165,7 +167,7 @@ def array_of(value: Any) -> Numbers:
 def feature_value(value: Any, types: Iterable[Type], label: str) -> Any:
     """The value of a context feature: Python numbers stay numbers, anything else becomes an array.
 
-    Raises if it does not fit one of the `types` as which it is declared and read.
+    Raises unless it fits all `types`, those of its declaration and of its readers.
     """
     number = value if value.__class__ in _NUMBER_TYPES else array_of(value)
     for type in types:
@@ -178,13 +180,13 @@ def feature_value(value: Any, types: Iterable[Type], label: str) -> Any:
 
 @cache
 def _weak_type(kind: type) -> InputType:
-    return InputType(Tensor(scalar_of_name(kind()), ()), weak=True)
+    return InputType(Tensor(scalar_of_number(kind()), ()), weak=True)
 
 
-def scalar_of_name(value: Any) -> Scalar:
+def scalar_of_number(value: Any) -> Scalar:
     """The scalar type of a Python number.
 
-    >>> scalar_of_name(1.5)
+    >>> scalar_of_number(1.5)
     f64
     """
     return scalar_of_dtype({"bool": "bool", "i64": "int64", "f64": "float64", "c128": "complex128"}[
@@ -220,12 +222,12 @@ def describe_setting(setting: Setting) -> str:
     return f"{type.element} {list(type.shape)}" if isinstance(type, Tensor) else f"array of {type}"
 
 
-def same_bits(one: Numbers, other: Numbers) -> bool:
+def same_bits(first: Numbers, second: Numbers) -> bool:
     """Whether two arrays of one type and shape are bitwise equal; stops at the first difference.
 
     >>> same_bits(np.array([0.0]), np.array([-0.0])), same_bits(np.array([np.nan]), np.array([np.nan]))
     (False, True)
     """
-    mine, others = (array.reshape(-1).view("u1") for array in (one, other))
-    chunks = range(0, len(mine), _CHUNK)
-    return all(mine[at : at + _CHUNK].tobytes() == others[at : at + _CHUNK].tobytes() for at in chunks)
+    left, right = (array.reshape(-1).view("u1") for array in (first, second))
+    starts = range(0, len(left), _CHUNK)
+    return all(left[start : start + _CHUNK].tobytes() == right[start : start + _CHUNK].tobytes() for start in starts)

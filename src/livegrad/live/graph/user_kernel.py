@@ -17,11 +17,11 @@ Language = Literal["cuda", "ptx", "cubin"]
 class KernelArgument:
     """One parameter of the kernel: the buffer or number of a pin, or the size of a buffer.
 
-    `number` is the index among the inputs or outputs. A size is the number of elements or, with `axis`, one extent.
+    `index` counts inputs or outputs. A size is the number of elements or, with `axis`, one extent.
     """
 
     kind: Literal["input", "number", "output", "input_size", "output_size"]
-    number: int
+    index: int
     element: Scalar  # of the buffer or number
     axis: int | None = None
 

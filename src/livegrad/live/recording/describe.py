@@ -1,7 +1,7 @@
-"""Serialises blocks, their sources and their functions to JSON for recordings.
+"""Serialises blocks, their sources and their functions to JSON, for recordings and documents.
 
-In: blocks of an engine. Out: dictionaries from which `replay` rebuilds the blocks. Every block and every piece of
-memory is described once, and then referred to by id.
+In: blocks of an engine. Out: dictionaries from which `rebuild.py` recreates the blocks. Each block and each piece of
+memory is described once; later lines refer to it by id.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Describer:
         self._functions = functions or FunctionWriter(write)
         self._write = write
         self._blocks: dict[Block, Hashable] = {}
-        self._uncommitted: list[Block] = []  # described for an edit that is not written yet
+        self._uncommitted: list[Block] = []  # described for an edit that is not in the file yet
         self._next = 0
         self._memory: dict[ExternalBuffer, int] = {}
-        self._contents: dict[ExternalBuffer, tuple[bytes, int | None]] = {}  # as the file has them
+        self._contents: dict[ExternalBuffer, tuple[bytes, int | None]] = {}  # as last written to the file
 
     def new_id(self, block: Block) -> Hashable:
         """An id that no other block has."""
@@ -50,7 +50,7 @@ class Describer:
         """The id of a described block."""
         block_id = self._blocks.get(block)
         if block_id is None:
-            raise NotRecordable(f"`{block.name}` cannot be recorded here: it is in no graph of this engine")
+            raise NotRecordable(f"`{block.name}` cannot be recorded here: it is not in a graph of this engine")
         return block_id
 
     def pin(self, pin: Pin) -> list[Any]:
@@ -58,7 +58,7 @@ class Describer:
         return [self.id_of(pin.block), pin.name]
 
     def graph(self, graph: Graph, top: Graph) -> Hashable | None:
-        """The id of the composite of a graph; None for the graph of the engine."""
+        """The id of the composite that has a graph; None for the graph of the engine."""
         if graph is top:
             return None
         composites = (
@@ -68,7 +68,7 @@ class Describer:
         )
         owner = next((composite for composite in composites if composite.graph is graph), None)
         if owner is None:
-            raise NotRecordable("this graph cannot be recorded: it is in no composite of this engine")
+            raise NotRecordable("this graph cannot be recorded: it is not in a composite of this engine")
         return self._blocks[owner]
 
     def commit(self) -> None:
@@ -76,13 +76,13 @@ class Describer:
         self._uncommitted.clear()
 
     def roll_back(self) -> None:
-        """Forgets blocks whose description did not get into the file."""
+        """Forgets blocks whose description was not written to the file."""
         for block in self._uncommitted:
             del self._blocks[block]
         self._uncommitted.clear()
 
     def block(self, block: Block) -> Line:
-        """Describes a block with its contents; a block that was described already is only its id."""
+        """Describes a block with its contents; a block that was described before, only by its id."""
         block_id = self._blocks.get(block)
         if block_id is not None:
             return {"id": block_id}
@@ -120,7 +120,7 @@ class Describer:
         return {"blocks": blocks, "sources": sources, **({"dormant": dormant} if dormant else {})}
 
     def dormant(self, graph: Graph) -> list[list[Any]]:
-        """Describes the sources that wait until a pin is back."""
+        """Describes the dormant sources of a graph."""
         return [[*self.pin(pin), self.source(source)] for pin, source in graph.dormant.items()]
 
     def _composite(self, block: Composite) -> Line:
@@ -167,7 +167,7 @@ class Describer:
     def write_memory(self) -> None:
         """Writes external memory that has changed since it was last written."""
         for external, memory_id in self._memory.items():
-            now = external.array.tobytes(), external.version
-            if self._contents.get(external) != now:
-                self._contents[external] = now
+            contents = external.array.tobytes(), external.version
+            if self._contents.get(external) != contents:
+                self._contents[external] = contents
                 self._write({"memory": memory_id, "version": external.version, **encode_array(external.array)})

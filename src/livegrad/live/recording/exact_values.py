@@ -1,4 +1,4 @@
-"""Serialises numbers and arrays to JSON exactly, and back."""
+"""Encodes numbers and arrays as JSON exactly, and decodes them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def encode_value(value: Any) -> Any:
     if value.__class__ is complex:
         return {"complex": [value.real, value.imag]}
     if value.__class__ is tuple:
-        return {"tuple": [encode_value(one) for one in value]}
+        return {"tuple": [encode_value(item) for item in value]}
     if value.__class__ is list:
-        return [encode_value(one) for one in value]
+        return [encode_value(item) for item in value]
     if value.__class__ is dict and all(isinstance(key, str) for key in value):
-        return {"dict": {key: encode_value(one) for key, one in value.items()}}
+        return {"dict": {key: encode_value(item) for key, item in value.items()}}
     if isinstance(value, np.generic):
         return {"dtype": value.dtype.name, "number": value.tobytes().hex()}
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
@@ -45,23 +45,23 @@ def encode_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"dtype": array.dtype.name, "shape": list(array.shape), "data": data}
 
 
-def decode_value(text: Any) -> Any:
-    """Decodes what `encode_value` has encoded.
+def decode_value(encoded: Any) -> Any:
+    """Decodes a value that `encode_value` has encoded.
 
     >>> decode_value(encode_value((np.float32(2.0), [1])))
     (np.float32(2.0), [1])
     """
-    if isinstance(text, list):
-        return [decode_value(one) for one in text]
-    if not isinstance(text, dict):
-        return text
-    if "complex" in text:
-        return complex(*text["complex"])
-    if "tuple" in text:
-        return tuple(decode_value(one) for one in text["tuple"])
-    if "dict" in text:
-        return {key: decode_value(one) for key, one in text["dict"].items()}
-    dtype = np.dtype(text["dtype"])
-    if "number" in text:
-        return np.frombuffer(bytes.fromhex(text["number"]), dtype)[0]
-    return np.frombuffer(base64.b64decode(text["data"]), dtype).reshape(text["shape"]).copy()
+    if isinstance(encoded, list):
+        return [decode_value(item) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if "complex" in encoded:
+        return complex(*encoded["complex"])
+    if "tuple" in encoded:
+        return tuple(decode_value(item) for item in encoded["tuple"])
+    if "dict" in encoded:
+        return {key: decode_value(item) for key, item in encoded["dict"].items()}
+    dtype = np.dtype(encoded["dtype"])
+    if "number" in encoded:
+        return np.frombuffer(bytes.fromhex(encoded["number"]), dtype)[0]
+    return np.frombuffer(base64.b64decode(encoded["data"]), dtype).reshape(encoded["shape"]).copy()

@@ -1,7 +1,7 @@
-"""Serialises Python functions as source text with the values of the names that they use, and back.
+"""Serialises Python functions as source text with the values of the names that they use, and recreates them.
 
-A function is recorded by its source. Captured values are recorded too: numbers and arrays by value, other functions by
-their source, modules and their members by name. Anything else is an error.
+Numbers and arrays are recorded by value, functions by their source, and modules and their members by name. Other values
+are an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from livegrad.frontend.function.python_source import MISSING, Source, capture, r
 from livegrad.live.recording.exact_values import NotRecordable, decode_value, encode_value
 
 _LIBRARIES = {"livegrad", "numpy", *sys.stdlib_module_names}
-_HELP = "use numbers, arrays, modules and functions whose source can be found; or make it a pin"
+_HELP = "use numbers, arrays, modules, and functions with source code; or make it a pin"
 
 
 class FunctionWriter:
@@ -33,7 +33,7 @@ class FunctionWriter:
     def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
         self._write = write
         self.ids: dict[int, Hashable] = {}  # by the identity of the object
-        self._held: list[Any] = []  # kept alive, so that identities are not reused
+        self._functions: list[Any] = []  # kept alive, so that identities are not reused
 
     def new_id(self, target: Any) -> Hashable:
         """An id that no other function has."""
@@ -44,7 +44,7 @@ class FunctionWriter:
         function_id = self.ids.get(id(target))
         if function_id is None:
             function_id = self.ids[id(target)] = self.new_id(target)
-            self._held.append(target)
+            self._functions.append(target)
             try:
                 self._write({"function": function_id, **self._describe(target)})
             except BaseException:
@@ -93,7 +93,7 @@ class FunctionWriter:
 def _text_of(source: Source) -> str:
     """The definition without its decorators, which are recorded separately.
 
-    It is the user's own text, with comments, unless a default is computed: those are recorded separately, too.
+    Returns the user's text, with comments, unless a default is computed: computed defaults are recorded separately too.
     """
     arguments = source.definition.args
     defaults = [*arguments.defaults, *(default for default in arguments.kw_defaults if default is not None)]
@@ -110,21 +110,21 @@ def _is_literal(default: ast.expr) -> bool:
 
 
 def _defines(text: str, definition: ast.FunctionDef) -> bool:
-    """Whether text is this definition: without its indentation, a string of several lines may be another."""
+    """Whether a text parses to a definition. Removing indentation may change multi-line strings."""
     try:
         (parsed,) = ast.parse(text).body
     except (SyntaxError, ValueError):
         return False
-    plain = copy.copy(definition)
-    plain.decorator_list = []
-    return ast.dump(parsed) == ast.dump(plain)
+    undecorated = copy.copy(definition)
+    undecorated.decorator_list = []
+    return ast.dump(parsed) == ast.dump(undecorated)
 
 
 def _without_defaults(source: Source) -> str:
     definition = copy.deepcopy(source.definition)
     arguments = definition.args
     arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
-    arguments.kw_defaults = [None if one is None else ast.Constant(None) for one in arguments.kw_defaults]
+    arguments.kw_defaults = [None if default is None else ast.Constant(None) for default in arguments.kw_defaults]
     if isinstance(definition, ast.FunctionDef):
         definition.decorator_list = []
         return ast.unparse(ast.fix_missing_locations(definition))
@@ -132,7 +132,7 @@ def _without_defaults(source: Source) -> str:
 
 
 def _names_of(source: Source) -> Iterator[str]:
-    """The names that a function takes from its closure and globals."""
+    """The names that a function reads from its closure and globals."""
     used = {node.id for node in ast.walk(source.definition) if isinstance(node, ast.Name)}
     codes = [source.function.__code__]
     for code in codes:
@@ -151,7 +151,7 @@ def _names_of(source: Source) -> Iterator[str]:
 
 def _import_name(value: Any) -> str | None:
     """`module:name` of a member of a library; None for other objects."""
-    for name in (getattr(value, "__name__", None), repr(value) if _is_type_of_ours(value) else None):
+    for name in (getattr(value, "__name__", None), repr(value) if _is_ir_type(value) else None):
         if isinstance(name, str) and getattr(livegrad, name, MISSING) is value:
             return f"livegrad:{name}"
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -161,7 +161,7 @@ def _import_name(value: Any) -> str | None:
     return f"{module}:{name}" if member is value else None
 
 
-def _is_type_of_ours(value: Any) -> bool:
+def _is_ir_type(value: Any) -> bool:
     return type(value).__module__.startswith("livegrad.ir.")
 
 
@@ -194,7 +194,7 @@ class FunctionReader:
             python.__defaults__ = decode_value(line["defaults"])
         if "keyword_defaults" in line:
             python.__kwdefaults__ = decode_value(line["keyword_defaults"])
-        self._functions[function_id] = python  # first: functions may call each other
+        self._functions[function_id] = python  # before its names are read, because functions may call each other
         names.update({name: self._value(text) for name, text in line["names"].items()})
         decorate = {"function": function, "differentiable": differentiable}.get(line.get("decorator", ""))
         if decorate is not None:

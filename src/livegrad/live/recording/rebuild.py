@@ -1,4 +1,4 @@
-"""Recreates blocks from the dictionaries that `describe` wrote: the inverse of `Describer`."""
+"""Recreates blocks from the dictionaries that `describe.py` produces: the inverse of `Describer`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REGIONS: dict[str, Callable[..., Block]] = {"if": If, "if_else": IfElse, "switc
 
 
 class BlockReader:
-    """Recreates each block once, and then finds it by its id."""
+    """Recreates each block on first use, and finds it by its id."""
 
     def __init__(self) -> None:
         self.functions = FunctionReader()
@@ -57,7 +57,7 @@ class BlockReader:
         graph.dormant[self.blocks[block_id].pin_named(name, "input")] = described
 
     def block(self, line: Line) -> Any:
-        """The block of a description."""
+        """The block with a description, created on first use."""
         if line["id"] not in self.blocks:
             self.blocks[line["id"]] = self._make(line)
         return self.blocks[line["id"]]

@@ -1,4 +1,4 @@
-"""Recording a live engine: every edit and every frame, as it happens, one line of JSON each.
+"""Records the edits and frames of a live engine as they happen, one line of JSON each.
 
 `record` observes the journal of an engine. Each line is written before the next event, so that after a crash the file
 can be replayed up to the frame that crashed.
@@ -25,7 +25,7 @@ from livegrad.live.recording.describe import Describer, Line
 from livegrad.live.recording.exact_values import encode_array, encode_value
 
 FORMAT = 1
-_WHOLE = 4096  # bytes: larger outputs are recorded by their SHA-256
+_LARGEST_EXACT = 4096  # bytes: larger outputs are recorded as SHA-256 hashes
 
 
 def record(engine: Engine, path: str | Path) -> Recording:
@@ -66,7 +66,7 @@ class Recording:
         self.engine, self.path = engine, path
         self._file: IO[str] | None = None
         self._describer = Describer(self._write)
-        self._interrupted = False  # a frame has begun and not ended
+        self._in_frame = False  # a frame has begun and not ended
         engine.observe(self._begin)
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Recording:
                 try:
                     value = engine.read(block, running=True)
                 except LivegradError:
-                    continue  # it is new: it starts from its initial value
+                    continue  # a new state, which starts from its initial value
                 self._write({"state": self._describer.id_of(block), "value": encode_array(value)})
 
     # --- the interface of `Observer` ---
@@ -165,9 +165,9 @@ class Recording:
                 return {"pin": describer.pin(first), "value": _encode_setting(arguments[1])}
             case "bind":
                 assert graph is not None
-                bound = graph.sources[first]
-                assert isinstance(bound, Binding)
-                return {"pin": describer.pin(first), "memory": describer.memory(bound.external)}
+                binding = graph.sources[first]
+                assert isinstance(binding, Binding)
+                return {"pin": describer.pin(first), "memory": describer.memory(binding.external)}
             case "expose":
                 return {"block": describer.id_of(first), "pin": describer.pin(arguments[1]), "name": arguments[2]}
             case "hide":
@@ -180,28 +180,28 @@ class Recording:
         """Marks the start of a frame, which applies the edits so far."""
         self._note_interruption()
         self._describer.write_memory()
-        self._interrupted = True
+        self._in_frame = True
         line: Line = {"step": self.engine.frame.number + 1}
-        if broken := self.engine.watch_errors:  # files are not recorded, but their errors are problems of the frame
+        if broken := self.engine.watch_errors:  # files are not recorded, but their errors are problems of a frame
             line["watched"] = [[self._describer.id_of(block), str(error)] for block, error in broken]
         self._write(line)
 
     def frame_ends(self, frame: Frame) -> None:
         """Writes the outcome of a frame and all outputs."""
-        if not self._interrupted:
+        if not self._in_frame:
             return  # nothing changed and nothing ran
-        self._interrupted = False
+        self._in_frame = False
         line: Line = {"frame": frame.number}
         try:
             line["problems"] = [[problem.node, problem.pin, str(problem)] for problem in frame.problems]
             line["failed"] = sorted(frame.failed)
             line["outputs"] = [[*self._describer.pin(pin), value] for pin, value in read_outputs(self.engine)]
         finally:
-            self._write(line)  # also if an interrupt prevents reading outputs: the frame is complete
+            self._write(line)  # even if an interrupt prevents reading outputs, because the frame is complete
 
     def _note_interruption(self) -> None:
-        if self._interrupted:
-            self._interrupted = False
+        if self._in_frame:
+            self._in_frame = False
             self._write({"interrupted": True})
 
 
@@ -214,7 +214,7 @@ def _encode_setting(value: Any) -> Any:
 
 
 def read_outputs(engine: Engine) -> Iterator[tuple[Pin, Any]]:
-    """Every output outside of regions, encoded, or the code of the error from reading it."""
+    """Reads every output outside of regions. Yields its encoded value, or the code of the error."""
     running = bool(engine.frame.problems)
     for block in _blocks_of(engine.graph):
         for pin in block.outputs.values():
@@ -225,8 +225,8 @@ def read_outputs(engine: Engine) -> Iterator[tuple[Pin, Any]]:
 
 
 def encode_output(array: Numbers) -> Line:
-    """Encodes an output exactly; a large one by its hash."""
-    if array.nbytes <= _WHOLE:
+    """Encodes an output exactly, or as a hash if it is large."""
+    if array.nbytes <= _LARGEST_EXACT:
         return encode_array(array)
     return {
         "dtype": array.dtype.name,

@@ -1,4 +1,4 @@
-"""Replaying a recording: the same edits and frames on a new engine, with every output compared bit by bit."""
+"""Replays a recording: applies the same edits and frames to a new engine, and compares every output bit by bit."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def replay(path: str | Path, *, trust: bool = False, backend: str | None = None)
             where=caller_origin(),
             help="if you trust its source: replay(path, trust=True), or `livegrad replay FILE --trust`",
         )
-    return _Replaying(read_lines(Path(path)), backend).run()
+    return _Replayer(read_lines(Path(path)), backend).run()
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a recording, without a last line that was cut off while it was written."""
+    """The lines of a recording, without an incomplete last line, which a crash may leave."""
     lines = []
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
@@ -95,7 +95,7 @@ def read_lines(path: Path) -> list[Line]:
         raise file_error(error, path, "lg.live.record(engine, path) writes one") from None
     except UnicodeDecodeError:
         raise UsageError(
-            f"`{path.name}` is not a recording", where=caller_origin(), found="bytes that are not text"
+            f"`{path.name}` is not a recording", where=caller_origin(), found="bytes that are not UTF-8 text"
         ) from None
     for line_number, text in enumerate(texts, 1):
         try:
@@ -121,15 +121,15 @@ class _BrokenFile:
         """Does nothing: the recording contains the edits."""
 
 
-class _Replaying:
-    """One replay."""
+class _Replayer:
+    """Applies the lines of one recording."""
 
     def __init__(self, lines: list[Line], backend: str | None) -> None:
         head, *self._lines = lines
         self.engine = Engine(backend or head["backend"], reuse_memory=head["reuse_memory"])
         self._reader = BlockReader()
-        self._initial: dict[State, Any] = {}  # of states that start from another value
-        self._broken: dict[int, _BrokenFile] = {}  # by block
+        self._initial: dict[State, Any] = {}  # the initial values of states that start from other values
+        self._broken_files: dict[int, _BrokenFile] = {}  # by block id
         self._frames = 0
         self._differences: list[Difference] = []
 
@@ -231,12 +231,12 @@ class _Replaying:
 
     def _step(self, line: Line) -> None:
         self._frames += 1
-        for broken in self._broken.values():
-            broken.error = None
+        for broken_file in self._broken_files.values():
+            broken_file.error = None
         for block_id, text in line.get("watched", ()):
-            broken = self._broken.setdefault(block_id, _BrokenFile(self._reader.blocks[block_id]))
-            broken.error = GraphError(text)
-            self.engine.follow(broken)
+            broken_file = self._broken_files.setdefault(block_id, _BrokenFile(self._reader.blocks[block_id]))
+            broken_file.error = GraphError(text)
+            self.engine.follow(broken_file)
         self.engine.step()
         for state, initial in self._initial.items():
             state.initial = initial
@@ -254,9 +254,9 @@ class _Replaying:
             if what in line and before != replayed[what]:
                 self._differences.append(Difference(frame_index, what, str(before), str(replayed[what])))
         ids = {id(block): block_id for block_id, block in self._reader.blocks.items()}
-        now = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
+        outputs = {(ids[id(pin.block)], pin.name): (pin, value) for pin, value in read_outputs(self.engine)}
         for block, name, before in line.get("outputs", ()):
-            pin, value = now.get((block, name), (f"{self._reader.blocks[block].name}.{name}", None))
+            pin, value = outputs.get((block, name), (f"{self._reader.blocks[block].name}.{name}", None))
             if value != before:
                 self._differences.append(
                     Difference(frame_index, str(pin), _describe_output(before), _describe_output(value))

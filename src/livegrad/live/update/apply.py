@@ -24,6 +24,7 @@ from livegrad.live.graph.keys import pin_key
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Setting, same_value
 from livegrad.live.runtime import Runtime
+from livegrad.live.transaction import restore_entry
 from livegrad.live.update.diff_plans import Change, Level, find_changes, must_build
 from livegrad.live.update.hot_parameters import HotParameter, HotParameters
 from livegrad.live.update.replan import commit, replan
@@ -32,7 +33,7 @@ from livegrad.ops.context import FeatureLevel
 
 
 class Applier:
-    """Applies edits of a graph to the running plan."""
+    """Applies the edits of a graph to the running plan of a run time."""
 
     def __init__(self, graph: Graph, executor: Executor, runtime: Runtime, reuse_memory: bool) -> None:
         self._graph, self._executor, self._runtime = graph, executor, runtime
@@ -42,16 +43,16 @@ class Applier:
         self.wanted_features: dict[FeatureLevel, Any] = {}
         self._features: dict[FeatureLevel, Any] = {}
         runtime.features = self._features
-        self._plan_problems: tuple[Problem, ...] = ()  # those of the compiler
-        self._number_problems: dict[str, Problem] = {}  # those of numbers that do not fit, by pin
-        self._refused: Sequence[Entry] = ()  # edits that the compiler refused; they stay in the journal
+        self._plan_problems: tuple[Problem, ...] = ()  # from the compiler
+        self._number_problems: dict[str, Problem] = {}  # of numbers that do not fit, by key
+        self._rejected: Sequence[Entry] = ()  # edits that the compiler rejected; they stay in the journal
         self._hot_parameters = HotParameters()
         self.find_hot_update = self._hot_parameters.find_update
 
     def apply_hot_update(self, parameter: HotParameter, value: float, detail: Detail, frame: Frame) -> None:
         """Runs a frame whose only change is a hot parameter."""
         parameters, key = parameter.parameters, parameter.key
-        self._transaction.changed.append((parameters, key, parameters[key]))  # `put`, inlined
+        self._transaction.undo_log.append((restore_entry, parameters, key, parameters[key]))  # `set_entry`, inlined
         parameters[key] = value
         parameter.put(value)
         frame.level = Level.HOT
@@ -61,7 +62,7 @@ class Applier:
     def recover(self) -> None:
         """Rebuilds the executable that ran before an interrupted frame, from its plan and the values of its states."""
         runtime = self._runtime
-        self._refused = ()
+        self._rejected = ()
         self._hot_parameters.forget()
         runtime.roll_back()
         if runtime.compilation is None or runtime.compilation.plan is None:
@@ -73,39 +74,39 @@ class Applier:
     def apply(self, entries: list[Entry], frame: Frame) -> list[Entry]:
         """Updates the running plan, or leaves it unchanged. Returns the edits that stay pending."""
         self._runtime.is_quiet = False
-        if entries is self._refused:
-            return entries  # the compiler would refuse them again
+        if entries is self._rejected:
+            return entries  # the compiler would reject them again
         entries = [entry for entry in entries if entry.kind != "state" or find_keys(self._graph, entry.subject.state)]
         numbers: list[Entry] = []
         others: list[Entry] = []
         for entry in entries:
-            (numbers if self._changes_no_plan(entry) else others).append(entry)
-        left: list[Entry] = []
+            (numbers if self._keeps_plan(entry) else others).append(entry)
+        pending: list[Entry] = []
         problems: tuple[Problem, ...] = ()
-        self._refused = ()
+        self._rejected = ()
         if others or self._runtime.executable is None:
             try:
                 if not (len(others) == 1 and others[0].kind == "code" and self._swap(others[0].subject, frame)):
                     self._replan(others, frame)
             except EngineError as error:
                 problems = error.problems
-                left = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
-                if error.__cause__ is None:  # a failed installation is retried: memory may be free then
-                    self._refused = left
-        self._set("_plan_problems", problems)
+                pending = entries if self._runtime.executable is None else [*others, *self._waiting_states(numbers)]
+                if error.__cause__ is None:  # a failed installation is retried, because memory may be free by then
+                    self._rejected = pending
+        self._set_attribute("_plan_problems", problems)
         if self._runtime.executable is not None:
             self._apply_numbers(numbers, frame)
         self._report()
-        return left
+        return pending
 
-    def _set(self, name: str, value: Any) -> None:
+    def _set_attribute(self, name: str, value: Any) -> None:
         """Sets an attribute through the transaction, which can roll it back."""
-        self._transaction.set_entry(vars(self), name, value)
+        self._transaction.set_attribute(self, name, value)
 
-    def _changes_no_plan(self, entry: Entry) -> bool:
+    def _keeps_plan(self, entry: Entry) -> bool:
         """Whether an edit only changes values, such as a number that replaces a default of the same type.
 
-        Numbers that a library call was captured with are part of the plan: changing one requires another capture.
+        Numbers in a captured library call are part of the plan: changing one requires another capture.
         """
         if entry.kind not in ("rebind", "value") or self._runtime.executable is None:
             return entry.kind in ("value", "feature", "state")
@@ -114,8 +115,8 @@ class Applier:
         plan, pin = self._runtime.executable.plan, entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
         nodes = find_keys(self._graph, pin.block)
-        if len(nodes) > 1:  # uses that do not run yet will be compiled with their current value
-            nodes = [node for node in nodes if self._runs(node)] or nodes
+        if len(nodes) > 1:  # uses that do not run yet will be compiled with the current value
+            nodes = [node for node in nodes if self._is_running(node)] or nodes
         keys = [pin_key(node, pin.name) for node in nodes]
         if not keys or not isinstance(source, Setting):
             return False
@@ -124,19 +125,21 @@ class Applier:
             if plan.is_captured(key):
                 if before is not None or not (entry.kind == "value" or source.is_number):
                     return False
-            elif entry.kind != "value" and not (type(before) is type(source.value) and self._runs_on(key, pin, source)):
+            elif entry.kind != "value" and not (
+                type(before) is type(source.value) and self._replaces_running_value(key, pin, source)
+            ):
                 return False
         return True
 
-    def _runs_on(self, key: str, pin: Pin, source: Setting) -> bool:
-        """Whether a value of a pin replaces the one that the running plan has under this key."""
+    def _replaces_running_value(self, key: str, pin: Pin, source: Setting) -> bool:
+        """Whether a value of a pin replaces the running plan's value with this key."""
         executable, compilation = self._runtime.executable, self._runtime.compilation
         assert executable is not None
         assert compilation is not None
         readers = executable.plan.readers.get(key, ())
         return bool(readers) and compilation.network.is_value_of(readers[0], key, pin, source)
 
-    def _runs(self, key: str) -> bool:
+    def _is_running(self, key: str) -> bool:
         """Whether the running plan has a node with this key, or inside it."""
         compilation = self._runtime.compilation
         nodes = () if compilation is None else compilation.network.all_nodes()
@@ -159,14 +162,14 @@ class Applier:
             try:
                 running.swap(step, code)
             except LivegradError as error:
-                about = error.error if isinstance(error, StepError) else error
-                raise EngineError([Problem(step.key, block, None, about)]) from error
+                cause = error.error if isinstance(error, StepError) else error
+                raise EngineError([Problem(step.key, block, None, cause)]) from error
             frame.prepared += 1
             frame.changes[step.key] = Change(step.key, Level.CODE, "new code")
             frame.level = max(frame.level, Level.CODE)
             self._runtime.make_stale(step.key, "new code")
         swap.commit(compilation, self._transaction)
-        self._runtime.notified += 1
+        self._runtime.debug_version += 1
         return True
 
     def _replan(self, entries: list[Entry], frame: Frame) -> None:
@@ -182,9 +185,8 @@ class Applier:
         plan = compilation.plan
         if plan is None:
             raise EngineError(compilation.problems)
-        same = (
-            compilation.same if previous is not None and running is not None and previous.plan is running.plan else ()
-        )
+        is_previous_running = previous is not None and running is not None and previous.plan is running.plan
+        same = compilation.same if is_previous_running else ()
         changes = find_changes(None if running is None else running.plan, plan, names, same)
         codes = self._prepare(running, plan, changes, compilation, frame)
         try:
@@ -192,18 +194,18 @@ class Applier:
         except LivegradError as error:
             raise EngineError([_installation_problem(error, compilation, changes)]) from error
         committed = commit(compilation, previous, self._transaction)
-        self._transaction.set_entry(vars(self._runtime), "compilation", committed)
+        self._transaction.set_attribute(self._runtime, "compilation", committed)
         assert self._runtime.executable is not None
         assert committed.plan is not None
         self._runtime.executable.plan = committed.plan
-        self._runtime.notified += 1
+        self._runtime.debug_version += 1
         self._hot_parameters.forget()
-        # Rebuilt steps have the current numbers.
-        renewed = None if names is None else set(names)
-        known_problems = self._number_problems
-        if known_problems:
-            left = {} if renewed is None else {k: p for k, p in known_problems.items() if p.node not in renewed}
-            self._set("_number_problems", left)
+        # Replaced steps have the current numbers.
+        replaced = None if names is None else set(names)
+        if self._number_problems:
+            problems = self._number_problems.items()
+            remaining = {} if replaced is None else {key: p for key, p in problems if p.node not in replaced}
+            self._set_attribute("_number_problems", remaining)
         frame.changes.update(changes)
         frame.level = max([frame.level, *(change.level for change in changes.values())])
 
@@ -215,13 +217,13 @@ class Applier:
         compilation: Compilation,
         frame: Frame,
     ) -> dict[str, Any]:
-        """Compiles new steps before anything is changed. Errors are reported for their blocks."""
+        """Compiles new steps before it changes anything. Reports errors for their blocks."""
         codes: dict[str, Any] = {}
         problems = []
-        which = None if self._must_build(running, plan, changes) else changes
-        before = {} if running is None else {step.key: step for step in _steps_of(running.plan, which)}
-        for step in _steps_of(plan, which):
-            old = before.get(step.key)
+        to_compile = None if self._must_build(running, plan, changes) else changes
+        old_steps = {} if running is None else {step.key: step for step in _steps_of(running.plan, to_compile)}
+        for step in _steps_of(plan, to_compile):
+            old = old_steps.get(step.key)
             if old is step:
                 continue  # the running executable has its code
             try:
@@ -238,19 +240,20 @@ class Applier:
         return must_build(None if running is None else running.plan, plan, changes, self._executor.edits_in_place)
 
     def _install(self, plan: LivePlan, changes: dict[str, Change], codes: dict[str, Any], frame: Frame) -> None:
+        """Updates the running executable, or builds another one. Marks changed steps as stale."""
         running = self._runtime.executable
         owners = {} if running is None else {state.key: state.owner for state in running.plan.states}
         if running is None or self._must_build(running, plan, changes):
-            fresh = self._executor.build(plan, codes, self._features, running)
-            self._make_ready(fresh, plan, changes)
+            executable = self._executor.build(plan, codes, self._features, running)
+            self._make_ready(executable, plan, changes)
             if running is not None:
                 self._transaction.replaced.append(running)
-            self._transaction.set_entry(vars(self._runtime), "executable", fresh)
+            self._transaction.set_attribute(self._runtime, "executable", executable)
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
             self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
         else:
-            self._hold_states(running, changes)
+            self._save_states(running, changes)
             steps = running.plan.steps
             read = {key for name in changes if name in steps for key in buffers_around(steps[name])}
             running.update(plan, codes, list(changes))
@@ -259,31 +262,31 @@ class Applier:
                     self._runtime.versions.pop(key, None)
         self._runtime.failed = {key: error for key, error in self._runtime.failed.items() if key in plan.steps}
         self._runtime.stale = {key: reason for key, reason in self._runtime.stale.items() if key in plan.steps}
-        self._runtime.touched = {key: by for key, by in self._runtime.touched.items() if key in plan.steps}
+        self._runtime.touched = {key: operands for key, operands in self._runtime.touched.items() if key in plan.steps}
         for key, change in changes.items():
             if key in plan.steps:
                 self._runtime.make_stale(key, change.cause, change.values)
-        self._runtime.requires_anew = True
-        self._runtime.still -= changes.keys()
+        self._runtime.demand_changed = True
+        self._runtime.steady_states -= changes.keys()
         for state in plan.states:
             if state.key in changes and owners.get(state.key) is not state.owner:  # a new state
                 self._runtime.touch(state.value, f"{state.key}: {changes[state.key].cause}")
 
-    def _hold_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
+    def _save_states(self, running: Executable, changes: Mapping[str, Change]) -> None:
         """Saves the values of states that change or are removed, for a rollback."""
         for state in running.plan.states:
             if state.key in changes:
                 self._transaction.states.setdefault(state.value, running.read(state.value))
 
-    def _make_ready(self, fresh: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
-        """Lets a new executable prepare its first run, before the old one is closed."""
+    def _make_ready(self, executable: Executable, plan: LivePlan, changes: Mapping[str, Change]) -> None:
+        """Lets a new executable prepare its first run while the old one still exists."""
         seeds = {key: "" for key in (*self._runtime.stale, *changes) if key in plan.steps}
         if self.reuse_memory or not seeds:
             seeds = dict.fromkeys(plan.steps, "")
         try:
-            fresh.make_ready(self._runtime.expect(plan, seeds))
+            executable.make_ready(self._runtime.expect(plan, seeds))
         except LivegradError:
-            fresh.close()
+            executable.close()
             raise
 
     def _apply_numbers(self, entries: list[Entry], frame: Frame) -> None:
@@ -301,7 +304,7 @@ class Applier:
         feature, value = entry.subject, self.wanted_features.get(entry.subject)
         before = self._features.get(feature)
         if value is None:
-            return  # an interrupt came before the value was stored
+            return  # an interrupt came before `set_feature` stored the value
         if before is not None and type(before) is type(value) and same_value(before, value):
             return
         self._transaction.set_entry(self._features, feature, value)
@@ -309,28 +312,29 @@ class Applier:
         self._touch(feature, Level.HOT, f"feature {feature}: {before} → {value}", frame)
 
     def _apply_value(self, entry: Entry, frame: Frame) -> None:
-        """Applies a number or contents at every use of a pin. Uses with another source are part of a pending update."""
+        """Applies a number or contents at every use of a pin. A use with another source belongs to a pending update."""
         pin = entry.subject
         source = None if pin.block.home is None else pin.block.home.sources.get(pin)
         executable = self._runtime.executable
         assert executable is not None
         if not isinstance(source, Setting):
-            return  # removed, or replaced by another source that the plan has already
+            return  # the source was removed, or replaced by another source that the plan already has
         nodes = find_keys(self._graph, pin.block)
         for node in nodes:
             key = pin_key(node, pin.name)
-            if not self._runs_on(key, pin, source):
+            if not self._replaces_running_value(key, pin, source):
                 continue
             if key in self._number_problems:
-                self._set("_number_problems", {k: p for k, p in self._number_problems.items() if k != key})
+                remaining = {other: problem for other, problem in self._number_problems.items() if other != key}
+                self._set_attribute("_number_problems", remaining)
             level = self._set_value(node, key, pin, source)
             if level is not None:
                 self._touch(key, level, f"{key}: {describe_detail(entry.detail)}", frame)
             if level is Level.HOT and len(nodes) == 1:
-                self._hot_parameters.note(pin, key, executable)
+                self._hot_parameters.add(pin, key, executable)
 
     def _set_value(self, node: str, key: str, pin: Pin, source: Setting) -> Level | None:
-        """Passes a value to the executable; None if it has the value already, or cannot take it."""
+        """Passes a value to the executable; None if it already has the value or cannot accept it."""
         executable = self._runtime.executable
         assert executable is not None
         plan, value = executable.plan, source.value
@@ -343,14 +347,14 @@ class Applier:
                     require_number(value, type, key)
             except LivegradError as error:
                 problem = Problem(node, pin.block, pin.name, error)
-                self._set("_number_problems", {**self._number_problems, key: problem})
+                self._set_attribute("_number_problems", {**self._number_problems, key: problem})
                 return None
             self._transaction.set_entry(plan.parameters, key, value)
             executable.set_parameter(key, value)
             return Level.HOT
         if key not in plan.contents or (source.is_number and plan.buffers[key].shape):
             return None
-        if source.is_number:  # a captured call reads it from memory
+        if source.is_number:  # a number that a captured call reads from memory
             contents = number_in_memory(value, plan.buffers[key].type)
             level = Level.WARM
         elif plan.buffers[key].type is source.input_type.type and not same_value(plan.contents[key], value):
@@ -362,30 +366,31 @@ class Applier:
         return level
 
     def _waiting_states(self, entries: list[Entry]) -> list[Entry]:
-        """Values for states that do not run yet and will start with them."""
+        """The values of states that are not running yet, which will start from these values."""
         assert self._runtime.executable is not None
         running = {spec.owner for spec in self._runtime.executable.plan.states}
         return [entry for entry in entries if entry.kind == "state" and entry.subject.state not in running]
 
-    def _apply_state(self, change: StateValue, done: str) -> None:
+    def _apply_state(self, change: StateValue, action: str) -> None:
         assert self._runtime.executable is not None
         for spec in self._runtime.executable.plan.states:
-            if spec.owner is change.state:  # otherwise it will replace the state that has its name
-                held = self._transaction.states
-                if spec.value not in held:
-                    held[spec.value] = self._runtime.executable.read(spec.value)
+            if spec.owner is change.state:  # otherwise the state is new, and will replace another with its name
+                previous_values = self._transaction.states
+                if spec.value not in previous_values:
+                    previous_values[spec.value] = self._runtime.executable.read(spec.value)
                 self._runtime.executable.write(spec.value, change.value)
-                self._runtime.still.discard(spec.key)
-                self._runtime.touch(spec.value, f"{spec.key} was {done}")
+                self._runtime.steady_states.discard(spec.key)
+                self._runtime.touch(spec.value, f"{spec.key} was {action}")
 
     def _touch(self, operand: str | FeatureLevel, level: Level, cause: str, frame: Frame) -> None:
         """Records a change for the readers of a number, a feature or a buffer, and marks them as stale."""
         assert self._runtime.executable is not None
         for key in self._runtime.executable.plan.readers.get(operand, ()):
-            change, highest, why = frame.changes.get(key), level, cause
+            change, highest, causes = frame.changes.get(key), level, cause
             if change is not None:
-                highest, why = max(level, change.level), cause if change.cause == cause else f"{change.cause}; {cause}"
-            frame.changes[key] = Change(key, highest, why)
+                highest = max(level, change.level)
+                causes = cause if change.cause == cause else f"{change.cause}; {cause}"
+            frame.changes[key] = Change(key, highest, causes)
             frame.level = max(frame.level, highest)
         self._runtime.touch(operand, cause)
 
@@ -400,26 +405,26 @@ class Applier:
             return
         for problem in self._runtime.problems:
             debug = problem.block.debug
-            debug.errors, debug.state, debug.refused = [], "running", False
-        self._transaction.set_entry(vars(self._runtime), "problems", problems)
-        self._runtime.notified += 1
+            debug.errors, debug.state, debug.is_rejected = [], "running", False
+        self._transaction.set_attribute(self._runtime, "problems", problems)
+        self._runtime.debug_version += 1
         for problem in problems:
             debug = problem.block.debug
-            debug.errors, debug.state, debug.refused = [*debug.errors, problem.error], "failed", True
+            debug.errors, debug.state, debug.is_rejected = [*debug.errors, problem.error], "failed", True
 
 
 def _installation_problem(error: LivegradError, compilation: Compilation, changes: Mapping[str, Change]) -> Problem:
-    """The problem of a plan that could not be installed, reported for its block or for the one that changed most."""
+    """The problem of a plan that could not be installed, with the failed block or the one with the highest change."""
     nodes = {node.key: node for node in compilation.network.all_nodes()}
     if isinstance(error, StepError):
         return Problem(error.step, nodes[error.step].block, None, error.error)
-    named = [key for key in changes if key in nodes]
-    most = max(named, key=lambda key: changes[key].level, default=next(iter(nodes)))
-    return Problem(most, nodes[most].block, None, error)
+    changed = [key for key in changes if key in nodes]
+    most_changed = max(changed, key=lambda key: changes[key].level, default=next(iter(nodes)))
+    return Problem(most_changed, nodes[most_changed].block, None, error)
 
 
 def _steps_of(plan: LivePlan, changes: Mapping[str, Change] | None) -> Iterable[BlockStep]:
-    """The block steps of all steps, or of those that changed."""
+    """The block steps of a plan; of its changed steps only, if `changes` is passed."""
     for key in plan.steps if changes is None else changes:
         if key in plan.steps:
             yield from plan.steps[key].block_steps()

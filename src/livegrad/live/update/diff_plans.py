@@ -1,8 +1,7 @@
-"""Compares two plans: `diff_plans`.
+"""Compares the running plan with the new plan: a `Change` for every different step, at the cheapest correct level.
 
-In: the running plan and the new plan. Out: a `Change` for every step that differs, at the cheapest correct level. The
-engine calls `diff_step` for the steps in the journal, and `diff_plans` after structural changes; tests use the latter
-as an oracle.
+`Applier` calls `find_changes`, which compares the steps that `replan` names, or all of them. Tests use `diff_plans` as
+an oracle.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from livegrad.live.graph.sources import same_value
 
 
 class Level(IntEnum):
-    """The cost of an update, from nothing to a new graph.
+    """The cost of an update, from none to a new graph.
 
     >>> max(Level.HOT, Level.WARM)
     <Level.WARM: 2>
@@ -85,25 +84,24 @@ def diff_step(running: LivePlan, wanted: LivePlan, key: str) -> Change:
     if old is None or new is None:
         return Change(key, Level.COLD, "added" if old is None else "removed")
     differences: list[tuple[Level, str]] = []
-    exchanged: set[object] = set()
+    replaced: set[object] = set()
     if old is not new:
-        numbers = _exchanged_numbers(old, new)
+        numbers = _find_replaced_numbers(old, new)
         if numbers is None or (numbers and not isinstance(new, RegionStep)):
             return Change(key, Level.COLD, "its connections changed")
-        exchanged = numbers
+        replaced = numbers
         for before, after in zip(old.leaf_steps(), new.leaf_steps(), strict=True):
             differences += _code_changes(before, after, "" if before.key == key else f" of {before.key}")
     differences += _memory_changes(running, wanted, new)
-    values = _value_changes(running, wanted, new, exchanged)
-    only = frozenset() if differences else frozenset((*exchanged, *(operand for operand, _, _ in values)))
-    if exchanged:
+    values = _value_changes(running, wanted, new, replaced)
+    changed_values = frozenset() if differences else frozenset((*replaced, *(operand for operand, _, _ in values)))
+    if replaced:
         differences.append((Level.COLD, "its connections changed"))
     differences += [(level, cause) for _, level, cause in values]
     if not differences:
         return Change(key, Level.NONE, "")
-    return Change(
-        key, max(level for level, _ in differences), "; ".join(dict.fromkeys(cause for _, cause in differences)), only
-    )
+    causes = "; ".join(dict.fromkeys(cause for _, cause in differences))
+    return Change(key, max(level for level, _ in differences), causes, changed_values)
 
 
 def _code_changes(before: LeafStep, after: LeafStep, inner: str) -> Iterable[tuple[Level, str]]:
@@ -137,40 +135,40 @@ def is_resized(before: BlockStep, after: BlockStep) -> bool:
     )
 
 
-def _differ_in_size_only(one: Type, other: Type) -> bool:
-    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
-        return one is other
-    return one.element is other.element and one.rank == other.rank
+def _differ_in_size_only(before: Type, after: Type) -> bool:
+    if not (isinstance(before, Tensor) and isinstance(after, Tensor)):
+        return before is after
+    return before.element is after.element and before.rank == after.rank
 
 
-def _exchanged_numbers(old: Step, new: Step) -> set[object] | None:
-    """The numbers that a step reads in place of others, such as what a pin was set to in place of its default.
+def _find_replaced_numbers(old: Step, new: Step) -> set[object] | None:
+    """The numbers that replace other operands of a step, such as the value of a pin that replaces its default.
 
     None if other connections, or the inner steps of a region, differ.
     """
     if old.__class__ is not new.__class__ or old.key != new.key or old.results != new.results:
         return None
     if not (isinstance(old, RegionStep) and isinstance(new, RegionStep)):
-        return _exchanged_operands(old, new)
+        return _find_replaced_operands(old, new)
     if _skeleton(old) != _skeleton(new) or [*map(len, old.bodies)] != [*map(len, new.bodies)]:
         return None
-    exchanged: set[object] = set()
+    replaced: set[object] = set()
     for before, after in zip(old.inner_steps(), new.inner_steps(), strict=True):
-        numbers = _exchanged_numbers(before, after)
+        numbers = _find_replaced_numbers(before, after)
         if numbers is None:
             return None
-        exchanged |= numbers
-    return exchanged
+        replaced |= numbers
+    return replaced
 
 
-def _exchanged_operands(old: Step, new: Step) -> set[object] | None:
+def _find_replaced_operands(old: Step, new: Step) -> set[object] | None:
     if reads_the_same(old, new):
         return set()
-    operands, others = list(old.all_operands()), list(new.all_operands())
-    if not isinstance(new, BlockStep) or len(operands) != len(others):
+    old_operands, new_operands = list(old.all_operands()), list(new.all_operands())
+    if not isinstance(new, BlockStep) or len(old_operands) != len(new_operands):
         return None
     numbers: set[object] = set()
-    for before, after in zip(operands, others, strict=True):
+    for before, after in zip(old_operands, new_operands, strict=True):
         if isinstance(before, ParameterOperand) and isinstance(after, ParameterOperand):
             numbers |= {after.key} - {before.key}
         elif before.__class__ is not after.__class__ or operand_key(before) != operand_key(after):
@@ -180,7 +178,10 @@ def _exchanged_operands(old: Step, new: Step) -> set[object] | None:
 
 def _skeleton(step: RegionStep) -> object:
     """The structure of a region without its bodies."""
-    carried = tuple((type(one.initial), operand_key(one.initial), one.carry, one.result) for one in step.carried)
+    carried = tuple(
+        (type(variable.initial), operand_key(variable.initial), variable.carry, variable.result)
+        for variable in step.carried
+    )
     return step.kind, type(step.control), operand_key(step.control), carried, len(step.bodies)
 
 
@@ -196,14 +197,14 @@ def _memory_changes(running: LivePlan, wanted: LivePlan, step: Step) -> Iterable
 
 
 def _value_changes(
-    running: LivePlan, wanted: LivePlan, step: Step, exchanged: Collection[object]
+    running: LivePlan, wanted: LivePlan, step: Step, replaced: Collection[object]
 ) -> list[tuple[object, Level, str]]:
-    """The changed values among what a step reads, except the numbers that are there in place of others."""
+    """The changed values among the operands of a step, except the numbers in `replaced`."""
     captured = captured_keys(step)
     changes: list[tuple[object, Level, str]] = []
     for operand in step.all_operands():
         if isinstance(operand, ParameterOperand):
-            if operand.key in exchanged:
+            if operand.key in replaced:
                 continue
             before, after = running.parameters[operand.key], wanted.parameters[operand.key]
             if type(before) is not type(after) or not same_value(before, after):
@@ -211,9 +212,9 @@ def _value_changes(
                 changes.append((operand.key, level, f"{operand.key}: {before} → {after}"))
         elif isinstance(operand, BufferOperand) and operand.key in wanted.contents:
             old, new = running.contents.get(operand.key), wanted.contents[operand.key]
-            # Contents are compared to find the steps that must run; writing them does not update the graph.
+            # This comparison finds the steps that must run; writing contents does not update the graph.
             if old is not new and (old is None or not same_value(old, new)):
-                level = Level.WARM if new.ndim == 0 else Level.NONE  # a captured call's number in memory
+                level = Level.WARM if new.ndim == 0 else Level.NONE  # a number that a captured call reads from memory
                 changes.append((operand.key, level, f"{operand.key} has new contents"))
     return changes
 

@@ -1,6 +1,6 @@
-"""Hot parameters: numbers that change often. The effects of a change are looked up once per plan.
+"""Hot parameters: caches the effects of changing a number, which many programs do in every frame.
 
-The engine tries this first. New parameters, and those with other effects, take the general path (`apply.py`).
+The engine tries this path first. New parameters, and those with other effects, take the general path (`apply.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HotParameter:
     parameters: MutableMapping[str, Any]  # of the plan
     put: Callable[[float], None]  # passes it to the executable
     seeds: dict[str, str]  # its readers, which become stale; the change of the frame has the reason
-    touched: dict[str, set[object]]  # the regions among them, which run only if they read it
+    touched: dict[str, set[object]]  # regions among the readers, which run only if a taken body reads it
     stale: StaleSet | None = None  # the steps to run if nothing else is stale
     start: Callable[[], RunReport | None] | None = None  # starts those steps
 
@@ -39,13 +39,15 @@ class HotParameters:
     def __init__(self) -> None:
         self._parameters: dict[Pin, HotParameter] = {}
 
-    def note(self, pin: Pin, key: str, executable: Executable) -> None:
-        """Adds a parameter that was changed on the general path."""
+    def add(self, pin: Pin, key: str, executable: Executable) -> None:
+        """Adds a parameter after the general path has changed it."""
         plan = executable.plan
         if pin not in self._parameters and all(scalar_of(type) in (f32, f64) for type in plan.types_of_number(key)):
             readers = plan.readers[key]
             seeds = dict.fromkeys(readers, "")
-            touched: dict[str, set[object]] = {one: {key} for one in readers if isinstance(plan.steps[one], RegionStep)}
+            touched: dict[str, set[object]] = {
+                reader: {key} for reader in readers if isinstance(plan.steps[reader], RegionStep)
+            }
             self._parameters[pin] = HotParameter(key, readers, plan.parameters, executable.setter(key), seeds, touched)
 
     def forget(self) -> None:

@@ -1,7 +1,7 @@
 """Incremental topological sort (Pearce and Kelly, 2006): the cost depends on the steps between the ends of a new edge.
 
 `replan` calls it with the positions of the running plan. Removed edges need no reordering. If a step reads from a later
-one, the affected steps between them exchange their positions.
+step, the affected steps between them swap positions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Neighbours = Callable[[str], Iterable[str]]
 
 
 class CycleError(Exception):
-    """Steps that depend on each other."""
+    """Raised if steps depend on each other."""
 
 
 def reorder(
@@ -26,15 +26,15 @@ def reorder(
     All of them have a position. `sources_of` and `readers_of` give the edges of the other steps; their edges of steps
     in `sources` are ignored. Raises `CycleError`; positions are then undefined.
     """
-    placed_readers: dict[str, list[str]] = {}  # readers in `sources` that were processed, by what they read
-    done: set[str] = set()
+    processed_readers: dict[str, list[str]] = {}  # the processed keys of `sources`, by what they read
+    processed: set[str] = set()
 
     def forward(key: str) -> Iterable[str]:
         yield from (reader for reader in readers_of(key) if reader not in sources)
-        yield from placed_readers.get(key, ())
+        yield from processed_readers.get(key, ())
 
     def backward(key: str) -> Iterable[str]:
-        return sources_of(key) if key not in sources else sources[key] if key in done else ()
+        return sources_of(key) if key not in sources else sources[key] if key in processed else ()
 
     for key, new_sources in sources.items():
         first = position[key]
@@ -46,20 +46,21 @@ def reorder(
             before = _closure(late, backward, position, between)
             if not behind.isdisjoint(before):
                 raise CycleError
-            moved = [*sorted(before, key=position.__getitem__), *sorted(behind, key=position.__getitem__)]
-            for one, index in zip(moved, sorted(position[one] for one in moved), strict=True):
-                position[one] = index
-        done.add(key)
+            new_order = [*sorted(before, key=position.__getitem__), *sorted(behind, key=position.__getitem__)]
+            for step, index in zip(new_order, sorted(position[step] for step in new_order), strict=True):
+                position[step] = index
+        processed.add(key)
         for source in new_sources:
-            placed_readers.setdefault(source, []).append(key)
+            processed_readers.setdefault(source, []).append(key)
 
 
 def _closure(starts: Iterable[str], neighbours: Neighbours, position: Mapping[str, int], between: range) -> set[str]:
+    """All steps that are reachable from `starts` within a range of positions."""
     reached = set(starts)
-    waiting = list(reached)
-    while waiting:
-        for one in neighbours(waiting.pop()):
-            if one not in reached and position[one] in between:
-                reached.add(one)
-                waiting.append(one)
+    worklist = list(reached)
+    while worklist:
+        for step in neighbours(worklist.pop()):
+            if step not in reached and position[step] in between:
+                reached.add(step)
+                worklist.append(step)
     return reached

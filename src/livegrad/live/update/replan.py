@@ -3,14 +3,14 @@
 `Applier` calls `replan` with the edits of a frame, and `commit` once the result runs. The result equals that of
 `compile_graph`, which tests compare it with, at a cost proportional to the change:
 
-    flatten     the blocks that edits reach, and the readers of nodes that went or changed  (reach.py)
-    sort        steps move only where an edge would lead backwards                          (reorder.py)
-    specialise  those nodes, and readers for as long as types change                        (here)
-    wire        their steps; what nothing reads any more goes                               (rewire.py)
+    flatten     affected blocks, and the readers of removed and changed nodes       (reach.py)
+    sort        moves steps only where an edge would point backwards                (reorder.py)
+    specialise  those nodes, and their readers while types keep changing            (here)
+    wire        their steps; removes what no step reads any more                    (rewire.py)
 
-Everything is written to overlays (`compile/overlay.py`): the running compilation is not modified until `commit` merges
-them, entry by entry through the frame's transaction, which can roll each of them back. If edits affect a gradient, a
-composite with several uses, or much of the graph, everything is recompiled.
+All results are overlays (`compile/overlay.py`): the running compilation stays unchanged until `commit` merges them,
+entry by entry, through the frame's transaction, which can roll them back. If edits affect a gradient, a composite with
+several uses, or much of the graph, everything is recompiled.
 """
 
 from __future__ import annotations
@@ -24,37 +24,32 @@ from typing import Any
 from livegrad.live.compile.flatten import DerivedBlock, SeveralUses, flatten_block
 from livegrad.live.compile.graph_compiler import Compilation, compile_graph, validate
 from livegrad.live.compile.live_plan import DERIVED, LivePlan
-from livegrad.live.compile.network import Network, NetworkNode, inputs_of, results_of
+from livegrad.live.compile.network import Network, NetworkNode, inputs_of, results_of, with_inner_nodes
 from livegrad.live.compile.overlay import Overlay
-from livegrad.live.compile.propagate import (
-    Shapes,
-    check_state,
-    note_state,
-    specialize,
-)
+from livegrad.live.compile.propagate import Shapes, check_state, record_state_type, specialize
 from livegrad.live.graph.block import Block, State
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.journal import Entry
 from livegrad.live.graph.keys import carry_key, pin_key
 from livegrad.live.graph.regions import Region
 from livegrad.live.transaction import Transaction
-from livegrad.live.update.reach import blocks_reached
+from livegrad.live.update.reach import find_affected_blocks
 from livegrad.live.update.reorder import CycleError, reorder
 from livegrad.live.update.rewire import patch_connections, rewire
 
-_MOST_REACHED = 256  # blocks: beyond this, recompiling everything takes hardly longer
+_MOST_AFFECTED = 256  # blocks: beyond this, recompiling everything is about as fast
 
 
-class _TooMuch(Exception):
+class _NeedsFullCompilation(Exception):
     """The edits need a full compilation."""
 
 
 @dataclass
 class Edited:
-    """The nodes that edits have changed: the current ones by key, and the keys of removed ones."""
+    """The nodes that edits have changed: current nodes by key, and the keys of removed nodes."""
 
     nodes: dict[str, NetworkNode] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
 
 
 def replan(
@@ -65,45 +60,45 @@ def replan(
         edited = _flatten(graph, previous, running, entries)
         compilation = _overlay_nodes(previous, edited)
         position, end = _sort(compilation, running, edited)
-        touched = _Specializing(compilation, previous, running, edited, position).run()
-    except (_TooMuch, SeveralUses, CycleError):
+        touched = _Specializer(compilation, previous, running, edited, position).run()
+    except (_NeedsFullCompilation, SeveralUses, CycleError):
         return compile_graph(graph, previous=previous), None
     if not compilation.problems:
-        compilation.plan = rewire(compilation, running, touched, edited.nodes, edited.gone)
-        patch_connections(compilation.plan, running, [*touched, *edited.gone], position, end)
-    return compilation, [*touched, *sorted(edited.gone)]
+        compilation.plan = rewire(compilation, running, touched, edited.nodes, edited.removed)
+        patch_connections(compilation.plan, running, [*touched, *edited.removed], position, end)
+    return compilation, [*touched, *sorted(edited.removed)]
 
 
 # --- flatten ---------------------------------------------------------------------------------------------------------
 
 
 def _flatten(graph: Graph, previous: Compilation, running: LivePlan, entries: Sequence[Entry]) -> Edited:
-    """The nodes of the blocks that edits reach, and of the readers of removed nodes and of nodes with other outputs."""
+    """Flattens the affected blocks, and the readers of removed nodes and of nodes with other outputs."""
     network, edited = previous.network, Edited()
     structural = any(entry.kind == "structure" for entry in entries)
-    reached, states = blocks_reached(graph.journal, entries), _states_by_next(running)
-    waiting, seen = list(reached), set(reached)
-    for block in waiting:  # grows during the loop
-        if len(seen) > _MOST_REACHED:
-            raise _TooMuch
-        before, node = network.keys.get(block, ()), flatten_block(graph, block)
-        if isinstance(block, DerivedBlock) or len(before) > 1:
-            raise _TooMuch
+    affected, states = find_affected_blocks(graph.journal, entries), _states_by_next(running)
+    worklist, visited = list(affected), set(affected)
+    for block in worklist:  # grows during the loop
+        if len(visited) > _MOST_AFFECTED:
+            raise _NeedsFullCompilation
+        keys, node = network.keys.get(block, ()), flatten_block(graph, block)
+        if isinstance(block, DerivedBlock) or len(keys) > 1:
+            raise _NeedsFullCompilation
         if node is not None:
             edited.nodes[node.key] = node
-            before = (*before, node.key)  # another block may have had this key
-        for key in before:
+            keys = (*keys, node.key)  # another block may have had this key
+        for key in keys:
             if node is None or key != node.key:
-                edited.gone.add(key)
+                edited.removed.add(key)
             old = network.nodes.get(key)
-            if old is not None and (reached.get(block) or old.block is not block):
+            if old is not None and (affected.get(block) or old.block is not block):
                 readers = {network.nodes[reader].block: None for reader in _readers_of(key, running, states)}
-                waiting += [reader for reader in readers if reader not in seen]
-                seen |= readers.keys()
-    edited.gone = {key for key in edited.gone if key in network.nodes and key not in edited.nodes}
-    changed = edited.nodes.keys() | edited.gone
+                worklist += [reader for reader in readers if reader not in visited]
+                visited |= readers.keys()
+    edited.removed = {key for key in edited.removed if key in network.nodes and key not in edited.nodes}
+    changed = edited.nodes.keys() | edited.removed
     if structural and not network.derivation.isdisjoint(changed):
-        raise _TooMuch  # the nodes of a gradient follow from the structure
+        raise _NeedsFullCompilation  # the nodes of a gradient follow from the structure
     followed = network.followers.keys() & edited.nodes.keys()
     if followed:
         edited.nodes |= _update_derived(network, edited.nodes, followed)
@@ -131,20 +126,20 @@ def _update_derived(
 ) -> dict[str, NetworkNode]:
     """The nodes derived from these, directly or indirectly, with the current sources of their primal nodes."""
     derived: dict[str, NetworkNode] = {}
-    waiting = list(followed)
-    while waiting:
-        key = waiting.pop()
+    worklist = list(followed)
+    while worklist:
+        key = worklist.pop()
         primal, before = derived.get(key) or nodes[key], network.nodes[key]
-        # Including what the bodies of a region read: its derivative reads that too.
+        # Includes what the bodies of a region read, because its derivative reads that too.
         sources = inputs_of(primal)
         if sources.keys() != inputs_of(before).keys() or results_of(primal) != results_of(before):
-            raise _TooMuch
+            raise _NeedsFullCompilation
         for follower in network.followers.get(key, ()):
             node = network.nodes[follower]
             feeds = {name: sources.get(name, ref) for name, ref in node.feeds.items()}
             body: Any = node.derived_body
             derived[follower] = replace(node, feeds=feeds, derived_body=body.of_primal(primal))
-            waiting.append(follower)
+            worklist.append(follower)
     return derived
 
 
@@ -152,7 +147,7 @@ def _overlay_nodes(previous: Compilation, edited: Edited) -> Compilation:
     """The previous compilation with the edited nodes in overlays."""
     network, before = previous.network, previous.shapes
     keys: Overlay[Block, tuple[str, ...]] = Overlay(network.keys)
-    for key in edited.gone:
+    for key in edited.removed:
         keys.pop(network.nodes[key].block, None)
     for key, node in edited.nodes.items():
         old = network.nodes.get(key)
@@ -161,9 +156,9 @@ def _overlay_nodes(previous: Compilation, edited: Edited) -> Compilation:
     for key, node in edited.nodes.items():
         if node.follows is None:
             keys[node.block] = (key,)
-    nodes = Overlay(network.nodes, dict(edited.nodes), set(edited.gone))
+    nodes = Overlay(network.nodes, dict(edited.nodes), set(edited.removed))
     shapes = Shapes(Overlay(before.bodies), Overlay(before.types), Overlay(before.inputs))
-    for key in (*edited.gone, *edited.nodes):
+    for key in (*edited.removed, *edited.nodes):
         if key in network.nodes:
             _forget_shapes(network.nodes[key], shapes)
     return Compilation(replace(network, nodes=nodes, keys=keys), shapes=shapes)
@@ -171,15 +166,14 @@ def _overlay_nodes(previous: Compilation, edited: Edited) -> Compilation:
 
 def _forget_shapes(node: NetworkNode, shapes: Shapes) -> None:
     """Removes the shapes of a node and of the nodes inside it."""
-    inner = [one for body in node.bodies for one in body.all_nodes()]
-    for one in (node, *inner):
-        shapes.bodies.pop(one.key, None)
-        shapes.inputs.pop(one.key, None)
-        names = [one.result_key(name) for body in one.bodies for name in body.outputs]
-        if isinstance(one.block, Region):
-            carried = (*one.block.carried, *(() if one.block.index_name is None else (one.block.index_name,)))
-            names += [carry_key(one.key, name) for name in carried]
-        for key in (*one.output_keys, *names):
+    for each in with_inner_nodes((node,)):
+        shapes.bodies.pop(each.key, None)
+        shapes.inputs.pop(each.key, None)
+        keys = [each.result_key(name) for body in each.bodies for name in body.outputs]
+        if isinstance(each.block, Region):
+            carried = (*each.block.carried, *(() if each.block.index_name is None else (each.block.index_name,)))
+            keys += [carry_key(each.key, name) for name in carried]
+        for key in (*each.output_keys, *keys):
             shapes.types.pop(key, None)
 
 
@@ -189,12 +183,12 @@ def _forget_shapes(node: NetworkNode, shapes: Shapes) -> None:
 def _sort(compilation: Compilation, running: LivePlan, edited: Edited) -> tuple[Overlay[str, int], int]:
     """The positions of all steps, and an upper bound."""
     nodes, position, end = compilation.network.nodes, Overlay(running.position), running.end
-    for key in edited.gone:
+    for key in edited.removed:
         position.pop(key, None)
     steps = {key: node for key, node in edited.nodes.items() if not isinstance(node.block, State)}
     for key in edited.nodes:
         if key not in steps:
-            position.pop(key, None)  # a state with the key of a former block
+            position.pop(key, None)  # a state with the key of a removed block
         elif key not in position:
             position[key] = end
             end += 1
@@ -212,7 +206,7 @@ def _sort(compilation: Compilation, running: LivePlan, edited: Edited) -> tuple[
 # --- specialise ------------------------------------------------------------------------------------------------------
 
 
-class _Specializing:
+class _Specializer:
     """Specialises edited nodes, and their dependents whose input types changed.
 
     Dependents of a broken node are skipped and not reported again.
@@ -234,14 +228,14 @@ class _Specializing:
         self._to_check = set(edited.nodes)  # nodes still to check; states come last
         in_order = sorted(edited.nodes, key=lambda key: position.get(key, math.inf))  # the order of problems
         compilation.problems += validate(compilation.network, [edited.nodes[key] for key in in_order])
-        self._broken = {one.node for one in compilation.problems}
+        self._broken = {problem.node for problem in compilation.problems}
 
     def run(self) -> list[str]:
-        """The keys of the checked nodes, states last."""
+        """Specialises and checks the nodes. Returns their keys, states last."""
         compilation, broken, nodes = self._compilation, self._broken, self._compilation.network.nodes
         heapify(self._waiting)
         for key in list(self._states_touched):
-            note_state(nodes[key], compilation.shapes)
+            record_state_type(nodes[key], compilation.shapes)
             self._schedule_readers(nodes[key])
         touched: dict[str, None] = {}
         while self._waiting:
@@ -262,7 +256,7 @@ class _Specializing:
     def _schedule_readers(self, node: NetworkNode) -> None:
         """Schedules the readers of a node whose types changed.
 
-        Also the readers of a broken node while nodes remain to be checked, because its dependents are not reported.
+        While nodes remain to be checked, also schedules the readers of a broken node, which become broken too.
         """
         is_broken = node.key in self._broken
         if is_broken and not self._to_check:
@@ -274,37 +268,37 @@ class _Specializing:
                     heappush(self._waiting, (self._position[reader], reader))
                 if not is_broken:
                     self._to_check.update(readers)
-                holders = (state for state in self._states.get(key, ()) if state not in self._edited.gone)
-                self._states_touched.update(dict.fromkeys(holders))
+                states = (state for state in self._states.get(key, ()) if state not in self._edited.removed)
+                self._states_touched.update(dict.fromkeys(states))
 
 
 # --- commit ----------------------------------------------------------------------------------------------------------
 
 
-def commit(compilation: Compilation, previous: Compilation | None, frame: Transaction) -> Compilation:
-    """Merges an installed compilation into the previous one, and returns the valid one."""
+def commit(compilation: Compilation, previous: Compilation | None, transaction: Transaction) -> Compilation:
+    """Merges an installed compilation into the previous one. Returns the compilation that is now current."""
     if not isinstance(compilation.network.nodes, Overlay):
         return compilation  # everything was recompiled
     assert previous is not None
     assert previous.plan is not None
     assert compilation.plan is not None
-    plan, fresh = previous.plan, compilation.plan
-    changed: list[MutableMapping[Any, Any]] = [
+    plan, new_plan = previous.plan, compilation.plan
+    overlays: list[MutableMapping[Any, Any]] = [
         compilation.network.nodes, compilation.network.keys,
         compilation.shapes.bodies, compilation.shapes.types, compilation.shapes.inputs,
-        fresh.steps, fresh.buffers, fresh.parameters, fresh.contents, fresh.bindings,
+        new_plan.steps, new_plan.buffers, new_plan.parameters, new_plan.contents, new_plan.bindings,
     ]  # fmt: skip
     for name in DERIVED:
-        derived = fresh.__dict__.get(name)
+        derived = new_plan.__dict__.get(name)
         if isinstance(derived, Overlay):
-            changed.append(derived)
+            overlays.append(derived)
         elif derived is None:
-            frame.drop(plan.__dict__, name)
+            transaction.drop(plan.__dict__, name)
         elif derived is not plan.__dict__.get(name):
-            frame.set_entry(plan.__dict__, name, derived)
-    for one in changed:
-        assert isinstance(one, Overlay)
-        one.commit(frame)
-    frame.set_entry(plan.__dict__, "states", fresh.states)
+            transaction.set_entry(plan.__dict__, name, derived)
+    for overlay in overlays:
+        assert isinstance(overlay, Overlay)
+        overlay.commit(transaction)
+    transaction.set_entry(plan.__dict__, "states", new_plan.states)
     plan.forget_types()
     return previous

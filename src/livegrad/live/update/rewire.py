@@ -1,6 +1,6 @@
-"""Replaces steps in a running plan, and updates buffers, removed entries and readers.
+"""Rewires a running plan: replaces the affected steps, and updates buffers, values, readers and producers.
 
-`replan` calls it after specialising the affected nodes. Everything is written to overlays.
+`replan` calls it after specialising the affected nodes. All results are overlays.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def rewire(
     running: LivePlan,
     touched: Iterable[str],
     edited: Mapping[str, NetworkNode],
-    gone: Iterable[str],
+    removed: Iterable[str],
 ) -> LivePlan:
-    """The running plan with new steps and states for the touched nodes, and without the removed ones."""
+    """The running plan with new steps and states for the touched nodes, and without removed nodes."""
     nodes, wiring = compilation.network.nodes, Wiring(compilation.shapes, previous_buffers=running.buffers)
     states = {state.key: state for state in running.states}
-    before = {key: running.steps[key] for key in (*touched, *gone) if key in running.steps}
-    for key in gone:
+    before = {key: running.steps[key] for key in (*touched, *removed) if key in running.steps}
+    for key in removed:
         states.pop(key, None)
     for key in touched:
         if isinstance(nodes[key].block, State):
@@ -48,15 +48,15 @@ def rewire(
             states.pop(key, None)
             wiring.steps[key] = wire_node(nodes[key], wiring)
     _keep_numbers(wiring, running, nodes, edited)
-    values = {state.value for state in running.states} - {state.value for state in states.values()}
-    lost = _Lost(running, before, wiring)
+    removed_values = {state.value for state in running.states} - {state.value for state in states.values()}
+    unused = _UnusedEntries(running, before, wiring)
     return LivePlan(
         Overlay(running.steps, wiring.steps, before.keys() - wiring.steps.keys()),
-        Overlay(running.buffers, wiring.buffers, (lost.buffers | values) - wiring.buffers.keys()),
+        Overlay(running.buffers, wiring.buffers, (unused.buffers | removed_values) - wiring.buffers.keys()),
         tuple(states.values()),
-        Overlay(running.parameters, wiring.parameters, lost.parameters),
-        Overlay(running.contents, wiring.contents, lost.contents),
-        Overlay(running.bindings, wiring.bindings, lost.bindings),
+        Overlay(running.parameters, wiring.parameters, unused.parameters),
+        Overlay(running.contents, wiring.contents, unused.contents),
+        Overlay(running.bindings, wiring.bindings, unused.bindings),
         running.slot_of,
         running.slots,
     )
@@ -68,33 +68,33 @@ def _keep_numbers(
     nodes: Mapping[str, NetworkNode],
     edited: Mapping[str, NetworkNode],
 ) -> None:
-    """Keeps the values of the running plan where no edit has set them.
+    """Keeps the values of the running plan that no edit has set.
 
-    The sources in a node are those of the time when it was flattened; the plan has the current values. If other steps
-    read a value too, its change reaches all of them as the change of a number.
+    A node has the sources from the time when it was flattened; the plan has the current values. If other steps read a
+    value too, its change reaches all of them as the change of a number.
     """
     roots = {ref.key for key in wiring.steps for ref in _roots_inside(nodes[key])}
-    fresh = {ref.key for node in edited.values() for ref in _roots_inside(node)}
+    set_by_edits = {ref.key for node in edited.values() for ref in _roots_inside(node)}
     values: tuple[tuple[dict[str, Any], Mapping[str, Any]], ...] = (
         (wiring.parameters, running.parameters), (wiring.contents, running.contents),
     )  # fmt: skip
     for wired, current in values:
         for key in wired.keys() & roots:
-            others = any(reader not in edited and reader in nodes for reader in running.readers.get(key, ()))
-            if key in current and (others or key not in fresh):
+            has_other_readers = any(reader not in edited and reader in nodes for reader in running.readers.get(key, ()))
+            if key in current and (has_other_readers or key not in set_by_edits):
                 wired[key] = current[key]
 
 
 def _roots_inside(node: NetworkNode) -> Iterable[RootRef]:
-    waiting = [node]
-    while waiting:
-        inner_node = waiting.pop()
+    worklist = [node]
+    while worklist:
+        inner_node = worklist.pop()
         yield from (ref for ref in inner_node.feeds.values() if isinstance(ref, RootRef))
-        waiting += [inner for body in inner_node.bodies for inner in body.nodes.values()]
+        worklist += [inner for body in inner_node.bodies for inner in body.nodes.values()]
 
 
-class _Lost:
-    """The entries to remove from a plan, because steps were removed or no longer need them."""
+class _UnusedEntries:
+    """The entries to remove from a plan, because their steps were removed or no longer use them."""
 
     def __init__(self, running: LivePlan, before: Mapping[str, Step], wiring: Wiring) -> None:
         self._running, self._before = running, before
@@ -121,8 +121,9 @@ class _Lost:
     def _is_read(self, operand: ParameterOperand | BufferOperand) -> bool:
         """Whether an unchanged step reads an operand of this kind and key: one key may be a number and a buffer."""
         steps, readers = self._running.steps, self._running.readers.get(operand.key, ())
-        others = (one for reader in readers if reader not in self._before for one in steps[reader].all_operands())
-        return any(one.__class__ is operand.__class__ and operand_key(one) == operand.key for one in others)
+        unchanged = (steps[reader] for reader in readers if reader not in self._before)
+        operands = (read for step in unchanged for read in step.all_operands())
+        return any(read.__class__ is operand.__class__ and operand_key(read) == operand.key for read in operands)
 
 
 def patch_connections(
@@ -132,8 +133,8 @@ def patch_connections(
     before = {key: running.steps[key] for key in changed if key in running.steps}
     after = {key: plan.steps[key] for key in changed if key in plan.steps}
     same = before.keys() == after.keys() and not position.is_changed
-    if same and all(_connects_the_same(before[key], step) for key, step in after.items()):
-        for name in DERIVED:  # all stay valid
+    if same and all(_has_same_connections(before[key], step) for key, step in after.items()):
+        for name in DERIVED:  # they all stay valid
             plan.__dict__[name] = getattr(running, name)
         return
     readers, producer, captured = Overlay(running.readers), Overlay(running.producer), Overlay(running.captured)
@@ -159,16 +160,18 @@ def patch_connections(
     )  # fmt: skip
 
 
-def _connects_the_same(one: Step, other: Step) -> bool:
-    return one.results == other.results and reads_the_same(one, other) and captured_keys(one) == captured_keys(other)
+def _has_same_connections(before: Step, after: Step) -> bool:
+    if before.results != after.results or not reads_the_same(before, after):
+        return False
+    return captured_keys(before) == captured_keys(after)
 
 
 def _drop_reader(readers: MutableMapping[Any, tuple[str, ...]], key: str, roots: set[Any]) -> set[Any]:
     for root in roots:
-        left = list(readers[root])
-        left.remove(key)
-        if left:
-            readers[root] = tuple(left)
+        remaining = list(readers[root])
+        remaining.remove(key)
+        if remaining:
+            readers[root] = tuple(remaining)
         else:
             del readers[root]
     return roots

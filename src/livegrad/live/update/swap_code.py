@@ -1,7 +1,7 @@
-"""The most common code edit: a block gets a new function with the same inputs and outputs.
+"""Swaps the function of one step: the most common code edit, whose new function has the same inputs and outputs.
 
-In: the block and the previous compilation. Out: a `Swap`, which affects one step, or None if `replan` is needed. The
-engine tries this first if a frame only contains a code edit.
+In: a block and the previous compilation. Out: a `Swap`, or None if the edit needs `replan`. `Applier` tries this first
+if a code edit is the only edit of a frame.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from livegrad.live.graph.block import Block, Specialized, State
 from livegrad.live.graph.block_graph import Graph
 from livegrad.live.graph.composite import Composite
 from livegrad.live.graph.keys import pin_key
-from livegrad.live.graph.problems import problem
+from livegrad.live.graph.problems import make_problem
 from livegrad.live.graph.sources import Setting, same_value
 from livegrad.live.transaction import Transaction
 
@@ -41,7 +41,7 @@ class Swap:
         return self.step.function != self.before.function
 
     def commit(self, compilation: Compilation, frame: Transaction) -> None:
-        """Puts the swap into the compilation and the running plan. Cannot fail."""
+        """Installs the swap in the compilation and the running plan. Cannot fail."""
         key = self.node.key
         assert compilation.plan is not None
         frame.set_entry(compilation.shapes.bodies, key, self.specialized)
@@ -50,7 +50,7 @@ class Swap:
 
 
 def find_swap(graph: Graph, compilation: Compilation, running: LivePlan, block: Block) -> Swap | None:
-    """The swap for a code edit of a block; None if the edit needs more than that.
+    """The swap for a code edit of a block; None if the edit needs `replan`.
 
     Raises an `EngineError` with the block if its new function cannot be specialised.
     """
@@ -66,26 +66,28 @@ def find_swap(graph: Graph, compilation: Compilation, running: LivePlan, block: 
     try:
         specialized = block.body.specialize(inputs.input_types)
     except LivegradError as error:
-        raise EngineError([problem(node, pin_of(error, node), error)]) from None
+        raise EngineError([make_problem(node, pin_of(error, node), error)]) from None
     before = compilation.shapes.bodies[key]
-    if not _fits_in_place_of(specialized, before):
+    if not _has_same_signature(specialized, before):
         return None
-    fresh = BlockStep(key, specialized.function, specialized.sizes, step.operands, step.results, block.body)  # type: ignore[arg-type]
-    return Swap(node, Inputs(block.body, inputs.input_types, inputs.sources, inputs.results), specialized, fresh, step)
+    new_step = BlockStep(key, specialized.function, specialized.sizes, step.operands, step.results, block.body)  # type: ignore[arg-type]
+    return Swap(
+        node, Inputs(block.body, inputs.input_types, inputs.sources, inputs.results), specialized, new_step, step
+    )
 
 
-def _fits_in_place_of(specialized: Specialized, before: Specialized) -> bool:
+def _has_same_signature(specialized: Specialized, before: Specialized) -> bool:
     """Whether a function has the same parameters and results as another one."""
     if specialized.function.__class__ is not before.function.__class__ or specialized.constants or before.constants:
         return False
     if specialized.sizes != before.sizes or specialized.features != before.features:
         return False
-    mine, others = specialized.function, before.function
-    return mine.parameter_types == others.parameter_types and mine.result_types == others.result_types
+    new, old = specialized.function, before.function
+    return new.parameter_types == old.parameter_types and new.result_types == old.result_types
 
 
 def _has_same_defaults(home: Graph, node: NetworkNode) -> bool:
-    """Whether unconnected inputs keep their values: the new body may have other defaults."""
+    """Whether unconnected inputs keep their values. They may not, because the new body may have other defaults."""
     for name, pin in node.block.inputs.items():
         ref = node.feeds[name]
         if pin in home.sources or not isinstance(ref, RootRef) or ref.key != pin_key(node.key, name):
