@@ -8,7 +8,7 @@ from benchmarks.problems import Problem, Run, inputs
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.schedule.target import Target
 from livegrad.tensors.tracing import trace_call
@@ -20,7 +20,7 @@ def build(problem: Problem, target: Target) -> Run:
     types = [lg.asarray(array).type for array in arrays]
     function = trace_call(lambda *tensors: program(lg, *tensors), types, program.__name__).function
     plan = CpuFunction(function).schedule(target=target)
-    compiled = CompiledPlan.from_plan(plan, run_function, compiling=Compiling(target))
+    compiled = CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(target))
     background_compiler.current.wait()
     return lambda: tuple(compiled.run(list(arrays)))
 

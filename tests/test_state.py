@@ -21,15 +21,15 @@ PROCESS_WIDE = {
     "tells of objects of the program, which may be used in any session": (
         "lazy.lazy_values.clock lazy.gradient_variables.variables lazy.gradient_variables._before_updates "
         "implicit.distances.distance_call._distances "
-        "runtime.cuda.dlpack._loans runtime.cuda.dlpack._loan_ids"
+        "runtime.cuda.dlpack._exports runtime.cuda.dlpack._export_ids"
     ),
     "what a thread is doing": (
-        "contexts.evaluate._active frontend.function.captured.plain_calls frontend.function.function_compiler._stack "
+        "contexts.evaluate._active frontend.function.captured.python_calls frontend.function.function_compiler._stack "
         "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.arguments "
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
-        "ir.collecting._pause ir.recursion._raised "
+        "ir.collecting._pause ir.recursion._limit "
         "frontend.function.python_source._texts frontend.function.python_source._numbers "
         "diagnostics.errors.cached_origins diagnostics.errors._library_files ir.node._plain_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
@@ -68,7 +68,7 @@ PROCESS_WIDE = {
         "passes.batch.walk.RULES"
     ),
     "tables that are filled while the package is imported, and then stay": (
-        "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL "
+        "frontend.function.intrinsics.INTRINSICS frontend.function.intrinsics.SPECIAL_FORMS "
         "frontend.function.intrinsics.TENSOR_FUNCTIONS frontend.function.type_rules.rules"
     ),
 }

@@ -171,7 +171,7 @@ PAGES = (
                 "Assemblies",
                 (ASSEMBLY,),
             ),
-            Section("Meaning", tuple(f"{ASSEMBLY}.nodes.{m}" for m in ("to_ir", "lower_gradient", "c_text"))),
+            Section("Meaning", tuple(f"{ASSEMBLY}.nodes.{m}" for m in ("to_ir", "lower_gradient", "to_c"))),
             Section("Parts", (f"{ASSEMBLY}.bodies",)),
             Section(
                 "Pictures, slices, meshes",

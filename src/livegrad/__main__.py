@@ -1,4 +1,4 @@
-"""`python -m livegrad COMMAND`: the `livegrad` command, for the Python that runs it."""
+"""`python -m livegrad COMMAND`: runs the `livegrad` command with this Python interpreter."""
 
 from __future__ import annotations
 

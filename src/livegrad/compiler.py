@@ -1,8 +1,8 @@
-"""The compiler on one screen: three lists of passes, and the driver that every backend calls.
+"""Compiles a function of the value IR to a plan for a target: three pass pipelines and the driver of every backend.
 
-In: a function of the value IR and a target. Out: a plan. Value passes rewrite the function. Plan passes decide what is
-stored, what is fused, the order and the memory. Loop passes decide the loops of each kernel. Each pass is verified
-after it ran, and `livegrad passes` shows its output.
+Value passes rewrite the function. Plan passes decide what is materialised and fused, the order of the steps and their
+memory. Loop passes schedule the loops of each kernel. The output of each pass is verified, and `livegrad passes` prints
+it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 from livegrad.diagnostics import UsageError, VerifyError
 from livegrad.ir.node import Function, Module
@@ -109,7 +110,9 @@ from livegrad.schedule.target import PORTABLE, Target
 from livegrad.schedule.verify import verify_step
 
 _CPU, _OTHERS = frozenset({"cpu"}), frozenset({"cuda", "portable"})
-_COMPILED = _CPU | _OTHERS  # the reference and C for people to read take functions nearly as they are
+_COMPILED = _CPU | _OTHERS  # the reference evaluator and readable C run few passes
+
+AnyPass = TypeVar("AnyPass", Pass, PlanPass, LoopPass)
 
 VALUE_PASSES = (
     Pass(differentiate, removes=DERIVATIVE_RULES | {fwd_diff, bwd_diff}),
@@ -120,7 +123,7 @@ VALUE_PASSES = (
     Pass(inline_small_calls, targets=_CPU),
     Pass(lower_bfloat16, targets=_COMPILED),
     Pass(Simplify(), "simplify", targets=_COMPILED),
-    # From here on sizes are numbers.
+    # From here on, all sizes are integers.
     Pass(on_functions(bind_sizes), binds=True, keeps_signatures=False),
     Pass(on_functions(flatten_signature), keeps_signatures=False),
     Pass(on_functions(expand_unsupported), targets=_OTHERS),
@@ -152,18 +155,18 @@ VALUE_PASSES = (
 
 
 def plan_loop_bodies(draft: Draft) -> None:
-    """Plans the body of each loop over tensors, by the same passes.
+    """Compiles the body of each loop over tensors with the same passes.
 
-    Bodies run step by step: their plans are bound to memory once, for state that is double-buffered or, where an
-    iteration only writes parts of it, changed in place.
+    Bodies run step by step. Their plans are bound to memory once: state is double-buffered, or updated in place
+    where an iteration writes only parts of it.
     """
     target = draft.target.without("tile_row_chains")
-    for number, step in enumerate(draft.steps):
+    for step_index, step in enumerate(draft.steps):
         if isinstance(step, HostStep) and step.loop is not None:
-            # An iteration may write the state that it takes: nobody sees it afterwards.
-            states = {1 + number: number for number in range(len(step.loop.state))}
+            # An iteration may overwrite its input state: nothing reads it afterwards.
+            states = {1 + index: index for index in range(len(step.loop.state))}
             loop = replace(step.loop, plan=compile_plan(step.loop.body, target, overwrites=states))
-            draft.steps[number] = replace(step, loop=loop)
+            draft.steps[step_index] = replace(step, loop=loop)
 
 
 PLAN_PASSES = (
@@ -216,7 +219,7 @@ LOOP_PASSES: dict[str, tuple[LoopPass, ...]] = {
     ),
 }
 
-# What `Target.without` takes for the CPU, and more for devices; the first four are parts of passes that always run.
+# The names that `Target.without` accepts. The first four are optional parts of passes that always run.
 OPTIONAL = (
     *("fuse", "fuse_siblings", "guard_padded_loads", "store_repeated"),
     *(step.name for step in (*VALUE_PASSES, *PLAN_PASSES, *LOOP_PASSES["cpu"]) if step.optional),
@@ -226,22 +229,25 @@ OPTIONAL_ON_DEVICES = tuple(step.name for step in LOOP_PASSES["cuda"] if step.op
 
 @lru_cache(maxsize=64)
 def passes_for(target: Target) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
-    """The value passes of a target: those that hold for all sizes, and those that run for each set of sizes."""
+    """The value passes of a target: those valid for all sizes, and those that run for each set of sizes."""
     optional = OPTIONAL + OPTIONAL_ON_DEVICES
     unknown = sorted(target.skipped.difference(optional))
     if unknown:
         raise UsageError(f"there is no optimisation `{unknown[0]}`", expected=f"one of {', '.join(optional)}")
-    used = [p for p in VALUE_PASSES if (p.targets is None or target.name in p.targets) and _runs(p, target)]
-    first = next(number for number, step in enumerate(used) if step.binds)
-    return tuple(used[:first]), tuple(used[first:])
+    passes = [p for p in enabled_passes(VALUE_PASSES, target) if p.targets is None or target.name in p.targets]
+    first_bound = next(index for index, step in enumerate(passes) if step.binds)
+    return tuple(passes[:first_bound]), tuple(passes[first_bound:])
 
 
-def _runs(step: Pass | PlanPass | LoopPass, target: Target) -> bool:
-    return not step.optional or target.uses(step.name)
+def enabled_passes(passes: tuple[AnyPass, ...], target: Target) -> tuple[AnyPass, ...]:
+    """These passes, without the optional ones that the target skips."""
+    if not target.skipped:
+        return passes
+    return tuple([step for step in passes if not step.optional or step.name not in target.skipped])
 
 
 def lower(function: Function, target: Target = PORTABLE, trace: Trace | None = None) -> Function:
-    """The function after the value passes that hold for all sizes: derivatives taken, calls inlined, simplified.
+    """Runs the value passes that are valid for all sizes: derivatives, inlining, simplification.
 
     >>> import livegrad as lg
     >>> print(lg.ir.print_function(lower(lg.ir.trace(lambda x: x * 1.0 + x, lg.f32))).splitlines()[1])
@@ -251,17 +257,17 @@ def lower(function: Function, target: Target = PORTABLE, trace: Trace | None = N
 
 
 def lower_module(module: Module, target: Target = PORTABLE, trace: Trace | None = None) -> Module:
-    """`lower` for all functions of a module; `trace` is called with "input" first."""
+    """`lower` for all functions of a module. The first call of `trace` reports the input."""
     if trace is not None:
         trace("input", module)
     return run_passes(module, passes_for(target)[0], trace=trace)
 
 
 class Compilation:
-    """The compilation of a lowered function to a plan for some sizes.
+    """Compiles a lowered function to a plan for one set of sizes.
 
-    It yields each step as soon as it is scheduled, so that a backend compiles it while the next ones are built. `plan`
-    is available at the end.
+    Iterating yields each step as soon as it is scheduled, so that a backend can compile it while later steps are built.
+    `plan` is the result.
     """
 
     def __init__(
@@ -282,41 +288,37 @@ class Compilation:
 
     @property
     def plan(self) -> Plan:
-        """The plan; builds the steps that were not requested yet."""
+        """The plan. Builds the steps that have not been requested yet."""
         for _ in self._steps:
             pass
         assert self._plan is not None
         return self._plan
 
     def _run(self) -> Iterator[Step]:
+        """Runs the passes up to the next step. Source lines propagate in the passes, but not in the consumer."""
         lines = propagating_lines((self._lowered,))
-        with lines:
-            passes = passes_for(self._target)[1]
-            module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
-            draft = Draft(module.functions[0], self._target, self._overwrites)
-        for step in PLAN_PASSES:
-            if _runs(step, self._target):
-                try:
-                    yield from _run_plan_pass(step, draft, lines)
-                except Exception as error:
-                    error.add_note(f"in pass `{step.name}`")
-                    raise
-                if self._trace is not None:
-                    self._trace(step.name, draft)
+        steps = self._run_passes()
+        while True:
+            with lines, deep_recursion():
+                step = next(steps, None)
+            if step is None:
+                return
+            yield step
+
+    def _run_passes(self) -> Iterator[Step]:
+        passes = passes_for(self._target)[1]
+        module = run_passes(Module((self._lowered,)), passes, self._sizes, self._trace)
+        draft = Draft(module.functions[0], self._target, self._overwrites)
+        for step in enabled_passes(PLAN_PASSES, self._target):
+            try:
+                yield from step.run(draft) or ()
+                step.verify(draft)
+            except Exception as error:
+                error.add_note(f"in pass `{step.name}`")
+                raise
+            if self._trace is not None:
+                self._trace(step.name, draft)
         self._plan = draft.plan()
-
-
-def _run_plan_pass(step: PlanPass, draft: Draft, lines: propagating_lines) -> Iterator[Step]:
-    """Runs a pass and yields the steps that it builds. Source lines propagate inside the pass, not in its consumer."""
-    with lines, deep_recursion():
-        steps = step.run(draft)
-    while steps is not None:
-        with lines, deep_recursion():
-            built = next(steps, None)
-        if built is None:
-            break
-        yield built
-    step.verify(draft)
 
 
 def compile_plan(
@@ -326,18 +328,19 @@ def compile_plan(
     trace: Trace | None = None,
     overwrites: Mapping[int, int] | None = None,
 ) -> Plan:
-    """The plan of a function for a target, by all value passes and all plan passes.
+    """Compiles a function to a plan for a target, with all value passes and plan passes.
 
-    `overwrites` names, by number, arguments whose memory the plan may use for a result.
+    `overwrites` maps indices of arguments to indices of results: the plan may store the result in the memory of the
+    argument.
     """
     return Compilation(lower(function, target, trace), target, sizes, trace, overwrites).plan
 
 
 @deep_recursion()
 def lower_loops(nest: LoopNest) -> LoopNest:
-    """The loop nest of a kernel step after all loop passes of its target."""
-    for loop_pass in LOOP_PASSES[nest.target.name]:
-        before, nest = nest, loop_pass.run(nest) if _runs(loop_pass, nest.target) else nest
+    """Runs all loop passes of a target on the loop nest of a kernel step."""
+    for loop_pass in enabled_passes(LOOP_PASSES[nest.target.name], nest.target):
+        before, nest = nest, loop_pass.run(nest)
         if nest.step is not before.step:
             verify_step(nest.step, loop_pass.name)
             _verify_bodies(before, nest, loop_pass.name)
@@ -357,13 +360,13 @@ def _verify_bodies(before: LoopNest, after: LoopNest, name: str) -> None:
 
 @lru_cache(maxsize=4096)
 def _verify_body(body: Function) -> None:
-    """Verifies the body of a stage once: many kernels share one."""
+    """Verifies the body of a stage. Cached: many kernels share a body."""
     verify_function(body)
 
 
-def tile_loops(alone: LoopNest, tile: RowTile) -> LoopNest:
-    """The loop nest of a step in a chain, from its nest alone, which must not be reordered."""
-    nest = alone.replace(tile=tile)
+def tile_loops(nest: LoopNest, tile: RowTile) -> LoopNest:
+    """Restricts the loop nest of a step to a tile of a row chain. The nest must not be reordered."""
+    nest = nest.replace(tile=tile)
     for loop_pass in LOOP_PASSES[nest.target.name]:
         nest = loop_pass.run(nest) if loop_pass.by_tile else nest
     return nest
@@ -371,34 +374,35 @@ def tile_loops(alone: LoopNest, tile: RowTile) -> LoopNest:
 
 def trace_loops(plan: Plan, target: Target, vector_bytes: int, trace: Trace) -> None:
     """Reports the output of each loop pass for the kernels of a plan."""
-    nests = [_first_nest(own, step, target, vector_bytes) for own, step in _kernels(plan)]
+    nests = [_build_nest(outer, step, target, vector_bytes) for outer, step in _kernel_steps(plan)]
     trace("loops", "".join(f"{nest}\n" for nest in nests))
+    enabled = enabled_passes(LOOP_PASSES[target.name], target)
     for loop_pass in LOOP_PASSES[target.name]:
-        nests = [loop_pass.run(nest) if _runs(loop_pass, target) else nest for nest in nests]
+        nests = [loop_pass.run(nest) for nest in nests] if loop_pass in enabled else nests
         trace(loop_pass.name, "".join(f"{nest}\n" for nest in nests))
 
 
 def describe_loops(plan: Plan, target: Target, vector_bytes: int) -> list[str]:
-    """What the native loops of a plan run on: for each step that has some, a line, and one for each loop."""
+    """Describes how the native loops of a plan run: a heading for each step with loops, and a line for each loop."""
     lines: list[str] = []
-    for number, step in enumerate(plan.steps):
+    for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep) and any(not ops_below(s.body).isdisjoint(LOOPS) for s in step.kernel.stages):
-            notes = lower_loops(_first_nest(plan, step, target, vector_bytes)).loop_notes
-            lines += [f"loops of step {number}:", *[f"  {note}" for note in notes]] if notes else []
+            notes = lower_loops(_build_nest(plan, step, target, vector_bytes)).loop_notes
+            lines += [f"loops of step {index}:", *[f"  {note}" for note in notes]] if notes else []
     return lines
 
 
-def _first_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:
+def _build_nest(plan: Plan, step: KernelStep, target: Target, vector_bytes: int) -> LoopNest:
     if target.name == "cuda":
         return for_device(step, target, shares_rows=True)
-    chain = next((chain for chain in plan.chains if any(own is step for own in chain.steps)), None)
+    chain = next((chain for chain in plan.chains if any(member is step for member in chain.steps)), None)
     return for_cpu(step, target, vector_bytes, None if chain is None else RowTile(prod(chain.rows), chain.tile))
 
 
-def _kernels(plan: Plan) -> Iterator[tuple[Plan, KernelStep]]:
-    """The kernel steps of a plan and of the loops in it, each with its own plan."""
+def _kernel_steps(plan: Plan) -> Iterator[tuple[Plan, KernelStep]]:
+    """The kernel steps of a plan and of the loop bodies in it, each with the plan that contains it."""
     for step in plan.steps:
         if isinstance(step, KernelStep):
             yield plan, step
         elif step.loop is not None and step.loop.plan is not None:
-            yield from _kernels(step.loop.plan)
+            yield from _kernel_steps(step.loop.plan)

@@ -1,8 +1,8 @@
-"""Every public name, and the module that has it. `import livegrad` loads the value IR alone; names load on first use.
+"""Lazy loading of public names: tables of names by module. `import livegrad` loads only the value IR and its ops.
 
-Everyday names are attributes of `livegrad` itself, the others of four groups: `lg.ir`, `lg.live`, `lg.contexts` and
-`lg.implicit`. The tables below list names under the module that has them: `name`, or `name=its name there`. The file
-`__init__.pyi` of each group says the same to type checkers.
+Common names are attributes of `livegrad` itself; the others belong to four groups: `lg.ir`, `lg.live`, `lg.contexts`
+and `lg.implicit`. The tables list each name under the module that defines it, as `name` or `public=internal`. The
+`__init__.pyi` of each group lists the same names for type checkers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _CONTEXTS = {
 _IMPLICIT = {
     "livegrad.implicit.nodes.assembly": "Assembly",
     "livegrad.implicit.nodes.builder": "FunctionBuilder",
-    "livegrad.implicit.nodes.c_text": "to_cuda to_opencl",
+    "livegrad.implicit.nodes.to_c": "to_cuda to_opencl",
     "livegrad.implicit.nodes.errors": "AssemblyError PartWarning",
     "livegrad.implicit.nodes.expression": "add_expression",
     "livegrad.implicit.nodes.from_ir": "add_ir_function",
@@ -134,7 +134,7 @@ _EVERYDAY = {
         array dmat2 dmat3 dmat4 dvec2 dvec3 dvec4 inout ivec2 ivec3 ivec4 mat mat2 mat3 mat4 no_diff Pair pair tensor
         vec vec2 vec3 vec4""",
 }
-# Names of the groups that programs use every day.
+# Names of the groups that are also attributes of `livegrad`.
 _IN_EVERYDAY = {
     "live": "block Block Composite Engine For If IfElse load_document State Switch While",
     "contexts": "context Context ContextGraph",
@@ -144,13 +144,13 @@ _IN_EVERYDAY = {
 }
 GROUPS = {"ir": _IR, "live": _LIVE, "contexts": _CONTEXTS, "implicit": _IMPLICIT}
 
-# Modules of classes that programs make objects of. Those of the IR are made too often to be wrapped.
-_MADE_BY_USERS = (
+# Modules with classes whose constructors explain wrong arguments. IR classes are constructed too often to be wrapped.
+_CONSTRUCTORS_EXPLAINED = (
     "livegrad.contexts.", "livegrad.implicit.", "livegrad.live.engine", "livegrad.live.graph.append_buffer",
     "livegrad.live.graph.block", "livegrad.live.graph.composite", "livegrad.live.graph.regions",
     "livegrad.tensors.tensor_graph",
 )  # fmt: skip
-# Those of engines are called too often.
+# Methods of engines are called too often to be wrapped.
 _METHODS_EXPLAINED = (
     "livegrad.contexts.context_graph", "livegrad.implicit.bodies", "livegrad.implicit.meshing",
     "livegrad.implicit.nodes",
@@ -159,12 +159,12 @@ _METHODS_EXPLAINED = (
 
 @cache
 def names_of(group: str = "") -> dict[str, tuple[str, str]]:
-    """The public names of a group, or of `livegrad` itself: the module of each, and its name there."""
+    """The public names of a group, or of `livegrad` itself, each with its module and its name in that module."""
     if group:
         return _read_table(GROUPS[group])
     names = _read_table(_EVERYDAY)
-    for one, listed in _IN_EVERYDAY.items():
-        names |= {name: names_of(one)[name] for name in listed.split()}
+    for other_group, listed in _IN_EVERYDAY.items():
+        names |= {name: names_of(other_group)[name] for name in listed.split()}
     return names
 
 
@@ -178,21 +178,21 @@ def _read_table(table: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 
 def front_door(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package whose public names load on first use."""
+    """Builds `__getattr__`, `__dir__` and `__all__` for a package whose public names load on first use."""
     group = package.partition(".")[2]
     names = names_of(group)
 
     def load(name: str) -> Any:
-        """Loads a public name, as `from its.module import name` would, and keeps it."""
+        """Imports a public name and stores it in the package."""
         if name not in names:
-            raise _no_such_name(package, name)
+            raise _missing_name_error(package, name)
         value = vars(sys.modules[package])[name] = _load(*names[name])
         return value
 
     return load, lambda: sorted({*vars(sys.modules[package]), *names}), list(names)
 
 
-def _no_such_name(package: str, name: str) -> AttributeError:
+def _missing_name_error(package: str, name: str) -> AttributeError:
     what = f"module '{package}' has no attribute '{name}'"
     group = next((group for group in GROUPS if name in names_of(group)), None)
     advice = import_module("livegrad.diagnostics.other_names").name_of_function(name)
@@ -217,7 +217,7 @@ def _load(module_name: str, internal: str) -> Any:
         for member in (getattr(value, name) for name in value.__all__ if internal in ("optim", "shapes")):
             if isinstance(member, type):
                 explain_calls(member, ["__init__"])
-    elif isinstance(value, type) and value.__module__.startswith(_MADE_BY_USERS):
+    elif isinstance(value, type) and value.__module__.startswith(_CONSTRUCTORS_EXPLAINED):
         explain_calls(value, ["__init__"])
         if value.__module__.startswith(_METHODS_EXPLAINED):
             explain_calls(value, [method for method in dir(value) if not method.startswith("_")])

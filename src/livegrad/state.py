@@ -1,8 +1,8 @@
-"""State: a session owns every cache, lock, counter and background thread. Layers declare what they need of one.
+"""Sessions: the owners of all mutable state, such as caches, locks, counters and background threads.
 
-A module declares `_kernels = Owned(KernelCache)` and uses `_kernels.current`, which is made on first use. One session
-serves the whole process; `fresh_session()` gives a test another one. Module-level names hold no other state, except for
-what the interpreter, LLVM or a driver has once for a process: `tests/test_state.py` lists that, with reasons.
+A module declares `_kernels = Owned(KernelCache)` and reads `_kernels.current`, which is created on first use. One
+session serves the whole process; `fresh_session()` gives a test a separate one. Module-level names hold no other state,
+except what exists once per process in the interpreter, LLVM or a driver: `tests/test_state.py` lists it, with reasons.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _P = ParamSpec("_P")
 
 
 class BackgroundWork(ABC):
-    """Something owned that works on a thread of its own, and so on behalf of its session only."""
+    """An owned object with its own thread, which works for one session only."""
 
     @abstractmethod
     def suspend(self) -> None:
-        """Returns when nothing is under way; nothing more is started."""
+        """Waits until no work is in progress, and starts none until `resume`."""
 
     @abstractmethod
     def resume(self) -> None:
@@ -33,32 +33,32 @@ class BackgroundWork(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the threads and drops what has not been started."""
+        """Ends the threads and drops work that has not started."""
 
 
 class Session:
-    """Owns one object for each `Owned` that was asked for while the session was the current one."""
+    """Owns one object for each `Owned` that was read while the session was current."""
 
     def __init__(self) -> None:
         self._objects: dict[Owned[Any], Any] = {}
-        self._lock = threading.RLock()  # re-entrant: making an object may ask for others
+        self._lock = threading.RLock()  # re-entrant: creating an object may read other `Owned`s
         renew_lock_after_fork(self, "_lock", threading.RLock)
 
     def object_of(self, owned: Owned[_T]) -> _T:
-        """The session's own object, made on the first call."""
+        """Returns the session's object, which the first call creates."""
         with self._lock:
             if owned not in self._objects:
                 self._objects[owned] = owned.make()
             return self._objects[owned]
 
-    def keep(self, owned: Owned[_T], value: _T) -> None:
-        """Makes an object the session's own."""
+    def set_object(self, owned: Owned[_T], value: _T) -> None:
+        """Makes `value` the session's object."""
         with self._lock:
             self._objects[owned] = value
 
     @property
     def objects(self) -> dict[Owned[Any], Any]:
-        """What the session owns now."""
+        """A snapshot of what the session owns."""
         with self._lock:
             return dict(self._objects)
 
@@ -67,7 +67,7 @@ class Session:
         return [value for value in self.objects.values() if isinstance(value, BackgroundWork)]
 
     def close(self) -> None:
-        """Ends the session's threads and drops all that it owns."""
+        """Ends the session's threads and drops everything it owns."""
         for work in self.background_work:
             work.close()
         with self._lock:
@@ -87,7 +87,7 @@ class Owned(Generic[_T]):
     """
 
     __slots__ = ("current", "make")
-    current: _T  # set while the current session has one, so that reading it is no call
+    current: _T  # an attribute once the current session has the object: warm calls read it without a function call
 
     def __init__(self, make: Callable[[], _T]) -> None:
         self.make = make
@@ -99,23 +99,23 @@ class Owned(Generic[_T]):
         return self.current
 
     def replace(self, value: _T) -> _T:
-        """Gives the current session another object, and returns the one it had."""
+        """Replaces the current session's object and returns the previous one."""
         before = self.current
-        _switch.session.keep(self, value)
+        _switch.session.set_object(self, value)
         self.current = value
         return before
 
 
 class _Switch:
-    """Which session is the current one, for all threads."""
+    """The current session of all threads."""
 
     def __init__(self) -> None:
         self.session = Session()
 
-    def to(self, session: Session) -> None:
+    def activate(self, session: Session) -> None:
         before, self.session = self.session, session
         for owned in before.objects:
-            with suppress(AttributeError):  # made by a thread that was interrupted
+            with suppress(AttributeError):  # a thread was interrupted before it set `current`
                 del owned.current
         for owned, value in session.objects.items():
             owned.current = value
@@ -123,26 +123,26 @@ class _Switch:
 
 @contextmanager
 def fresh_session() -> Iterator[Session]:
-    """Inside, all threads use a session that owns nothing yet; what it came to own is dropped at the end.
+    """Runs its body in a new, empty session for all threads, and drops what that session owns at the end.
 
-    The session outside stays as it is: its background threads pause. For tests: no other thread may be using livegrad
-    when the session changes. Tensors and compiled functions can be used in any session; their values stay theirs.
+    The outer session is unchanged and its background threads pause. For tests: no other thread may use livegrad while
+    the session changes. Tensors and compiled functions work in any session and keep their values.
     """
     outer, inner = _switch.session, Session()
     for work in outer.background_work:
         work.suspend()
-    _switch.to(inner)
+    _switch.activate(inner)
     try:
         yield inner
     finally:
-        _switch.to(outer)
+        _switch.activate(outer)
         inner.close()
         for work in outer.background_work:
             work.resume()
 
 
 class Memo(Generic[_P, _T]):
-    """What `memo` makes of a function."""
+    """A function memoised per session; `memo` creates it."""
 
     def __init__(self, function: Callable[_P, _T], maxsize: int) -> None:
         update_wrapper(self, function)
@@ -153,12 +153,12 @@ class Memo(Generic[_P, _T]):
 
     @property
     def misses(self) -> int:
-        """How often the function was called in this session."""
+        """The number of calls in this session that computed a new result."""
         return self._results.current.cache_info().misses
 
 
 def memo(maxsize: int) -> Callable[[Callable[_P, _T]], Memo[_P, _T]]:
-    """`functools.lru_cache` whose results belong to the session: for functions that make compiled code."""
+    """`functools.lru_cache` with results that belong to the session, for functions that return compiled code."""
     return lambda function: Memo(function, maxsize)
 
 
@@ -166,13 +166,12 @@ def memo(maxsize: int) -> Callable[[Callable[_P, _T]], Memo[_P, _T]]:
 
 
 class _ForkHooks:
-    """What a child of a fork renews: locks that other threads held in the parent, and what belonged to threads.
-
-    The data that a lock guards is consistent, because a fork happens between two instructions.
-    """
+    """Renews, in a forked child, the locks that other threads held in the parent, and objects that had threads."""
 
     def __init__(self) -> None:
-        self._locks: dict[tuple[int, str], tuple[weakref.ref[Any], Callable[[], Any]]] = {}  # by holder's id, attribute
+        self._locks: dict[
+            tuple[int, str], tuple[weakref.ref[Any], Callable[[], Any]]
+        ] = {}  # by (id of the holder, attribute)
         self._methods: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._renew)
@@ -196,12 +195,12 @@ _fork_hooks = _ForkHooks()
 
 
 def renew_lock_after_fork(holder: Any, attribute: str, make: Callable[[], Any] = threading.Lock) -> None:
-    """In every child of a fork, `holder` (an object or a module) gets a fresh lock."""
+    """Gives `holder`, an object or a module, a new lock in every forked child."""
     _fork_hooks.add_lock(holder, attribute, make)
 
 
 def call_after_fork(holder: Any, name: str) -> None:
-    """In every child of a fork, the method `name` of `holder` is called."""
+    """Calls the method `name` of `holder` in every forked child."""
     _fork_hooks.add_method(holder, name)
 
 

@@ -113,8 +113,8 @@ def test_code_in_pieces_has_the_bits_of_code_in_one(code: str, monkeypatch: pyte
     monkeypatch.setattr(subroutines, "_PIECE", 70)
     forget_kernels()
     pieces = []
-    define = subroutines._finish
-    monkeypatch.setattr(subroutines, "_finish", lambda *given: pieces.append(define(*given)) or pieces[-1])
+    define = subroutines._add_subroutine
+    monkeypatch.setattr(subroutines, "_add_subroutine", lambda *given: pieces.append(define(*given)) or pieces[-1])
     cut = compile_function(function)
     cut.forget_plans()
     for own, other in zip(cut(x, y), whole, strict=True):
@@ -141,13 +141,13 @@ def test_functions_return_at_most_two_results_in_registers(
     """Of four floats x86 returns two on the x87 stack, from where LLVM's baseline code for AVX-512 cannot take them."""
     monkeypatch.setenv("LIVEGRAD_CODE", code)
     written: list[str] = []
-    finish = subroutines._finish
+    add_subroutine = subroutines._add_subroutine
 
     def note(builder: KernelBuilder, inner: KernelBuilder, returned: str, parameters: list[str]) -> str:
         written.append(returned)
-        return finish(builder, inner, returned, parameters)
+        return add_subroutine(builder, inner, returned, parameters)
 
-    monkeypatch.setattr(subroutines, "_finish", note)
+    monkeypatch.setattr(subroutines, "_add_subroutine", note)
     monkeypatch.setattr(inline_calls_pass, "SMALL", 20)
 
     def several(x: Any, y: Any) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from livegrad.ir.types import Scalar
 from livegrad.runtime.cpu import compiled_plan, cpu_function, kernel_memory, loop_body, tape_rows
 from livegrad.runtime.object_cache import CacheSettings, ObjectCache, set_default_cache
 from livegrad.schedule import plan_passes
-from livegrad.schedule.allocate import Touching, live_ranges
+from livegrad.schedule.allocate import BufferUser, live_ranges
 from livegrad.schedule.plan import ALIGNMENT, Buffer
 from livegrad.state import fresh_session
 
@@ -62,7 +62,7 @@ def guarded_copy(value: Any) -> Any:
     return value
 
 
-def _allocate(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
+def _allocate(steps: Sequence[BufferUser], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
     """Every buffer has pages of its own, and ends at a guard page."""
     offsets: dict[Buffer, int] = {}
     guards: list[int] = []

@@ -86,7 +86,7 @@ def test_why_does_not_keep_large_values_alive():
         program.evaluate(footprint=footprint)
     assert str(program.why("sum").changes[0]) == "input `image`: float64[100000] → float64[100000]"
     graph.store.forget()
-    assert str(program.why("sum").changes[0]) == "input `image`: (no longer kept) → (no longer kept)"
+    assert str(program.why("sum").changes[0]) == "input `image`: (no longer cached) → (no longer cached)"
 
 
 def test_the_report_counts_each_node():

@@ -132,7 +132,7 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
 
         return run
 
-    for owner, name in ((cpu_function, "lower"), (kernel_code.Compiling, "_load_or_compile")):
+    for owner, name in ((cpu_function, "lower"), (kernel_code.KernelCompiler, "_load_or_compile")):
         monkeypatch.setattr(owner, name, counted(name, getattr(owner, name)))
     with fresh_session():
         set_default_cache(ObjectCache(CacheSettings(tmp_path / "objects")))

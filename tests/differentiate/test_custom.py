@@ -241,7 +241,7 @@ def test_several_results_of_which_one_is_read() -> None:
         ({"forward": SQUARE}, r"forward derivative `square` has the wrong parameters.*expected f64, f64, found f64"),
         ({"backward": trace(lambda x, c: (c, c), f64, f64, name="two")}, "backward derivative `two` has the wrong res"),
         ({"stand_in": trace(lambda x, y: x, f64, f64, name="wide")}, "stand-in `wide` has the wrong parameters"),
-        ({"forward": DOUBLED["forward"], "save": SQUARE}, "and there is none"),
+        ({"forward": DOUBLED["forward"], "save": SQUARE}, "but there is none"),
         ({"forward": DOUBLED["forward"], "stand_in": SQUARE}, "both a substitute and a custom derivative"),
     ],
 )

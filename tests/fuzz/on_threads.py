@@ -14,7 +14,7 @@ from livegrad.ir.node import Function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.native import pool
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep, Plan
@@ -29,8 +29,8 @@ def compare_threads(function: Function, arguments: Sequence[Any], counts: Counte
     """Runs a function on one thread and on several; the results must not differ by a bit."""
     plan = Compilation(lower(function, EAGER), EAGER).plan
     _count_loops(plan, counts)
-    expected = _run(CompiledPlan.from_plan(plan, run_function, compiling=Compiling(SERIAL)), arguments)
-    shared = CompiledPlan.from_plan(plan, run_function, compiling=Compiling(EAGER))
+    expected = _run(CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(SERIAL)), arguments)
+    shared = CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(EAGER))
     before = pool.threads()
     try:
         for count in _THREADS:

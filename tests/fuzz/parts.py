@@ -19,10 +19,10 @@ import livegrad as lg
 from livegrad import ops
 from livegrad.diagnostics import CompileError
 from livegrad.implicit.bodies import masking
-from livegrad.implicit.bodies.batches import in_batches
-from livegrad.implicit.bodies.pruning import Lattice, bounded, bounds_over_boxes, find_blocks
+from livegrad.implicit.bodies.batches import run_in_batches
+from livegrad.implicit.bodies.pruning import IntervalBounds, Lattice, compile_bounds, find_blocks
+from livegrad.implicit.bodies.ray_hits import bisect
 from livegrad.implicit.bodies.slicing import draw_plane
-from livegrad.implicit.bodies.thin_chords import bisect
 from livegrad.ir.function import trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Node
@@ -223,7 +223,7 @@ def _check_bounds(part: lg.Part, tree: Tree, generator: np.random.Generator, sho
     size = generator.uniform(0, 1, (128, 1)) ** 3 * generator.uniform(0, 2, (128, 3))
     low, high = corner.astype(np.float32), (corner + size).astype(np.float32)
     sides = [np.ascontiguousarray(end[:, axis]) for axis in range(3) for end in (low, high)]
-    least, most = in_batches(bounds_over_boxes(part.function), sides, part.arguments)
+    least, most = run_in_batches(compile_bounds(part.function), sides, part.arguments)
     inner = low[:, None] + (high - low)[:, None] * generator.random((128, 24, 3))
     values = value_of(tree, inner.reshape(-1, 3).astype(np.float64)).reshape(128, 24)
     wrong = np.flatnonzero((values.min(1) < least - 1e-4) | (values.max(1) > most + 1e-4))
@@ -236,7 +236,7 @@ def _check_bounds(part: lg.Part, tree: Tree, generator: np.random.Generator, sho
 def _check_masks(part: lg.Part, generator: np.random.Generator, shown: str) -> str:
     """Signs and normals near the surface by the choices that a block leaves open: those of the whole function."""
     with _masks_for_all():
-        bounds = bounded(part.function, part.arguments, np.float32)
+        bounds = IntervalBounds(part.function, part.arguments, np.float32)
         if not bounds.words:
             return "without masks"
         lattice = Lattice(np.full(3, -LIMIT), np.full(3, LIMIT / 16), (32, 32, 32), 4)

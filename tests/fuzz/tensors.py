@@ -170,10 +170,10 @@ def run_one(seed: int, check_rules: bool = False) -> Mapping[str, int]:
     ]
     directions = [np.asarray(numbers.normal(size=a.shape), a.dtype) for a in program.arguments]
     # Half of the programs write slices of small tensors as those of large ones are written.
-    few = materialise._FEW if seed % 8 < 4 else 0
+    few = materialise._SMALL_TENSOR if seed % 8 < 4 else 0
     try:
         expected = _by_jax(program, points, directions, numbers, check_rules)
-        with mock.patch.object(materialise, "_FEW", few):
+        with mock.patch.object(materialise, "_SMALL_TENSOR", few):
             counts = _compare(program, points, directions, expected, seed)
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}\n{program}") from None

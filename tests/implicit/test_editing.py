@@ -291,5 +291,7 @@ def test_types_of_ports_go_by_their_names_everywhere() -> None:
     for wrong in (lambda: lg.Assembly().add_function("f", {"p": "vektor"}), lambda: named.add_input("f", "q", "vec3")):
         with pytest.raises(AssemblyError, match=r"unknown port type.*expected 'scalar', 'vector', 'matrix'"):
             wrong()
-    with pytest.raises(AssemblyError, match=r"not an assembly .*expected an Assembly, found str; it comes first"):
+    with pytest.raises(
+        AssemblyError, match=r"not an assembly .*expected an Assembly, found str; pass it as the first argument"
+    ):
         lg.implicit.FunctionBuilder("ball", {"pos": "vector"})  # type: ignore[arg-type,call-arg]

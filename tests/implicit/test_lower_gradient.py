@@ -147,7 +147,7 @@ def test_what_is_incomplete_gives_zeros_and_says_why(changes: dict[str, Any], me
     made = with_gradient(**changes)
     lowered = lower_function_gradient(made)
     assert [str(d) for d in lowered.diagnostics] == [
-        f"function `main`, node `g`: this FunctionGradient gives zeros: {message}"
+        f"function `main`, node `g`: this FunctionGradient returns zeros: {message}"
     ]
     for value in run(lowered.assembly, POINTS, np.zeros(len(POINTS))[0]):
         assert not np.any(value)
@@ -184,7 +184,7 @@ def test_a_circle_of_calls_gives_zeros_and_says_so() -> None:
 def test_normalized_distance_that_is_incomplete_gives_zero_too() -> None:
     made = with_normalized_distance().describe_node("main", "n", scalar_output=None)
     lowered = lower_function_gradient(made)
-    assert "this NormalizeDistance gives zeros" in str(lowered.diagnostics[0])
+    assert "this NormalizeDistance returns zeros" in str(lowered.diagnostics[0])
     assert not np.any(run(lowered.assembly, POINTS))
 
 
@@ -206,7 +206,7 @@ def test_a_function_with_a_step_size_of_its_own_shares_it() -> None:
         made = made.link("main", f"g.{port}", f"outputs.{output}")
     lowered = lower_function_gradient(made)
     assert dict(lowered.assembly.function("gradient_of_own_shape_pos").inputs) == dict(made.graph("own").inputs)
-    assert "has an input `StepSize` of its own" in str(lowered.diagnostics[0])
+    assert "its `step` is ignored, because `own` has an input `StepSize`" in str(lowered.diagnostics[0])
     magnitude = run(lowered.assembly, POINTS, 1e-3)[2]
     np.testing.assert_allclose(magnitude, 1e-3, rtol=1e-3)
 

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
-from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.part import Part, part_of_function
 from livegrad.implicit.meshing import dual_clusters, dual_triangles, dual_vertices, edge_changes, meshing
 from livegrad.implicit.meshing.dual_cells import CrossedCells, edge_ends, faces_of, loops_of
@@ -201,7 +201,7 @@ def test_a_field_that_jumps_has_a_closed_mesh() -> None:
 def gathered_at_once(level: Any, half: int, group: Any, count: int) -> list[Any]:
     """The planes of groups without pieces, each row as one sum."""
     steps = [(level.cell[:, axis] & 1) * float(half) for axis in range(3)]
-    moved = in_batches(dual_clusters._move_planes(), [*level.planes(slice(None)), *steps], ())
+    moved = run_in_batches(dual_clusters._move_planes(), [*level.planes(slice(None)), *steps], ())
     return [np.bincount(group, row, count) for row in moved]
 
 
@@ -213,7 +213,7 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
 
     def in_batches_and_noted(run: Any, arrays: Any, shared: Any) -> Any:
         lengths.append(len(arrays[0]))
-        return in_batches(run, arrays, shared)
+        return run_in_batches(run, arrays, shared)
 
     def surface(at_once: int) -> Any:
         lengths.clear()
@@ -221,7 +221,7 @@ def test_a_mesh_made_in_pieces_has_the_bits_of_one_made_at_once(sharp: bool, mon
         return mesh(part, feature_size=0.3, sharp=sharp)
 
     for module in (dual_vertices, dual_clusters):
-        monkeypatch.setattr(module, "in_batches", in_batches_and_noted)
+        monkeypatch.setattr(module, "run_in_batches", in_batches_and_noted)
     in_pieces = surface(700)
     assert max(lengths) == 700
     monkeypatch.setattr(dual_clusters, "_gather", gathered_at_once)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.implicit.bodies.level_sets import matrix_of, parts
+from livegrad.implicit.bodies.level_sets import parts, transform_matrix
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.expression import add_expression
@@ -189,7 +189,7 @@ def test_constants_may_stay_open_through_calls() -> None:
 def test_a_matrix_in_a_graph_moves_points_as_the_transform_of_an_object_does() -> None:
     """One convention in one file: both take (x, y, z, 1) times the matrix."""
     transform = tuple(float(number) for number in np.random.default_rng(7).uniform(-1, 1, 12))
-    matrix = matrix_of(transform)
+    matrix = transform_matrix(transform)
     made = add_expression(Assembly(), "field", "pos.x + 2 * pos.y + 4 * pos.z", {"pos": "vector"}).add_function(
         "moved", {"pos": PortType.VECTOR}, {"shape": PortType.SCALAR}
     )

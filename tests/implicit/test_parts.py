@@ -10,11 +10,11 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 import livegrad as lg
-from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.clipping import fit_bounds
 from livegrad.implicit.bodies.level_sets import parts
 from livegrad.implicit.bodies.part import Part, part_of_function
-from livegrad.implicit.bodies.pruning import Lattice, View, bounded, find_blocks
+from livegrad.implicit.bodies.pruning import IntervalBounds, Lattice, View, find_blocks
 from livegrad.implicit.bodies.rendering import render
 from livegrad.implicit.bodies.slicing import draw_plane, slice_part
 from livegrad.implicit.formats.mesh_files import load_stl, save_stl, save_svg
@@ -111,7 +111,7 @@ def test_work_grows_with_the_surface_not_with_the_volume() -> None:
     counted = []
     for cells in (64, 128, 256):
         lattice = Lattice(part.low, (part.high - part.low) / cells, (cells,) * 3, 8)
-        found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+        found = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
         counted.append((len(found.crossed), found.examined))
     for few, many in pairwise(counted):
         assert 3 < many[0] / few[0] < 5
@@ -121,7 +121,7 @@ def test_work_grows_with_the_surface_not_with_the_volume() -> None:
 def test_no_block_with_a_surface_is_left_out() -> None:
     part = shape(f"min({BALL}, sin(pos.x * 7) * sin(pos.y * 5) * 0.3 + abs(pos.z) - 0.1)")
     lattice = Lattice(part.low, (part.high - part.low) / 32, (32, 32, 32), 4)
-    found = find_blocks(bounded(part.function, part.arguments, np.float32), lattice)
+    found = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
     grid = np.stack(np.meshgrid(*[np.arange(33)] * 3, indexing="ij"), -1)
     inside = part(lattice.origin + grid * lattice.cell) < 0
     crossed = {tuple(block) for block in found.crossed.tolist()}
@@ -381,7 +381,7 @@ def test_arrays_of_any_length_are_run_with_four_lengths_and_little_padding() -> 
             return x * factor
 
         array = generator.random(count)
-        np.testing.assert_array_equal(in_batches(run, [array], [2.0]), array * 2.0)
+        np.testing.assert_array_equal(run_in_batches(run, [array], [2.0]), array * 2.0)
         lengths.update(calls)
         assert sum(calls) - count < 2048
         assert len(calls) <= count // (1 << 17) + 18

@@ -120,13 +120,13 @@ def test_a_drilled_plate_is_meshed_with_its_edges() -> None:
 
 def test_what_is_no_number_is_refused() -> None:
     for wrong in ("1", float("nan"), True, None):
-        with pytest.raises(AssemblyError, match="invalid measure of a shape"):
+        with pytest.raises(AssemblyError, match="invalid dimension of a shape"):
             sphere(wrong)  # type: ignore[arg-type]
     with pytest.raises(AssemblyError, match="not a vector"):
         box((1, 2))
     with pytest.raises(AssemblyError, match="not an axis"):
         sphere().rotate((0, 0, 0), 1.0)
-    with pytest.raises(AssemblyError, match="nothing to join"):
+    with pytest.raises(AssemblyError, match="no shapes to combine"):
         intersection()
 
 
@@ -187,7 +187,7 @@ def grown(p: lg.vec3, by: lg.f32) -> lg.f32:
         (lambda: from_function(grown), "`grown` needs a value for `by`"),
         (lambda: from_function(grown, by=1.0, size=2.0), "`grown` has no parameter `size`"),
         (lambda: from_function(egg, egg=3.0, tip=(0, 0, 1)), "egg: `egg` has the wrong type"),
-        (lambda: from_function(grown, by="far"), "invalid measure of a shape"),
+        (lambda: from_function(grown, by="far"), "invalid dimension of a shape"),
         (
             lambda: lg.implicit.assembly_of_part(from_function(grown, by=2.0).part(WIDE)),
             "3MF files have no node for `for_loop`",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.implicit.bodies.clipping import close_body
-from livegrad.implicit.bodies.pruning import bounded, find_blocks
+from livegrad.implicit.bodies.clipping import clip_and_fit
+from livegrad.implicit.bodies.pruning import IntervalBounds, find_blocks
 from livegrad.implicit.meshing.meshing import _lattice
 from livegrad.implicit.meshing.thin_walls import find_cells, sample, warn_of_losses
 
@@ -71,12 +71,12 @@ def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
         warnings.simplefilter("error")
         made = lg.mesh(part)
     assert made.volume() == pytest.approx(4 / 3 * np.pi, rel=0.01)
-    body = close_body(part)
+    body = clip_and_fit(part)
     lattice = _lattice(body, 0.04)
     sampled = sample(
         lambda points: body(points) < 0,
         lattice,
-        find_blocks(bounded(body.function, body.arguments, body.element.dtype), lattice),
+        find_blocks(IntervalBounds(body.function, body.arguments, body.element.dtype), lattice),
     )
     assert sampled.thin < 0.02
     assert abs(sampled.size - 4 / 3 * np.pi) < 5 * sampled.error
@@ -84,8 +84,8 @@ def test_thick_parts_are_neither_refined_nor_warned_of() -> None:
 
 def test_a_loss_that_chance_could_explain_is_looked_at_more_closely() -> None:
     part = lg.shapes.sphere(1.0).part(((-2, -2, -2), (2, 2, 2)))
-    body = close_body(part)
-    bounds = bounded(body.function, body.arguments, body.element.dtype)
+    body = clip_and_fit(part)
+    bounds = IntervalBounds(body.function, body.arguments, body.element.dtype)
     cells = find_cells(bounds, lambda points: body(points) < 0, lambda size: _lattice(body, size), 0.1, finer=False)
     volume = 4 / 3 * np.pi
     doubtful = replace(cells, sampled=replace(cells.sampled, size=volume, error=0.02 * volume))
@@ -103,8 +103,8 @@ def test_the_volume_of_a_part_does_not_depend_on_how_much_of_its_bounds_it_fills
     expected = 4 * np.pi * 0.01 if part.name == "tube" else 4 / 3 * np.pi
     assert part.volume() == pytest.approx(expected, rel=2e-3)
     low, high = part.bounds()
-    clipped = replace(part, low=np.array([*low[:2], 0.0]), high=high)  # a body ends at its bounds
-    assert clipped.volume() == pytest.approx(expected / 2, rel=2e-3)
+    lower_half = replace(part, low=np.array([*low[:2], 0.0]), high=high)  # a body ends at its bounds
+    assert lower_half.volume() == pytest.approx(expected / 2, rel=2e-3)
 
 
 def test_a_part_without_a_body_gives_a_warning_when_it_is_meshed() -> None:
@@ -117,7 +117,7 @@ def test_a_part_without_a_body_gives_a_warning_when_it_is_meshed() -> None:
 def test_most_of_a_wristband_is_not_lost() -> None:
     (part,) = lg.parts(lg.load_3mf(WRISTBAND))
     cut = lg.slice(part, 105.0)
-    body = close_body(part)
+    body = clip_and_fit(part)
     generator = np.random.default_rng(0)
     points = body.low + (body.high - body.low) * generator.random((400_000, 3))
     points[:, 2] = 105.0
@@ -139,12 +139,14 @@ def test_most_of_a_wristband_is_not_lost() -> None:
     ],
 )
 def test_shapes_of_no_size_are_refused_where_they_are_written(make: object) -> None:
-    with pytest.raises(lg.implicit.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected above 0, found"):
+    with pytest.raises(
+        lg.implicit.AssemblyError, match=r"\(test_thin_walls.py:\d+:\d+\): expected a number above 0, found"
+    ):
         make()  # type: ignore[operator]
 
 
 def test_a_torus_may_be_a_ball_but_not_go_round_backwards() -> None:
-    with pytest.raises(lg.implicit.AssemblyError, match=r"not a radius .*: expected 0 or above, found -1"):
+    with pytest.raises(lg.implicit.AssemblyError, match=r"invalid radius .*: expected 0 or above, found -1"):
         lg.shapes.torus(-1, 0.2)
     ball = lg.shapes.torus(0, 0.5).part(((-1, -1, -1), (1, 1, 1)))
     assert ball([0.0, 0.0, 0.0]) == pytest.approx(-0.5)

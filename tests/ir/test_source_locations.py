@@ -9,8 +9,8 @@ from livegrad.diagnostics import KernelCheckError, Mark, TextOrigin
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.line_sites import (
+    check_lines,
     equal_but_for_lines,
-    lines_to_blame,
     mark_locations,
     replace_locations,
     resolve_location,
@@ -63,7 +63,7 @@ def test_marks_stand_for_lines_also_inside_loops() -> None:
     (marked, lines), (other, others) = mark_locations(first), mark_locations(second)
     assert marked == other
     assert (lines, others) == ((FIRST,), (SECOND,))
-    assert lines_to_blame(marked) == (Mark(0),)
+    assert check_lines(marked) == (Mark(0),)
     assert mark_locations(marked) == (marked, (Mark(0),)), "marking what is marked changes nothing"
     assert replace_locations(marked, {Mark(0): SECOND}) == second
     assert equal_but_for_lines(first, second)

@@ -14,7 +14,7 @@ import pytest
 import livegrad as lg
 from livegrad.ir.node import live_node_count
 from livegrad.lazy import execution
-from livegrad.lazy.deferred_ops import MOST_DEPTH, DeferredOp
+from livegrad.lazy.deferred_ops import MAX_DEPTH, DeferredOp
 from livegrad.state import fresh_session
 from livegrad.tensors import repeated_calls
 
@@ -114,10 +114,10 @@ def test_a_long_loop_keeps_no_history_and_says_what_cannot_be_recomputed() -> No
 def test_ops_that_nobody_reads_do_not_pile_up_without_nodes() -> None:
     x, _ = make_data()
     state = x
-    for _ in range(5 * MOST_DEPTH):
+    for _ in range(5 * MAX_DEPTH):
         state = state + 1.0
         if is_deferred(state) and (deferred := state._deferred) is not None:
-            assert deferred[0].depth <= MOST_DEPTH
+            assert deferred[0].depth <= MAX_DEPTH
     assert state.tolist() == [61.0, 62.0, 63.0]
 
 

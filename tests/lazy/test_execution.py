@@ -43,7 +43,7 @@ def test_what_is_known_is_given_without_a_claim(monkeypatch):
     def refuse(work):
         raise AssertionError("claimed")
 
-    monkeypatch.setattr(execution, "_claim", refuse)
+    monkeypatch.setattr(execution, "_claim_work", refuse)
     assert lg.execute(known, result) == (known, result)
     with pytest.raises(AssertionError, match="claimed"):
         lg.exp(data(1 << 15, seed=1)).execute()  # small graphs of known structure go another way
@@ -144,7 +144,7 @@ def test_a_loop_that_updates_its_tensors_forgets_its_past():
 def test_a_settled_tensor_raises_when_its_ancestor_was_refilled():
     leaf = lg.asarray([1.0, 2.0])
     w = leaf
-    for _ in range(lazy_values.MOST_GENERATIONS + 2):
+    for _ in range(lazy_values.MAX_GENERATIONS + 2):
         w = w + leaf
         w.execute()
     leaf.fill(9.0)

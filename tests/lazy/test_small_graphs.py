@@ -151,7 +151,7 @@ def test_the_second_graph_of_a_structure_goes_the_quick_way(monkeypatch: pytest.
     with fresh_session():
         x, y = lg.asarray([1.0, 2.0]), lg.asarray([3.0, 4.0])
         assert float(lg.sum(x + y)) == 10.0
-        monkeypatch.setattr(execution, "_execute_in_general", None)
+        monkeypatch.setattr(execution, "_execute_general", None)
         assert float(lg.sum(y + x)) == 10.0
 
 
@@ -323,14 +323,14 @@ def test_keys_tell_constants_and_data_apart() -> None:
 def test_no_more_structures_are_kept_than_allowed() -> None:
     with fresh_session():
         programs = small_graphs.programs_of_session.current
-        programs.of_small_graphs.most = 4
+        programs.small_graph_runners.capacity = 4
         for size in range(1, 12):
             x = lg.ones(size)
             for _ in range(2):
                 assert float(lg.sum(x + x)) == 2.0 * size
-        assert len(programs.of_small_graphs) == 4
+        assert len(programs.small_graph_runners) == 4
         lg.clear_caches()
-        assert not programs.of_small_graphs
+        assert not programs.small_graph_runners
 
 
 # --- how much Python runs --------------------------------------------------------------------------------------------

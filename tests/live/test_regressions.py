@@ -21,14 +21,14 @@ def long_chain(x: lg.Tensor, steps: int) -> lg.Tensor:
 
 def test_a_cached_value_survives_a_long_execution_that_needs_it():
     first = (lg.asarray([1.0, 2.0]) * 1.5).execute()
-    last = long_chain(first, execution._MOST_NODES + 500)
+    last = long_chain(first, execution._MAX_NODES + 500)
     again, end = lg.execute(first, last)
     assert again.tolist() == [1.5, 3.0]
-    assert end.tolist() == [1.5 + 0.5 * (execution._MOST_NODES + 500), 3.0 + 0.5 * (execution._MOST_NODES + 500)]
+    assert end.tolist() == [1.5 + 0.5 * (execution._MAX_NODES + 500), 3.0 + 0.5 * (execution._MAX_NODES + 500)]
 
 
 def test_a_progress_callback_can_request_the_value_being_computed():
-    end = long_chain(lg.asarray([1.0]), execution._MOST_NODES + 100)
+    end = long_chain(lg.asarray([1.0]), execution._MAX_NODES + 100)
     seen: list[float] = []
     worker = threading.Thread(
         target=lambda: lg.execute(end, progress=lambda done, total: seen.append(float(end[0]))), daemon=True
@@ -36,24 +36,24 @@ def test_a_progress_callback_can_request_the_value_being_computed():
     worker.start()
     worker.join(60)
     assert not worker.is_alive()
-    assert set(seen) == {1.0 + 0.5 * (execution._MOST_NODES + 100)}
+    assert set(seen) == {1.0 + 0.5 * (execution._MAX_NODES + 100)}
 
 
 def test_an_interrupted_claim_leaves_nothing_pending(monkeypatch):
     result = lg.ones(1 << 15) * lg.asarray(np.full(1 << 15, 3.0, np.float32))  # too large for the fast path
 
-    claim = execution._claim
+    claim = execution._claim_work
 
     def interrupted(work):
         claim(work)
-        assert result.node.cell.pending is not None
+        assert result.node.cell.claim is not None
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(execution, "_claim", interrupted)
+        patch.setattr(execution, "_claim_work", interrupted)
         with pytest.raises(KeyboardInterrupt):
             result.execute()
-    assert result.node.cell.pending is None
+    assert result.node.cell.claim is None
     assert result.tolist() == [3.0] * (1 << 15)
 
 
@@ -64,15 +64,15 @@ def test_a_forked_child_does_not_wait_for_a_missing_thread():
     done = threading.Event()
 
     def claim() -> None:
-        lazy_values.cell_of(result.node).pending = lazy_values.Claim()
+        lazy_values.cell_of(result.node).claim = lazy_values.Claim()
         done.wait()
 
     worker = threading.Thread(target=claim)
     worker.start()
-    while result.node.cell is None or result.node.cell.pending is None:
+    while result.node.cell is None or result.node.cell.claim is None:
         pass
     status = run_in_fork(lambda: result.tolist() == [7.0, 14.0])
-    result.node.cell.pending = None
+    result.node.cell.claim = None
     done.set()
     worker.join()
     assert status == 0

@@ -15,7 +15,7 @@ from livegrad.live.blocks import block
 from livegrad.live.engine import Engine
 from livegrad.live.graph.composite import Composite
 from livegrad.live.update.diff_plans import Level
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from tests.fuzz.engine_kept import compare_with_scratch
 from tests.live.test_cold_edits import nothing_compiled_anew
 from tests.live.test_work_of_a_frame import calls_of, chain
@@ -29,13 +29,13 @@ def numbers(length: int) -> np.ndarray[Any, Any]:
 def compiled_kernels() -> Iterator[list[object]]:
     """Collects the kernels that are compiled meanwhile, because they are neither in memory nor on disk."""
     found: list[object] = []
-    make = Compiling._load_or_compile
+    make = KernelCompiler._load_or_compile
 
     def note(self: Any, nest: Any) -> Any:
         found.append(nest.kernel)
         return make(self, nest)
 
-    with mock.patch.object(Compiling, "_load_or_compile", note):
+    with mock.patch.object(KernelCompiler, "_load_or_compile", note):
         yield found
 
 

@@ -15,7 +15,7 @@ from livegrad.ir.types import Tensor, bool_, f64, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.ops.indexing import lookup
 from livegrad.passes.loop_over_elements import loop_over_elements
-from livegrad.passes.loop_over_elements.dependence import may_read_behind
+from livegrad.passes.loop_over_elements.dependence import may_read_overwritten
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
@@ -45,7 +45,7 @@ I, J, K = (input_node(Key(name), i64) for name in "ijk")
     ],
 )
 def test_what_an_iteration_may_read(writes: tuple[Node, ...], reads: tuple[Node, ...], expected: bool) -> None:
-    assert may_read_behind(writes, reads, (I, J), (6, 5)) is expected
+    assert may_read_overwritten(writes, reads, (I, J), (6, 5)) is expected
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -63,7 +63,7 @@ def test_no_read_is_allowed_that_a_search_finds_behind(seed: int) -> None:
     behind = any(
         values(later)[2:] == values(earlier)[:2] for number, later in enumerate(points) for earlier in points[:number]
     )
-    allowed = not may_read_behind(indices[:2], indices[2:], (I, J), extents)
+    allowed = not may_read_overwritten(indices[:2], indices[2:], (I, J), extents)
     assert not (allowed and behind)
 
 

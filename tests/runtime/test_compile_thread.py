@@ -10,7 +10,7 @@ import pytest
 
 from livegrad.runtime.cpu.native import compile_thread
 from livegrad.runtime.cpu.native.compile_thread import PendingModule
-from livegrad.runtime.cpu.native.compile_thread_ir import MOST_WAITING
+from livegrad.runtime.cpu.native.compile_thread_ir import MAX_WAITING
 from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, NativeFunction, compile_image, stats
 from tests.forked import run_in_fork
 from tests.runtime.subprocesses import run_python
@@ -69,7 +69,7 @@ def test_a_contradiction_is_found_where_texts_are_verified() -> None:
 
 
 def test_more_jobs_than_can_wait_are_done() -> None:
-    begun = [_begin(_text(number)) for number in range(2 * MOST_WAITING + 3)]
+    begun = [_begin(_text(number)) for number in range(2 * MAX_WAITING + 3)]
     assert [_value(one.finish()[1], 2) for one in begun] == [2 * number for number in range(len(begun))]
 
 
@@ -131,8 +131,8 @@ def test_jobs_may_begin_while_another_thread_asks_whether_there_are_any() -> Non
     class Job:
         @property
         def is_waiting(self) -> bool:
-            side._begun.append(Job())  # type: ignore[arg-type]
-            return len(side._begun) > 5
+            side._jobs.append(Job())  # type: ignore[arg-type]
+            return len(side._jobs) > 5
 
-    side._begun.append(Job())  # type: ignore[arg-type]
+    side._jobs.append(Job())  # type: ignore[arg-type]
     assert [side.is_idle for _ in range(3)] == [True, True, False]

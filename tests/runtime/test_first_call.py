@@ -63,7 +63,7 @@ def _expected() -> tuple[np.ndarray, ...]:
 
 def test_what_comes_while_something_is_compiled_is_compiled_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
-    monkeypatch.setattr(tiers, "_LINES_OF_A_MODULE", 10_000)
+    monkeypatch.setattr(tiers, "_FULL_MODULE_LINES", 10_000)
     results = CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.events == ["written", "written", "written", "compiled"]
     for found, expected in zip(results, _expected(), strict=True):
@@ -80,7 +80,7 @@ def test_what_comes_while_nothing_is_compiled_is_compiled_at_once(log: Log, monk
 
 def test_a_long_text_does_not_wait_for_others(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "is_idle", lambda: False)
-    monkeypatch.setattr(tiers, "_LINES_OF_A_MODULE", 1)
+    monkeypatch.setattr(tiers, "_FULL_MODULE_LINES", 1)
     CpuFunction(lg.ir.trace(_three_kernels, ROWS))(VALUES)
     assert log.count("compiled") == 3
 
@@ -164,11 +164,11 @@ def test_what_waits_is_compiled_when_a_known_kernel_comes_and_nothing_else_is(
     monkeypatch.setattr(tiers, "is_idle", lambda: is_idle)
     plan = CpuFunction(lg.ir.trace(lambda x: ops.sin(x) * 1.375, ROWS)).schedule()
     (step,) = (step for step in plan.steps if isinstance(step, KernelStep))
-    compiling = kernels_module.Compiling()
-    first = compiling.ready(step, None)
+    compiler = kernels_module.KernelCompiler()
+    first = compiler.compile_step(step, None)
     assert log.events == ["written"]
     is_idle = True
-    assert compiling.add(first.nest) is first.code
+    assert compiler.add(first.nest) is first.code
     assert log.events == ["written", "compiled"]
-    compiling.close()
+    compiler.close()
     first.code.native.wait()

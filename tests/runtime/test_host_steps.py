@@ -22,7 +22,7 @@ def parts(monkeypatch) -> list[int]:
     """Two threads, for however little; how many parts each step had."""
     counted: list[int] = []
     run = host_steps._run_on_threads
-    monkeypatch.setattr(host_steps, "_WORTHWHILE", 0)
+    monkeypatch.setattr(host_steps, "_MIN_WORK", 0)
     monkeypatch.setattr(host_steps, "threads", lambda: 2)
     monkeypatch.setattr(host_steps, "_run_on_threads", lambda tasks: (counted.append(len(tasks)), run(tasks))[1])
     return counted

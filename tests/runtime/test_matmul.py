@@ -12,7 +12,7 @@ from livegrad.ir.types import Tensor, f32, f64
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.runtime.cpu.cpu_function import compile_function
-from livegrad.runtime.cpu.native.matmul import arrange, arrange_rows, goes_by_rows, shapes_for
+from livegrad.runtime.cpu.native.matmul import arrange, arrange_rows, is_row_independent, shapes_for
 from livegrad.runtime.cpu.native.pool import set_threads, threads
 from tests.runtime.launches import run
 
@@ -110,7 +110,7 @@ def test_a_long_inner_dimension_is_cut_into_parts():
     a, b = made((24, 8192), "float32", "transposed", 1), made((8192, 20), "float32", "plain", 2)
     product = product_of("float32", (24, 20), a.strides, b.strides, 8192)
     assert product is not None
-    assert not goes_by_rows(product)
+    assert not is_row_independent(product)
     assert arrange(product).steps[-1].kernel == "sum"
     assert_close(multiply(a, b), a, b)
 
@@ -175,7 +175,7 @@ def test_results_do_not_depend_on_how_the_rows_are_cut(left, right):
     spread = np.broadcast_to(b, (*left[:-2], *b.shape[-2:])).strides
     product = product_of("float32", out, a.strides, spread, left[-1])
     assert product is not None
-    assert goes_by_rows(product)
+    assert is_row_independent(product)
     whole = multiply(a, b)
     for block in (4, 12, 32, 96):
         assert np.array_equal(multiply(a, b, row_block=block), whole)

@@ -74,11 +74,11 @@ def test_the_memory_of_dropped_results_is_used_again_and_bounded() -> None:
     values = np.ones(200_000, np.float32)
     compiled(values)
     gc.collect()
-    before = memory_of_results.current.kept_bytes
+    before = memory_of_results.current.free_bytes
     for _ in range(50):
         compiled(values)
     gc.collect()
-    assert memory_of_results.current.kept_bytes <= before + 2 * values.nbytes
+    assert memory_of_results.current.free_bytes <= before + 2 * values.nbytes
 
 
 def test_the_memory_of_a_dropped_plan_is_that_of_the_next_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,28 +97,28 @@ def test_the_memory_of_a_dropped_plan_is_that_of_the_next_of_its_size(monkeypatc
 
 
 def test_a_pool_keeps_no_more_than_its_limit() -> None:
-    pool = MemoryPool(most_kept=1 << 20)
+    pool = MemoryPool(max_bytes=1 << 20)
     arrays = [pool.array(lg.f32, (100_000,), 400_000) for _ in range(10)]
     del arrays
     gc.collect()
-    assert 0 < pool.kept_bytes <= 1 << 20
+    assert 0 < pool.free_bytes <= 1 << 20
     again = pool.array(lg.f32, (100_000,), 400_000)
     assert again.shape == (100_000,)
     assert again.ctypes.data % 64 == 0
 
 
 def test_a_full_pool_lets_go_what_was_not_used_for_longest() -> None:
-    pool = MemoryPool(most_kept=1 << 20)
+    pool = MemoryPool(max_bytes=1 << 20)
     for size in (400_000, 500_000, 300_000):
         pool.array(lg.f32, (size // 4,), size)
     gc.collect()
-    kept = pool.kept_bytes
+    kept = pool.free_bytes
     assert pool.array(lg.f32, (125_000,), 500_000).size == 125_000
-    assert pool.kept_bytes == kept, "it was there, and is again"
+    assert pool.free_bytes == kept, "it was there, and is again"
     assert pool.array(lg.f32, (100_000,), 400_000).size == 100_000
-    assert pool.kept_bytes != kept, "it was not, and takes the place of another"
+    assert pool.free_bytes != kept, "it was not, and takes the place of another"
     assert pool.array(lg.f32, (1 << 19,), 1 << 21).size == 1 << 19, "more than it keeps"
-    assert pool.kept_bytes <= 1 << 20
+    assert pool.free_bytes <= 1 << 20
 
 
 def test_a_failed_run_gives_its_memory_back() -> None:
@@ -127,12 +127,12 @@ def test_a_failed_run_gives_its_memory_back() -> None:
     good, bad = np.ones(200_000, np.float32), np.full(200_000, 2, np.float32)
     compiled(good)
     gc.collect()
-    before = memory_of_results.current.kept_bytes
+    before = memory_of_results.current.free_bytes
     for _ in range(20):
         with pytest.raises(lg.KernelCheckError):
             compiled(bad)
     gc.collect()
-    assert memory_of_results.current.kept_bytes <= before + 2 * good.nbytes
+    assert memory_of_results.current.free_bytes <= before + 2 * good.nbytes
     assert np.all(compiled(good) == 1.0)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import livegrad as lg
 from livegrad import ops
-from livegrad.codegen.c.opencl import opencl_source
+from livegrad.codegen.c import OPENCL, function_source
 from livegrad.diagnostics import CompileError, KernelCheckError
 from livegrad.implicit.nodes.assembly import Assembly
 from livegrad.implicit.nodes.node_types import ARITHMETIC, NODE_TYPES
@@ -23,11 +23,11 @@ V = Vector(f32, 3)
 
 def test_what_opencl_has_not_is_refused_by_name() -> None:
     with pytest.raises(CompileError, match="OpenCL C has no c64"):
-        opencl_source(lg.ir.trace(lambda x: x, c64))
+        function_source(lg.ir.trace(lambda x: x, c64), OPENCL)
     with pytest.raises(CompileError, match="`add` has no OpenCL C"):  # it would add pointers
-        opencl_source(lg.ir.trace(lambda x: x + x, Tensor(f32, (3,))))
+        function_source(lg.ir.trace(lambda x: x + x, Tensor(f32, (3,))), OPENCL)
     with pytest.raises(CompileError, match="`matmul` has no OpenCL C"):
-        opencl_source(lg.ir.trace(lambda x: ops.matmul(x, x), Tensor(f32, (2, 2))))
+        function_source(lg.ir.trace(lambda x: ops.matmul(x, x), Tensor(f32, (2, 2))), OPENCL)
 
 
 def run(function: lg.ir.Function, lifted: tuple[bool, ...], arguments: list[Any]) -> tuple[Any, Any]:

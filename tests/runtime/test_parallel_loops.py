@@ -20,7 +20,7 @@ from livegrad.compiler import lower_loops
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.native import pool
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.schedule.loops.nest import for_cpu
@@ -61,7 +61,7 @@ def notes(function: Any, *arrays: Any, target: Target = EAGER) -> list[str]:
 
 def run(function: Any, arrays: tuple[Any, ...], target: Target, count: int) -> list[bytes]:
     plan = CpuFunction(function_of(function, arrays)).schedule(target=target)
-    compiled = CompiledPlan.from_plan(plan, run_function, compiling=Compiling(target))
+    compiled = CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(target))
     background_compiler.current.wait()
     with threads(count):
         return [np.asarray(result).tobytes() for result in compiled.run(list(arrays))]

@@ -16,7 +16,7 @@ from livegrad.ir.node import Function
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.schedule.loops.nest import LoopNest, for_cpu
 from livegrad.schedule.plan import KernelStep
@@ -55,7 +55,7 @@ def nests(function: Function, target: Target) -> list[LoopNest]:
 def run(function: Function, arrays: list[Any], target: Target) -> list[bytes]:
     """The results of the optimised tier, as bytes."""
     plan = CpuFunction(function).schedule(target=target)
-    compiled = CompiledPlan.from_plan(plan, run_function, compiling=Compiling(target))
+    compiled = CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(target))
     background_compiler.current.wait()
     return [np.asarray(result).tobytes() for result in compiled.run(arrays)]
 

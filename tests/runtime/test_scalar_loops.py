@@ -17,9 +17,9 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_function import CpuFunction, run_function
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.native.llvm_jit import cross_assemble, cross_compile, parsed_module
-from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, is_mistrusted, optimize
+from livegrad.runtime.cpu.native.llvm_passes import LOOP_SPEED, has_unsafe_loads, optimize
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.schedule.loops.nest import for_cpu
 from livegrad.schedule.plan import KernelStep
@@ -50,7 +50,7 @@ def function_of(program: Callable[..., Any], arrays: Arrays) -> Any:
 def run(program: Callable[..., Any], arrays: Arrays, target: Target) -> list[bytes]:
     """The results of the optimised tier, as bytes."""
     plan = CpuFunction(function_of(program, arrays)).schedule(target=target)
-    compiled = CompiledPlan.from_plan(plan, run_function, compiling=Compiling(target))
+    compiled = CompiledPlan.from_plan(plan, run_function, compiler=KernelCompiler(target))
     background_compiler.current.wait()
     return [np.asarray(result).tobytes() for result in compiled.run(list(arrays))]
 
@@ -549,7 +549,7 @@ def test_loops_with_masked_loads_are_not_vectorised() -> None:
     machine = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu="haswell", opt=3)
     with parsed_module(GUARDED_LOAD) as module:
         optimize(module, machine, LOOP_SPEED)
-        assert is_mistrusted(module, LOOP_SPEED)
+        assert has_unsafe_loads(module, LOOP_SPEED)
     assert "maskmov" not in cross_assemble(GUARDED_LOAD, "x86_64-unknown-linux-gnu", "haswell", speed=LOOP_SPEED)
 
 

@@ -94,5 +94,5 @@ def test_loop_over_tensors_hands_its_numbers_to_the_body_without_conversion(
     compiled = CpuFunction(trace(looped, state))
     given = np.zeros(3)
     assert compiled(given).tolist() == [10.0] * 3
-    monkeypatch.setattr(CpuFunction, "_accept", lambda *_: pytest.fail("the body's arguments were converted"))
+    monkeypatch.setattr(CpuFunction, "_convert_leaves", lambda *_: pytest.fail("the body's arguments were converted"))
     assert compiled(given).tolist() == [10.0] * 3

@@ -133,7 +133,7 @@ def test_the_gradient_of_differences_needs_no_padded_tensors() -> None:
 def test_a_padded_tensor_that_is_wanted_is_written_part_by_part() -> None:
     plan = plan_of(lambda x: pad(x, zero(f32), low=(1,), high=(1,), interior=(0,)), Tensor(f32, (64,)))
     assert plan.kernels == 3
-    assert not any(step.kernel.wholes for step in plan.steps if isinstance(step, KernelStep))
+    assert not any(step.kernel.indexed_buffers for step in plan.steps if isinstance(step, KernelStep))
 
 
 def test_places_along_an_axis_are_told_from_computed_ones() -> None:

@@ -110,7 +110,7 @@ def described(plan: Plan) -> list[Any]:
     views = [
         [(view.buffer.number, view.buffer.shape, view.offset, view.strides) for view in group]
         for step in steps
-        for group in (step.reads, step.uniforms, step.outputs)
+        for group in (step.reads, step.scalar_arguments, step.outputs)
     ]
     slots = [(str(slot), slot.shape) for slot in (*plan.arguments, *plan.results)]  # type: ignore[union-attr]
     kernels = [(step.kernel, step.domain, step.inner, step.chunk) for step in steps]

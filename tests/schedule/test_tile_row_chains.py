@@ -15,7 +15,7 @@ from livegrad.ops.linalg import matmul, swap_last
 from livegrad.ops.movement import broadcast
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.schedule.plan import Plan, RowChain
-from livegrad.schedule.tile_row_chains import row_chains
+from livegrad.schedule.tile_row_chains import find_row_chains
 from tests.schedule.plans import along, host_ops, plan_of, softmax, total
 
 MATRIX = Tensor(f32, (1, 4, 64, 64))
@@ -37,7 +37,7 @@ def attention(q: Node, k: Node, v: Node) -> Node:
 
 def test_an_attention_is_one_chain_that_keeps_its_scores_to_itself():
     plan = plan_of(attention, MATRIX, MATRIX, MATRIX)
-    (chain,) = row_chains(plan.steps)
+    (chain,) = find_row_chains(plan.steps)
     assert names(chain) == ["matmul", "reduce+div", "matmul"]
     assert chain.rows == (1, 4, 64)
     assert {buffer.name for buffer in chain.private} == {"matmul", "div"}
@@ -54,19 +54,22 @@ def test_a_bias_and_an_activation_follow_their_product():
         SQUARE,
         Tensor(f32, (64,)),
     )
-    (chain,) = row_chains(plan.steps)
+    (chain,) = find_row_chains(plan.steps)
     assert len(chain.steps) == 2
     assert len(chain.private) == 1
 
 
 def test_a_reduction_over_rows_ends_a_chain():
     plan = plan_of(lambda x, w: softmax(matmul(x, w), 0), SQUARE, SQUARE)
-    assert row_chains(plan.steps) == []
+    assert find_row_chains(plan.steps) == []
 
 
 def test_what_is_read_turned_or_as_right_operand_ends_a_chain():
-    assert row_chains(plan_of(lambda x, w: matmul(swap_last(softmax(matmul(x, w), 0)), w), SQUARE, SQUARE).steps) == []
-    (chain,) = row_chains(plan_of(lambda x, w: matmul(x, softmax(matmul(x, w), 1)), SQUARE, SQUARE).steps)
+    assert (
+        find_row_chains(plan_of(lambda x, w: matmul(swap_last(softmax(matmul(x, w), 0)), w), SQUARE, SQUARE).steps)
+        == []
+    )
+    (chain,) = find_row_chains(plan_of(lambda x, w: matmul(x, softmax(matmul(x, w), 1)), SQUARE, SQUARE).steps)
     assert names(chain) == ["matmul", "reduce+div"]
 
 
@@ -78,7 +81,7 @@ def test_steps_that_do_not_work_by_rows_wait_until_the_chain_is_over():
         return turned, scaled - along(total(scaled, 1), scaled, 1)
 
     plan = plan_of(gradient_like, SQUARE, SQUARE)
-    (chain,) = row_chains(plan.steps)
+    (chain,) = find_row_chains(plan.steps)
     assert len(chain.steps) == 4
     arranged = tiled(gradient_like, SQUARE, SQUARE)
     (chain,) = arranged.chains

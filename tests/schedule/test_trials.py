@@ -75,13 +75,13 @@ def test_what_was_tried_computes_what_the_reference_does(program: Program) -> No
 
 def test_a_root_is_built_once_in_a_group_that_could_take_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Node] = []
-    original = work.KernelBuilder.work_of
+    original = work.KernelBuilder.build_work
 
     def counting(self: work.KernelBuilder, root: Node) -> work.Work:
         built.append(root)
         return original(self, root)
 
-    monkeypatch.setattr(work.KernelBuilder, "work_of", counting)
+    monkeypatch.setattr(work.KernelBuilder, "build_work", counting)
     plan = plan_of(lambda x: softmax(x, 1), SQUARE)
     assert len(plan.steps) == 1
     assert len(built) == len(set(built)) == 3

@@ -9,12 +9,12 @@ import livegrad as lg
 from livegrad.compiler import lower_module, passes_for
 from livegrad.implicit.formats.threemf import load_3mf, save_3mf
 from livegrad.implicit.nodes.assembly import Assembly
-from livegrad.implicit.nodes.c_text import to_opencl
 from livegrad.implicit.nodes.gradient_function import GradientKey, gradient_name, insert_function, zero_function
 from livegrad.implicit.nodes.lower_gradient import gradient_nodes, lower_function_gradient
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.node_types import GRADIENT_TYPES
 from livegrad.implicit.nodes.ports import PortType, Reference
+from livegrad.implicit.nodes.to_c import to_opencl
 from livegrad.implicit.nodes.to_ir import to_function
 from livegrad.ir.node import Module
 from livegrad.ir.walk import nodes_of, reachable_functions

@@ -274,7 +274,7 @@ def test_numbers_are_weak_only_while_a_function_is_traced():
     seen: list[int] = []
 
     def f(x, rate):
-        seen.append(weak_types.numbers.current.traces)
+        seen.append(weak_types.python_numbers.current.traces)
         if rate.dtype == lg.int64:
             raise ValueError("an integer")
         return x * rate
@@ -284,7 +284,7 @@ def test_numbers_are_weak_only_while_a_function_is_traced():
     with pytest.raises(ValueError, match="an integer"):
         jitted(lg.asarray([1.0]), 2)
     assert seen == [1, 1]
-    assert weak_types.numbers.current.traces == 0
+    assert weak_types.python_numbers.current.traces == 0
 
 
 def test_loops_in_loops_have_a_hessian() -> None:

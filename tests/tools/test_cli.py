@@ -160,7 +160,7 @@ def test_the_file_that_is_read_is_never_written_over(part, capsys):
     before = part.read_bytes()
     code, _, error = run(capsys, "mesh", part, "-o", part)
     assert code == 1
-    assert "is the file that is read" in error
+    assert "is the input file" in error
     assert part.read_bytes() == before
 
 
@@ -246,7 +246,7 @@ def test_graph_writes_dot_with_an_edge_for_each_link(part, tmp_path, capsys):
         (["graph", "{tape}"], "is a tape, which has no functions of nodes"),
         (["info", "."], "`.` is a folder, not a file; name a 3MF file"),
         (["slice", "{part}", "-o", "folder.svg"], "`folder.svg` is a folder, not a file"),
-        (["eval", "{part}", "--points-file", "{part}"], "slab.3mf` is not text: expected three numbers a line"),
+        (["eval", "{part}", "--points-file", "{part}"], "slab.3mf` is not text: expected three numbers per line"),
         (["info", "{tape}.txt"], "there is no file"),
     ],
 )
@@ -264,7 +264,7 @@ def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["render", "{part}", "-o", "view.jpg"], "expected a name that ends in .png"),
+        (["render", "{part}", "-o", "view.jpg"], "expected the suffix .png"),
         (["eval", "{part}", "0,0,0", "--function", "slab"], "--bounds X0,Y0,Z0,X1,Y1,Z1"),
         (["eval", "{part}"], "no points are given"),
         (["eval", "{part}", "0,0,0", "--bounds", "0,0,0,1,1,1"], "a level set has its own domain"),

@@ -133,7 +133,7 @@ def test_what_is_not_there_is_named(name, said, file, capsys):
 def test_a_file_without_a_name_lists_what_there_is(file, capsys):
     code, _, error = run(capsys, "explain", file)
     assert code == 1
-    assert f"which object of `{file}` is meant?: expected {file}:NAME with one of energy, idle, program" in error
+    assert f"`{file}` does not name an object: expected {file}:NAME with one of energy, idle, program" in error
 
 
 def test_a_program_that_fails_says_why(tmp_path, capsys):
@@ -152,8 +152,8 @@ def test_a_function_that_fails_when_it_is_called_says_why(tmp_path, capsys):
     )
     for name, said in (
         ("fails()", "cannot be called: ZeroDivisionError: division by zero (program.py:2:5)"),
-        ("takes()", "takes arguments; leave out () to look at the function itself"),
-        ("leaves()", "cannot be called: it ended the program (program.py:8:5)"),
+        ("takes()", "takes arguments; omit () to inspect the function itself"),
+        ("leaves()", "cannot be called: it exited the program (program.py:8:5)"),
     ):
         code, out, error = run(capsys, "graph", f"{program}:{name}")
         assert (code, out) == (1, "")
@@ -192,17 +192,17 @@ def test_passes_show_what_becomes_of_a_tensor(file, capsys):
 def test_a_function_that_takes_arguments_is_not_called_without_them(file, capsys):
     code, _, error = run(capsys, "graph", f"{file}:energy()")
     assert (code, error.partition("` of `")[0]) == (1, "livegrad: `energy()")
-    assert error.endswith("takes arguments; leave out () to look at the function itself\n")
+    assert error.endswith("takes arguments; omit () to inspect the function itself\n")
 
 
-def test_the_page_of_passes_marks_what_came_and_went(file, tmp_path, capsys):
+def test_the_page_of_passes_marks_added_and_removed_lines(file, tmp_path, capsys):
     output = tmp_path / "passes.html"
     assert run(capsys, "passes", f"{file}:traced", "-o", output)[0] == 0
     page = output.read_text(encoding="utf-8")
     assert 'id="differentiate"' in page
-    assert 'class="went"' in page
-    assert 'class="came"' in page
-    assert "changed nothing" in page
+    assert 'class="removed"' in page
+    assert 'class="added"' in page
+    assert "no changes" in page
 
 
 def test_explain_tells_the_plan_of_a_function(file, capsys):
@@ -336,7 +336,7 @@ def test_run_prints_the_ledger_and_gives_it_to_programs(tmp_path, capsys, monkey
     code, out, error = run(capsys, "run", "--out", tmp_path)
     assert (code, error) == (0, "100 % done\n")
     assert "turn shade.warmth  hot           0  1.5  shade  fit march  camera" in out
-    assert f"7 frames, 12 triangles, 0 s; look at {tmp_path / 'index.html'}" in out
+    assert f"7 frames, 12 triangles, 0 s; open {tmp_path / 'index.html'}" in out
     code, out, error = run(capsys, "run", "--out", tmp_path, "--json", "--quiet")
     assert (code, error) == (0, "")
     assert json.loads(out)["edits"][0]["kept"] == ["fit", "march"]
@@ -394,11 +394,11 @@ def test_files_made_of_an_object_bear_its_name(parts, tmp_path, capsys):
     [
         (["parts.py:number"], 1, "`parts.py:number` is not a part: expected a Part, a Shape or an Assembly, found int"),
         (["parts.py:ball"], 2, "a shape has no bounds of its own"),
-        (["parts.py:part", "--exact"], 2, "leave --part, --function, --set, --exact and --precision out"),
+        (["parts.py:part", "--exact"], 2, "omit --part, --function, --set, --exact and --precision"),
         (
             ["parts.py"],
             1,
-            "which object of `parts.py` is meant?: expected parts.py:NAME with one of assembly, ball, part",
+            "`parts.py` does not name an object: expected parts.py:NAME with one of assembly, ball, part",
         ),
     ],
 )
@@ -418,4 +418,4 @@ def test_explain_tells_the_kernels_of_a_tensor_and_of_a_compiled_function(file, 
 def test_a_compiled_function_that_was_never_called_says_so(file, capsys):
     code, _, error = run(capsys, "passes", f"{file}:idle")
     assert code == 1
-    assert "expected one signature, found 0; name the types of its parameters" in error
+    assert "expected one signature, found 0; pass the types of its parameters" in error

@@ -1,6 +1,6 @@
-"""Code for each target: LLVM IR for the CPU, CUDA C for kernels of plans, C that people read.
+"""Emits source text for each target: LLVM IR for CPUs, CUDA C for kernels of plans, and readable C.
 
-`llvm/` writes kernels with explicit vectors, `llvm/vector_math` the math functions they call, and `llvm/matmul` matrix
-products and convolutions. `cuda/` writes the kernels of a plan as CUDA C. `c/` writes single functions as OpenCL C or
-CUDA C. Nothing here compiles or runs: source text goes out, and `runtime/` takes it.
+`llvm/` emits kernels with explicit vectors, `llvm/vector_math` the math functions that they call, `llvm/matmul` matrix
+products and convolutions, and `llvm/fourier` Fourier transforms. `cuda/` emits the kernels of a plan as CUDA C. `c/`
+emits single functions as OpenCL C or CUDA C. Nothing here compiles or runs code: `runtime/` does.
 """

@@ -1,7 +1,7 @@
-"""Argument slots of kernels, for CPU and CUDA. In: a buffer of a plan. Out: the slot that holds its address.
+"""Maps buffers of a plan to the argument slots of kernels, for CPU and CUDA.
 
-All arguments of a kernel are slots of eight bytes. A slot has a number that is known beforehand (an `int`), or an
-offset into memory whose address is known at run time. Serialised executables list the slots of every kernel.
+Every argument of a kernel is a slot of eight bytes: an integer constant, or an offset into memory whose address is
+known at run time (`ArgumentSlot`). Serialised executables list the slots of every kernel.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 from livegrad.schedule.plan import Buffer, Plan
 
 # cell: a scalar argument in memory; value: the scalar itself; run: the function of the thread pool; table: constants of
-# a library, with two numbers that say which. Of CPU chains: code
-# and block are those of a member, private is memory of the chain before the chain itself is built.
+# a library, selected by two integers. For chains of CPU kernels, before the chain is built: the code and the argument
+# block of a member, and memory that is private to the chain.
 SlotKind = Literal[
     "external", "cell", "value", "arena", "scratch", "status", "full", "interrupt", "run",
     "tapes", "tape_bytes", "partials", "counters",
@@ -22,10 +22,10 @@ SlotKind = Literal[
 
 
 class ArgumentSlot(NamedTuple):
-    """An argument that is filled in at run time: which kind of memory, which buffer of that kind, and a byte offset."""
+    """An argument that is known at run time: a kind of memory, a buffer of that kind, and an offset in bytes."""
 
     kind: SlotKind
-    buffer: int = 0  # its number; of a chain, the index of a member
+    buffer: int = 0  # the index of the buffer, or of a member of a chain
     offset: int = 0
 
 
@@ -33,7 +33,7 @@ Slots = tuple[int | ArgumentSlot, ...]
 
 
 def buffer_slot(buffer: Buffer, plan: Plan, offset: int = 0) -> ArgumentSlot:
-    """The slot for the address of a buffer's element, by its offset in elements."""
+    """The slot for the address of an element of a buffer, given its offset in elements."""
     base = buffer.base
     if base.lifetime == "region":
         return ArgumentSlot("scratch", base.number)
@@ -50,7 +50,7 @@ def is_cell(buffer: Buffer, plan: Plan) -> bool:
 
 
 def decode_slots(data: Iterable[Any]) -> Slots:
-    """Slots from JSON, which has lists for tuples.
+    """Converts slots from JSON, which has lists instead of tuples.
 
     >>> decode_slots([64, ["arena", 0, 128]])
     (64, ArgumentSlot(kind='arena', buffer=0, offset=128))

@@ -1,7 +1,7 @@
 """Check sites of kernels, for every backend: the message and source line of each check, also as JSON.
 
-Emitters number their sites. A kernel whose check fails writes the element and the number of the site to its status
-word. Serialised executables store the sites with the code.
+Emitters number the check sites of a kernel. If a check fails, the kernel writes the element and the index of the site
+to its status word. Serialised executables store the sites with the code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Site:
 
 
 def check_failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
-    """The error that a status word reports: the site is in its low 16 bits, the element above them.
+    """The error that a status word encodes: the site in its low 16 bits, the element above them.
 
     >>> check_failure(0x50000, [Site("index out of range", None)]).what
     'index out of range, at element 5'
@@ -38,10 +38,10 @@ def check_failure(status: int, sites: Sequence[Site]) -> KernelCheckError:
 
 
 def resolve_sites(sites: Iterable[Site], locations: Sequence[SourceLocation | None]) -> tuple[Site, ...]:
-    """The sites of shared code for one of its functions, with the lines that marks refer to.
+    """Resolves the marks in the sites of shared code to source locations of one of its functions.
 
-    A node that cannot fail is shared by all functions, so its site may have a mark of another function: it gets no
-    line.
+    Nodes that cannot fail are shared by all functions, so their sites may have marks of another function, which have
+    no location here.
 
     >>> sites = resolve_sites([Site("no such element", Mark(0)), Site("never", Mark(7))], [TextOrigin("part.py", 3)])
     >>> sites[0].origin.line, sites[1].origin
@@ -57,7 +57,7 @@ def _resolve(origin: SourceLocation | None, locations: Sequence[SourceLocation |
 
 
 def encode_sites(sites: Iterable[Site]) -> list[list[Any]]:
-    """Sites as lists for JSON.
+    """Converts sites to lists for JSON.
 
     >>> encode_sites([Site("no such element", TextOrigin("part.py", 3, 5, "shade"))])
     [['no such element', ['part.py', 3, 5, 'shade']]]
@@ -76,7 +76,7 @@ def _encode_location(location: SourceLocation | None) -> Any:
 
 
 def decode_sites(data: Iterable[Any]) -> tuple[Site, ...]:
-    """The sites that `encode_sites` wrote.
+    """Converts the result of `encode_sites` back to sites.
 
     >>> decode_sites([["no such element", None]])
     (Site(message='no such element', origin=None),)

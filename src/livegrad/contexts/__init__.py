@@ -1,8 +1,8 @@
-"""Context graphs: nodes declare the features of the context that they need, and are cached by exactly those.
+"""Context graphs: nodes declare the features of the context that they need, and results are cached by exactly those.
 
-`declare.py` reads what a function extracts, injects or modifies, `context_graph.py` holds nodes by name, `link.py`
-finds the features on each edge, `evaluate.py` computes each result once per set of needed features, `cache/` stores
-results.
+`declare.py` reads the features that a function extracts, injects or modifies; `context_graph.py` stores nodes by name;
+`link.py` compiles a graph and finds the features on each edge; `evaluate.py` computes each result once per set of
+needed features; `cache/` stores results.
 """
 
 from livegrad.public_names import front_door

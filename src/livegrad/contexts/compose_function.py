@@ -1,7 +1,7 @@
 """Composes a program of livegrad functions into one function of its features, and differentiates it.
 
 `Program.to_function` and `Program.gradient` call `compose`. Scoped inputs of modifiers are inlined with their features
-replaced, so derivatives go through changes of the context too.
+replaced, so derivatives propagate through changes of the context.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from livegrad.runtime.cpu import compile_function
 
 @dataclass(frozen=True)
 class Composed:
-    """The function of the features in `features`, in that order, then of the arrays in `data`."""
+    """A function whose parameters are `features`, in that order, followed by the arrays in `data`."""
 
     name: str
     function: Function
@@ -51,25 +51,25 @@ class Composed:
                 expected="one real number",
                 found=str(result),
             )
-        missing = [str(each) for each in self.features if str(each) not in context]
+        missing = [str(needed) for needed in self.features if str(needed) not in context]
         if missing:
             raise ContextError(f"the context has no `{missing[0]}`, which `{self.name}` needs")
         if feature not in self.features:
             return 0.0  # the output does not depend on it
-        values = [context[str(each)] for each in self.features]
+        values = [context[str(needed)] for needed in self.features]
         one = 1.0 if result is element else np.ones((), element.dtype)
-        slopes = compile_function(self._backward)(*values, *self.data, one)
-        return slopes if len(self.function.parameters) == 1 else slopes[self.features.index(feature)]
+        gradients = compile_function(self._backward)(*values, *self.data, one)
+        return gradients if len(self.function.parameters) == 1 else gradients[self.features.index(feature)]
 
 
 def _has_rank_zero(type: Type) -> bool:
     return isinstance(type, Tensor) and type.rank == 0
 
 
-class _Open:
-    """A value whose type is determined by the function that takes it: a root feature, or a plain value.
+class _Untyped:
+    """A root feature or a plain value, whose type is that of the parameter to which it is passed.
 
-    Numbers become constants; features, and values that are arrays, become parameters.
+    Numbers become constants; features and arrays become parameters.
     """
 
     def __init__(self, name: str, value: Any = None, feature: FeatureLevel | None = None) -> None:
@@ -88,50 +88,51 @@ class _Open:
         return self.node
 
 
-_Symbol = Node | _Open
+_Symbol = Node | _Untyped
 
 
 def compose(linked: Linked) -> Composed:
-    """One function for the whole program."""
+    """Composes the whole program into one function."""
     output = linked.output
-    root = tuple(_Open(str(feature), feature=feature) for feature in output.need)
+    root = tuple(_Untyped(str(feature), feature=feature) for feature in output.need)
     composer = _Composer()
     result = composer.run(output, root)
-    if isinstance(result, _Open):
+    if isinstance(result, _Untyped):
         raise ContextError(f"`{output.name}` is a plain value, not a livegrad function")
-    features = [each for each in root if each.node is not None]
-    data = [each for each in composer.values if each.node is not None]
-    inputs = [each.node for each in features + data if each.node is not None]
+    features = [symbol for symbol in root if symbol.node is not None]
+    data = [symbol for symbol in composer.values if symbol.node is not None]
+    inputs = [symbol.node for symbol in features + data if symbol.node is not None]
     function = make_function(output.name, inputs, [result])
-    named = tuple(each.feature for each in features if each.feature is not None)
-    return Composed(output.name, function, named, tuple(each.value for each in data))
+    levels = tuple(symbol.feature for symbol in features if symbol.feature is not None)
+    return Composed(output.name, function, levels, tuple(symbol.value for symbol in data))
 
 
 class _Composer:
-    """Evaluates units symbolically, once per unit and environment. Iterative, so depth is unlimited."""
+    """Evaluates units symbolically, once per unit and environment. It is iterative, so depth is unlimited."""
 
     def __init__(self) -> None:
-        self.values: list[_Open] = []
-        self._done: dict[tuple[Unit, tuple[_Symbol, ...]], _Symbol] = {}
+        self.values: list[_Untyped] = []
+        self._results: dict[tuple[Unit, tuple[_Symbol, ...]], _Symbol] = {}
 
     def run(self, output: Unit, root: tuple[_Symbol, ...]) -> _Symbol:
-        done = self._done
+        results = self._results
         pending = [(output, root)]
         while pending:
             unit, env = pending[-1]
-            if (unit, env) in done:
+            if (unit, env) in results:
                 pending.pop()
                 continue
-            below = self._below(unit, env)
-            waiting = [each for each in below if each not in done]
-            if waiting:
-                pending.extend(reversed(waiting))
+            inputs = self._inputs(unit, env)
+            missing = [key for key in inputs if key not in results]
+            if missing:
+                pending.extend(reversed(missing))
                 continue
-            done[unit, env] = self._value(unit, env, [done[each] for each in below])
+            results[unit, env] = self._compute(unit, env, [results[key] for key in inputs])
             pending.pop()
-        return done[output, root]
+        return results[output, root]
 
-    def _below(self, unit: Unit, env: tuple[_Symbol, ...]) -> list[tuple[Unit, tuple[_Symbol, ...]]]:
+    def _inputs(self, unit: Unit, env: tuple[_Symbol, ...]) -> list[tuple[Unit, tuple[_Symbol, ...]]]:
+        """The inputs of a unit, with their environments."""
         function = unit.declaration.function
         if isinstance(function, Modifier):
             edge = unit.scoped[0]
@@ -156,10 +157,10 @@ class _Composer:
             )
         return _apply(unit, change, env, [env[position]])
 
-    def _value(self, unit: Unit, env: tuple[_Symbol, ...], inputs: Sequence[_Symbol]) -> _Symbol:
+    def _compute(self, unit: Unit, env: tuple[_Symbol, ...], inputs: Sequence[_Symbol]) -> _Symbol:
         function = unit.declaration.function
         if isinstance(function, Constant):
-            self.values.append(_Open(unit.name, function.interned.value))
+            self.values.append(_Untyped(unit.name, function.interned.value))
             return self.values[-1]
         if isinstance(function, Modifier):
             return inputs[0]

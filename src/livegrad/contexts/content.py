@@ -1,6 +1,6 @@
-"""The identity of nodes: of functions in this process, and of versioned functions across processes.
+"""The identity of nodes: of functions within a process, and of versioned functions across processes.
 
-`link` uses both: the first selects the memo table, the second names results on disk.
+`link.py` uses both: the first selects the memo table, the second is part of the keys of results on disk.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livegrad.ops.context import FeatureLevel
 
 
 class Constant:
-    """The function of a node that is a plain value; equal values are equal."""
+    """The function of a node that is a plain value; constants with equal values are equal."""
 
     __slots__ = ("interned",)
 
@@ -46,7 +46,7 @@ class _ByIdentity:
 
 
 def function_identity(declaration: NodeDeclaration) -> Hashable:
-    """The identity of a function: its version, its code if it is a livegrad function, else the object itself."""
+    """The identity of a function: its code if it is a livegrad function, its version if it has one, or the object."""
     function = declaration.function
     if isinstance(function, Constant):
         return "constant", function.interned
@@ -67,7 +67,7 @@ def _qualified_name(function: Any) -> str:
 def disk_identity(
     declaration: NodeDeclaration, need: Sequence[FeatureLevel], inputs: Sequence[bytes | None]
 ) -> bytes | None:
-    """A digest of a node and everything below it that is stable across processes, or None if there is none."""
+    """A digest of a node and all of its inputs that is stable across processes; None if a function has no version."""
     function_key = _disk_identity_of_function(declaration)
     if function_key is None or any(digest is None for digest in inputs):
         return None

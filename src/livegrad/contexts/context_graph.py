@@ -1,7 +1,7 @@
-"""Context graphs: nodes by name, declared, edited and compiled.
+"""Context graphs: nodes by name, which users declare, edit and compile.
 
-Users build a `ContextGraph` and compile it to a `Program`. All its programs share one store of results, keyed by the
-content of nodes, so that an edit keeps all results that it does not affect.
+A `ContextGraph` compiles to a `Program`. All programs of a graph share one store of results, keyed by the content of
+nodes, so that an edit keeps all results that it does not affect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ContextGraph:
         self._programs: WeakSet[Program] = WeakSet()
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
-        self.observer = Observer(self.store, WeakMethod(self._tell_programs))
+        self.observer = Observer(self.store, WeakMethod(self._notify_programs))
 
     # --- building ----------------------------------------------------------------------------------------------------
 
@@ -113,8 +113,8 @@ class ContextGraph:
 
     def __repr__(self) -> str:
         names = list(self.nodes)
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        return f"<context graph of {len(names)} nodes{': ' if names else ''}{shown}>"
+        listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        return f"<context graph of {len(names)} nodes{': ' if names else ''}{listed}>"
 
     def value(self, name: str, value: Any, /) -> str:
         """Adds a node with a plain value, which `set` can change."""
@@ -149,7 +149,7 @@ class ContextGraph:
     def set(self, name: str, value: Any, /) -> None:
         """Edits a value."""
         with self._lock:
-            declaration = self._declaration_named(name)
+            declaration = self._find_declaration(name)
             if not isinstance(declaration.function, Constant):
                 raise ContextError(f"node `{name}` is not a value", where=caller_origin(), help="use replace(...)")
             self._replace_node(replace(declaration, function=Constant(intern_argument(value)), origin=caller_origin()))
@@ -157,7 +157,7 @@ class ContextGraph:
     def replace(self, name: str, function: Any = None, /, **options: Any) -> None:
         """Edits a node. Arguments that are not given stay unchanged."""
         with self._lock:
-            old = self._declaration_named(name)
+            old = self._find_declaration(name)
             if options or isinstance(function, ContextFunction):
                 del self.nodes[name]
                 try:
@@ -177,12 +177,12 @@ class ContextGraph:
     def remove(self, name: str, /) -> None:
         """Removes a node. Programs that need it can no longer be evaluated."""
         with self._lock:
-            self._declaration_named(name)
+            self._find_declaration(name)
             del self.nodes[name]
             self.version += 1
-            self._tell_programs()
+            self._notify_programs()
 
-    def _declaration_named(self, name: str) -> NodeDeclaration:
+    def _find_declaration(self, name: str) -> NodeDeclaration:
         declaration = self.nodes.get(name)
         if declaration is None:
             raise ContextError(
@@ -195,10 +195,10 @@ class ContextGraph:
     def _replace_node(self, declaration: NodeDeclaration) -> str:
         self.nodes[declaration.name] = declaration
         self.version += 1
-        self._tell_programs()
+        self._notify_programs()
         return declaration.name
 
-    def _tell_programs(self) -> None:
+    def _notify_programs(self) -> None:
         with self._lock:
             for program in self._programs:
                 program.leave_fast_path()
@@ -285,11 +285,14 @@ def _declare_annotated(
     named: Mapping[str, str],
     options: dict[str, Any],
 ) -> NodeDeclaration:
-    """Declares a function that lists its own features and names its inputs."""
-    supply = {False: iter(plain), True: iter(scoped)}
-    sources = {parameter: named.get(parameter) or next(supply[kind], None) for parameter, kind in function.parameters}
+    """Declares a function that lists its features and names its inputs."""
+    positional = {False: iter(plain), True: iter(scoped)}
+    sources = {
+        parameter: named.get(parameter) or next(positional[is_scoped], None)
+        for parameter, is_scoped in function.parameters
+    }
     missing = [parameter for parameter, source in sources.items() if source is None]
-    extra = [*set(named) - set(sources), *supply[False], *supply[True]]
+    extra = [*set(named) - set(sources), *positional[False], *positional[True]]
     if missing or extra:
         raise ContextError(
             f"the inputs of node `{name}` do not match the parameters of `{function.function.__name__}`",

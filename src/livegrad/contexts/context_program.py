@@ -1,6 +1,6 @@
-"""Programs: compiled context graphs that can be evaluated, explained and printed.
+"""Programs: compiled context graphs, which users evaluate, inspect and print.
 
-Created by `ContextGraph.compile`. A program recompiles itself after an edit, and keeps all results that the edit does
+`ContextGraph.compile` creates a `Program`. It recompiles itself after an edit, and keeps all results that the edit does
 not affect.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from livegrad.contexts.context_graph import ContextGraph
 
 
-_NOTHING = object()
+_NO_FAST_PATH = object()
 
 
 class Program:
@@ -62,7 +62,7 @@ class Program:
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
         self._version = -1
-        self._current: object = _NOTHING  # the compiled program, while a cache lookup may be all that is needed
+        self._current: object = _NO_FAST_PATH  # the compiled program, while `evaluate` may use a cache lookup alone
         self._composed: tuple[Linked, Composed] | None = None
         self._tick = self._store.tick
         self.update()
@@ -104,14 +104,14 @@ class Program:
                 linked = link(nodes, self._output, self._root, self._store)
                 self._linked, self._version = linked, version
             self._current = self._linked
-            # An edit may have come in between; and listeners must hear of every hit.
+            # The graph may have been edited in the meantime, and listeners need an event for every hit.
             if self._version != self._graph.version or self._observer.log is not None:
-                self._current = _NOTHING
+                self._current = _NO_FAST_PATH
             return self._linked
 
     def leave_fast_path(self) -> None:
         """Leaves the fast path. The graph calls it after an edit, or when a listener is added."""
-        self._current = _NOTHING
+        self._current = _NO_FAST_PATH
 
     # --- structure ---------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class Program:
         return current if isinstance(current, Linked) else self.update()
 
     def needs(self, node: str | None = None) -> tuple[str, ...]:
-        """The features that reach a node (by default the output), as text."""
+        """The features that a node needs (by default, the output), as text."""
         unit = self.linked.output if node is None else self._unit(node)
         return tuple(map(str, unit.need))
 
@@ -130,9 +130,9 @@ class Program:
         """The features that are dropped on the edge from a caller (None: the root) to a node."""
         dropped = [
             feature
-            for each in self.linked.needs.nullifications
-            if (each.caller, each.source) == (caller, node)
-            for feature in each.dropped
+            for nullification in self.linked.needs.nullifications
+            if (nullification.caller, nullification.source) == (caller, node)
+            for feature in nullification.dropped
         ]
         return tuple(dict.fromkeys(map(str, dropped)))
 
@@ -161,7 +161,7 @@ class Program:
         return self._observer.listen()
 
     def why(self, node: str) -> Reason:
-        """Why a node was computed last: which feature, input or edit, and its value before and after."""
+        """Why a node was last computed: the feature, input or edit that changed, with its value before and after."""
         return self._observer.why(self._unit(node))
 
     def report(self) -> CacheReport:
@@ -177,8 +177,10 @@ class Program:
     # --- as one function ---------------------------------------------------------------------------------------------
 
     def to_function(self) -> Function:
-        """The whole program as one livegrad function of its needed features (`needs()`), if all its nodes are livegrad
-        functions."""
+        """The program as one livegrad function of its needed features (`needs()`).
+
+        All of its nodes must be livegrad functions.
+        """
         return self._compose().function
 
     def gradient(self, feature: str, context: Mapping[str, Any] | None = None, /, **features: Any) -> Any:

@@ -16,7 +16,7 @@ from livegrad.ops.context import FeatureLevel, parse_feature
 
 
 class _Cell:
-    """A memo slot for one feature: its value, shared by derived contexts, and its interned form once it is needed."""
+    """A memo slot for one feature, shared by derived contexts: its value, and its interned form once it is needed."""
 
     __slots__ = ("interned", "value")
 
@@ -50,7 +50,7 @@ class Context(Mapping[str, Any]):
 
     def __init__(self, features: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         self._cells = {str(parse_feature(name)): _Cell(value) for name, value in {**(features or {}), **named}.items()}
-        # The binding for the program that used the context last. One object, because threads may share a context.
+        # The binding for the last program that used the context. It is one object, because threads may share a context.
         self._bound: Bound = _UNBOUND
 
     def __getitem__(self, feature: str) -> Any:
@@ -73,7 +73,7 @@ class Context(Mapping[str, Any]):
         return changed
 
     def bind(self, linked: Linked) -> Bound:
-        """Returns the features that a program needs, and drops the others."""
+        """Binds the context to a program: selects the features that it needs."""
         bound = self._bound
         if bound.linked is not linked:
             environment = tuple([self._interned_feature(linked, feature) for feature in linked.output.need])

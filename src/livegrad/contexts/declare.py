@@ -22,7 +22,7 @@ Names = str | Iterable[str]
 
 @dataclass(frozen=True)
 class InputDeclaration:
-    """One input: a plain one is a value, a scoped one a callable that takes the context to evaluate it in."""
+    """One input. A plain input is a value; a scoped input is a callable that takes the context to evaluate it in."""
 
     source: str
     scoped: bool = False
@@ -32,7 +32,7 @@ class InputDeclaration:
 
 @dataclass(frozen=True)
 class NodeDeclaration:
-    """A node of a context graph: a function, its inputs in the order of its parameters, and what it reads."""
+    """A node of a context graph: a function, its inputs in the order of its parameters, and the features it reads."""
 
     name: str
     function: Callable[..., Any]
@@ -102,7 +102,7 @@ def make_declaration(
     version: str | None = None,
     persist: bool = False,
 ) -> NodeDeclaration:
-    """A checked declaration. `inject` and `modify` apply to every scoped input, or by name to one of them."""
+    """Checks the arguments of a declaration. `inject` and `modify` apply to all scoped inputs, or by name to one."""
     where = caller_origin()
     if not isinstance(name, str):
         raise ContextError("a node needs a name", where=where, found=repr(name))
@@ -126,8 +126,8 @@ def make_declaration(
         )
     edges = []
     for source, is_scoped in pairs:
-        modifies = _on_edge(modify, source) if is_scoped else frozenset()
-        injects = _on_edge(inject, source) - modifies if is_scoped else frozenset()
+        modifies = _edge_features(modify, source) if is_scoped else frozenset()
+        injects = _edge_features(inject, source) - modifies if is_scoped else frozenset()
         edges.append(InputDeclaration(source, is_scoped, injects, modifies))
     return NodeDeclaration(
         name=name,
@@ -142,7 +142,7 @@ def make_declaration(
     )
 
 
-def _on_edge(features: Names | Mapping[str, Names], source: str) -> frozenset[str]:
+def _edge_features(features: Names | Mapping[str, Names], source: str) -> frozenset[str]:
     return written_features(features.get(source, ()) if isinstance(features, Mapping) else features)
 
 
@@ -182,7 +182,7 @@ class Modify(_Marker):
 
 
 class Optional(_Marker):
-    """`ctx: Annotated[NodeContext, Optional("index")]`: the function reads the feature, or None where there is none."""
+    """`ctx: Annotated[NodeContext, Optional("index")]`: the function reads the feature, or None if it is absent."""
 
 
 class ExtractAll(_Marker):
@@ -260,12 +260,12 @@ def context_node(function: Callable[..., Any] | None = None, /, **options: Any) 
     features = {
         key: [*feature_names(options.get(key, ()))] for key in _LISTS if not isinstance(options.get(key), Mapping)
     }
-    everything = bool(options.get("extract_all"))
+    extract_all = bool(options.get("extract_all"))
     for marker in get_args(hints.get(parameters[0].name))[1:]:
         if isinstance(marker, ExtractAll):
-            everything = True
+            extract_all = True
         elif type(marker) in _MARKERS:
             features[_MARKERS[type(marker)]].extend(marker.features)
-    declared = {**options, **{key: tuple(names) for key, names in features.items()}, "extract_all": everything}
+    declared = {**options, **{key: tuple(names) for key, names in features.items()}, "extract_all": extract_all}
     inputs = tuple((parameter.name, hints.get(parameter.name) is Scoped) for parameter in parameters[1:])
     return ContextFunction(function, inputs, declared)

@@ -1,7 +1,7 @@
 """Demand-driven evaluation of context programs: each result is computed once per set of needed features.
 
 A node is looked up by its needed features. On a miss, its plain inputs are evaluated, and it is looked up by their
-values: a change that leaves them equal stops there. Only then does its function run. The walk over plain inputs is
+values: if they did not change, its result is reused. Otherwise its function runs. The walk over plain inputs is
 iterative; scoped inputs are called by node functions, and deep nesting continues in a thread with its own stack.
 """
 
@@ -21,8 +21,8 @@ from livegrad.contexts.guard import NodeContext, ScopedInput
 from livegrad.contexts.link import Environment, ScopedEdge, Unit
 from livegrad.contexts.observe import Observer
 
-_WIDE = 24  # inputs
-_DEEPEST = 32  # scoped inputs within scoped inputs on one thread's stack
+_WIDE = 24  # inputs; keys of so many values store their hash
+_DEEPEST = 32  # nested scoped inputs on one thread's stack
 
 _active = threading.local()
 _no_projection = object()
@@ -39,7 +39,7 @@ class _Frame:
 
 
 class _WideKey:
-    """A key of many values, hashed once. A tuple would be hashed at every use."""
+    """A key of many values that stores its hash; a tuple computes its hash at every use."""
 
     __slots__ = ("_hash", "_values")
 
@@ -54,7 +54,7 @@ class _WideKey:
 
 
 def _inputs_key(unit: Unit, env: Environment, inputs: Environment) -> Any:
-    """The direct inputs of a node: the features that it reads itself, and the values of its plain inputs."""
+    """The direct inputs of a node: the features that its function reads, and the values of its plain inputs."""
     key = (env if unit.direct is None else unit.direct(env), inputs)
     return key if len(inputs) < _WIDE else _WideKey(key)
 
@@ -69,7 +69,7 @@ class Answer:
 
 
 class Run:
-    """The queries of a node function with scoped inputs in one computation, in order, and its result."""
+    """One computation of a node function with scoped inputs: its queries, in order, and its result."""
 
     __slots__ = ("answers", "interned")
 
@@ -78,26 +78,27 @@ class Run:
 
 
 class Call:
-    """One call of a node function. Its scoped inputs are queried through here, and the answers are recorded."""
+    """One call of a node function, which evaluates its scoped inputs and records the answers."""
 
-    __slots__ = ("active", "answers", "env", "evaluation", "has_failed", "nested_seconds", "ready", "unit")
+    __slots__ = ("active", "answers", "env", "evaluated", "evaluation", "has_failed", "nested_seconds", "unit")
 
-    def __init__(self, evaluation: Evaluation, unit: Unit, env: Environment, ready: dict[Any, Interned]) -> None:
-        self.evaluation, self.unit, self.env, self.ready = evaluation, unit, env, ready
+    def __init__(self, evaluation: Evaluation, unit: Unit, env: Environment, evaluated: dict[Any, Interned]) -> None:
+        self.evaluation, self.unit, self.env, self.evaluated = evaluation, unit, env, evaluated
         self.answers: list[Answer] = []
         self.nested_seconds = 0.0
         self.active = True
         self.has_failed = False
 
-    def ask(self, edge: ScopedEdge, overlay: Environment) -> Interned:
+    def query(self, edge: ScopedEdge, overlay: Environment) -> Interned:
+        """Evaluates a scoped input with the features that the node injects or modifies."""
         started = perf_counter()
         env = edge.combine(self.env + overlay)
-        interned = self.ready.pop((edge.index, env), None)
+        interned = self.evaluated.pop((edge.index, env), None)
         if interned is None:
             try:
-                interned = self.evaluation.nested(edge.child, env)
+                interned = self.evaluation.pull_nested(edge.child, env)
             except BaseException:
-                self.has_failed = True  # the function may catch this: then its result depends on more than the answers
+                self.has_failed = True  # if the function catches it, its result depends on more than the answers
                 raise
         self.answers.append(Answer(edge.index, overlay, interned))
         self.nested_seconds += perf_counter() - started
@@ -105,7 +106,7 @@ class Call:
 
 
 class Evaluation:
-    """One pull from the output. Only one of its threads runs at a time."""
+    """One evaluation of the output. Only one of its threads runs at a time."""
 
     def __init__(self, store: MemoStore, observer: Observer, disk: DiskCache | None) -> None:
         self._store, self._observer, self._disk = store, observer, disk
@@ -120,7 +121,7 @@ class Evaluation:
         _active.evaluation = self._outer
 
     def _is_mine(self, owner: object) -> bool:
-        """Whether this evaluation runs inside a node function of that one."""
+        """Whether this evaluation is the owner, or runs inside one of the owner's node functions."""
         evaluation: Evaluation | None = self
         while evaluation is not None:
             if evaluation is owner:
@@ -152,7 +153,7 @@ class Evaluation:
         return interned
 
     def _enter(self, stack: list[_Frame], unit: Unit, env: Environment) -> Interned | None:
-        """The result if it is cached or another thread computes it; else None, and a new frame to compute it."""
+        """The result if it is cached or another thread computes it; otherwise None, with a new frame to compute it."""
         slot = unit.slots.get(env)
         if slot is None:
             slot = self._store.claim(unit.table, env, self, self._is_mine)
@@ -169,16 +170,18 @@ class Evaluation:
             self._observer.record("hit", unit, env)
 
     def _gather(self, stack: list[_Frame], frame: _Frame) -> Interned | None:
-        """Continues with the plain inputs. Returns the node's result once all are available, and None if another frame
-        must run first."""
+        """Continues to collect the plain inputs of a node.
+
+        Returns the node's result once all are available, or None if another frame must run first.
+        """
         env, inputs, edges = frame.env, frame.inputs, frame.unit.plain
         tick, log, append = self._store.tick, self._observer.log, inputs.append
-        last: Any = _no_projection
+        previous: Any = _no_projection
         child_env = env
         for project, slots, child in edges[len(inputs) :] if inputs else edges:
-            if project is not last:  # inputs with one need share their environment
+            if project is not previous:  # inputs with equal needs share their environment
                 child_env = env if project is None else project(env)
-                last = project
+                previous = project
             slot = slots.get(child_env)
             if slot is not None:
                 slot.hits += 1
@@ -208,12 +211,12 @@ class Evaluation:
         return interned
 
     def _finish_plain(self, unit: Unit, env: Environment, inputs: Environment) -> Interned:
-        """Looks the node up by its direct inputs, which other threads may be computing for other features."""
+        """Looks the node up by its direct inputs; another thread may compute the same entry for other features."""
         store, key = self._store, _inputs_key(unit, env, inputs)
         slot = store.claim(unit.by_inputs, key, self, self._is_mine)
         if slot is not None:
             slot.used = store.tick()
-            self._reuse(unit, env)
+            self._record_reuse(unit, env)
             return slot.interned  # type: ignore[return-value]
         try:
             interned = self._load_or_compute(unit, env, inputs, {})[0]
@@ -228,26 +231,26 @@ class Evaluation:
         runs: tuple[Run, ...] = ()
         if slot is not None:
             runs, slot.used = slot.payload, store.tick()
-        ready: dict[Any, Interned] = {}
-        interned = self._replay(unit, env, runs, ready)
+        evaluated: dict[Any, Interned] = {}
+        interned = self._replay(unit, env, runs, evaluated)
         if interned is not None:
-            self._reuse(unit, env)
+            self._record_reuse(unit, env)
             return interned
-        interned, answers = self._load_or_compute(unit, env, inputs, ready)
+        interned, answers = self._load_or_compute(unit, env, inputs, evaluated)
         if answers is not None:
-            kept = (Run(tuple(answers), interned), *runs)[: store.limits.variants]
-            if kept:
-                store.put(unit.by_inputs, key, interned, kept)
+            stored_runs = (Run(tuple(answers), interned), *runs)[: store.limits.variants]
+            if stored_runs:
+                store.put(unit.by_inputs, key, interned, stored_runs)
         return interned
 
     def _replay(
-        self, unit: Unit, env: Environment, runs: tuple[Run, ...], ready: dict[Any, Interned]
+        self, unit: Unit, env: Environment, runs: tuple[Run, ...], evaluated: dict[Any, Interned]
     ) -> Interned | None:
-        """The result of an earlier run whose scoped inputs give the same values now.
+        """The result of an earlier run whose scoped inputs still have the same values.
 
         A function that got the same answers so far makes the same next query, so replay makes no query that the
-        function would not make. `ready` keeps the answers in case the function has to run. An input that fails is left
-        to the function, which may handle the error.
+        function would not make. `evaluated` collects the answers in case the function has to run. If an input fails,
+        the function runs, because it may handle the error.
         """
         step = 0
         while runs:
@@ -257,39 +260,39 @@ class Evaluation:
             edge = unit.scoped[request.edge_index]
             child_env = edge.combine(env + request.overlay)
             try:
-                interned = self.nested(edge.child, child_env)
+                interned = self.pull_nested(edge.child, child_env)
             except Exception:
                 return None
-            ready[request.edge_index, child_env] = interned
+            evaluated[request.edge_index, child_env] = interned
             runs = tuple([run for run in runs if run.answers[step].interned is interned])
             step += 1
         return None
 
-    def _reuse(self, unit: Unit, env: Environment) -> None:
+    def _record_reuse(self, unit: Unit, env: Environment) -> None:
         self._observer.record_counted("reused", unit, env)
 
     def _load_or_compute(
-        self, unit: Unit, env: Environment, inputs: Environment, ready: dict[Any, Interned]
+        self, unit: Unit, env: Environment, inputs: Environment, evaluated: dict[Any, Interned]
     ) -> tuple[Interned, list[Answer] | None]:
         if self._disk is None or not unit.declaration.persist or unit.disk_key is None:
-            return self._compute(unit, env, inputs, ready)
+            return self._compute(unit, env, inputs, evaluated)
         try:
             parts = [b"absent" if interned is ABSENT else encode(interned.value) for interned in env]
         except NotPlainData:
-            return self._compute(unit, env, inputs, ready)
+            return self._compute(unit, env, inputs, evaluated)
         key = digest(unit.disk_key, *parts)
         stored = self._disk.load(key)
         if stored is not None:
             self._observer.record_counted("loaded", unit, env)
             return intern_result(stored[0]), None
-        interned, answers = self._compute(unit, env, inputs, ready)
+        interned, answers = self._compute(unit, env, inputs, evaluated)
         self._disk.store(key, interned.value)
         return interned, answers
 
     def _compute(
-        self, unit: Unit, env: Environment, inputs: Environment, ready: dict[Any, Interned]
+        self, unit: Unit, env: Environment, inputs: Environment, evaluated: dict[Any, Interned]
     ) -> tuple[Interned, list[Answer] | None]:
-        call = Call(self, unit, env, ready)
+        call = Call(self, unit, env, evaluated)
         values, scoped = iter(inputs), iter(unit.scoped)
         arguments = [
             ScopedInput(call, next(scoped)) if edge.scoped else next(values).value for edge in unit.declaration.inputs
@@ -314,7 +317,7 @@ class Evaluation:
 
     # --- scoped inputs: evaluation inside a node function ------------------------------------------------------------
 
-    def nested(self, unit: Unit, env: Environment) -> Interned:
+    def pull_nested(self, unit: Unit, env: Environment) -> Interned:
         """Like `pull`, from inside a node function. Deep nesting continues on a new thread, with its own stack."""
         slot = unit.slots.get(env)
         if slot is not None:
@@ -324,22 +327,22 @@ class Evaluation:
         try:
             if self._depth % _DEEPEST:
                 return self.pull(unit, env)
-            return _on_new_thread(lambda: self._pull_there(unit, env))
+            return _run_on_new_thread(lambda: self._pull_on_thread(unit, env))
         finally:
             self._depth -= 1
 
-    def _pull_there(self, unit: Unit, env: Environment) -> Interned:
+    def _pull_on_thread(self, unit: Unit, env: Environment) -> Interned:
         with self:
             return self.pull(unit, env)
 
 
-def _on_new_thread(work: Callable[[], Interned]) -> Interned:
+def _run_on_new_thread(work: Callable[[], Interned]) -> Interned:
     outcome: list[Any] = [None, None]
-    surroundings = contextvars.copy_context()
+    context_variables = contextvars.copy_context()
 
     def run() -> None:
         try:
-            outcome[0] = surroundings.run(work)
+            outcome[0] = context_variables.run(work)
         except BaseException as error:
             outcome[1] = error
 

@@ -1,6 +1,6 @@
-"""livegrad functions as nodes. Their needs are the features that their code reads.
+"""Converts livegrad functions to nodes, whose needs are the features that their code reads.
 
-`ContextGraph.node` calls `as_kernel`; the result is called like any node function, and composed by `compose`.
+`ContextGraph.node` calls `as_kernel`. Evaluation calls a `Kernel` like any node function; `compose` inlines it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kernel:
         return self.function.parameter_types[len(self.features) :]
 
     def mapped(self) -> Kernel:
-        """The function at every point of a domain: its inputs become arrays, the features are the same for all.
+        """The function at every point of a domain: its inputs become arrays, and all points have the same features.
 
         >>> from livegrad.ir.types import f32
         >>> context_function(lambda x: x + 1.0, f32).mapped().input_types
@@ -63,11 +63,11 @@ def context_function(callable: Callable[..., Any], *types: Type, name: str | Non
         if not isinstance(result, Node):
             raise UsageError(f"function `{label}` must return nodes", where=caller_origin(), found=repr(result))
     leaves = feature_leaves(results)
-    _refuse_other_leaves(label, results, {*inputs, *leaves})
+    _reject_free_leaves(label, results, {*inputs, *leaves})
     return Kernel(make_function(label, [*leaves, *inputs], results), tuple(map(feature_of, leaves)))
 
 
-def _refuse_other_leaves(name: str, results: tuple[Node, ...], allowed: set[Node]) -> None:
+def _reject_free_leaves(name: str, results: tuple[Node, ...], allowed: set[Node]) -> None:
     for node in toposort(results):
         if node.op is input_op and node not in allowed:
             raise UsageError(
@@ -79,7 +79,7 @@ def _refuse_other_leaves(name: str, results: tuple[Node, ...], allowed: set[Node
 
 @dataclass(frozen=True)
 class Modifier:
-    """The function of a node that evaluates its one scoped input with some features changed."""
+    """The function of a node that evaluates its scoped input with changed features."""
 
     changes: tuple[tuple[str, Callable[[Any], Any] | Kernel], ...]
 
@@ -92,7 +92,7 @@ class Modifier:
 
     @property
     def features(self) -> tuple[FeatureLevel, ...]:
-        """The features that the changes themselves read."""
+        """The features that the changes read."""
         kernels = [change for _, change in self.changes if isinstance(change, Kernel)]
         return tuple(feature for kernel in kernels for feature in kernel.features)
 
@@ -111,5 +111,5 @@ def as_kernel(function: Any) -> Kernel | None:
     leaves = feature_leaves(function.results)
     if not leaves:
         return Kernel(function)
-    opened = make_function(function.name, [*leaves, *function.parameters], function.results)
-    return Kernel(opened, tuple(map(feature_of, leaves)))
+    with_features = make_function(function.name, [*leaves, *function.parameters], function.results)
+    return Kernel(with_features, tuple(map(feature_of, leaves)))

@@ -1,7 +1,7 @@
 """The arguments of a node function: a guarded context, and its scoped inputs as callables.
 
-The context exposes only what the node declared. Evaluation creates one for every call of a node function; contexts for
-scoped inputs are derived from it with `inject` and `modify`.
+The context exposes only the features that the node declares. Evaluation creates one for every call of a node function;
+contexts for scoped inputs are derived from it with `inject` and `modify`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class NodeContext:
     def __getitem__(self, feature: str) -> Any:
         """The value of a feature that the node declares; None for an absent optional feature.
 
-        A feature that is only modified is None when no scoped input needs it.
+        A feature that the node only modifies is None if no scoped input needs it.
         """
         if self._injected:
             level = parse_feature(feature)
@@ -58,10 +58,10 @@ class NodeContext:
         call = self._call
         position = call.unit.reads.get(feature, _UNDECLARED)
         if position == _UNDECLARED:
-            return self._read_other_spelling(feature)
+            return self._read_normalised(feature)
         return None if position is None else call.env[position].value
 
-    def _read_other_spelling(self, feature: str) -> Any:
+    def _read_normalised(self, feature: str) -> Any:
         text = str(parse_feature(feature))
         if text == feature:
             raise ContextError(
@@ -102,12 +102,12 @@ class NodeContext:
         """
         changed = {}
         for name, change in changes.items():
-            value = self._present(name)
+            value = self._value_or_absent(name)
             if value is not ABSENT:
                 changed[name] = change(value)
         return self.inject(**changed)
 
-    def _present(self, name: str) -> Any:
+    def _value_or_absent(self, name: str) -> Any:
         if name in self._injected:
             return self._injected[name]
         self[name]  # raises if the feature is not declared
@@ -132,7 +132,7 @@ class NodeContext:
 
 
 class PassedContext(NodeContext):
-    """A context that is only passed on."""
+    """A context that a node passes on without reading it."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ class PassedContext(NodeContext):
 
 
 class ScopedInput:
-    """A scoped input of a node: call it with a context derived from the node's own."""
+    """A scoped input of a node: call it with a context derived from that of the node."""
 
     __slots__ = ("_call", "_edge")
 
@@ -169,7 +169,7 @@ class ScopedInput:
                     "which it does not declare",
                     where=call.unit.declaration.origin,
                 )
-        return call.ask(edge, tuple([self._interned_feature(context, name) for name in edge.overlay])).value
+        return call.query(edge, tuple([self._interned_feature(context, name) for name in edge.overlay])).value
 
     def _interned_feature(self, context: NodeContext, name: str) -> Interned:
         """The value that the scoped input gets for a feature that the node may inject or modify."""
@@ -178,7 +178,7 @@ class ScopedInput:
             return interned
         call, edge = self._call, self._edge
         if name not in context._injected:
-            if name in edge.modifies:  # a modifier may leave it as it is
+            if name in edge.modifies:  # modifying is optional
                 position = call.unit.reads[name]
                 return ABSENT if position is None else call.env[position]
             if name in edge.required:
@@ -195,7 +195,7 @@ class ScopedInput:
 
 
 def intern_feature(name: str, value: Any, who: str) -> Interned:
-    """The exact value of a feature, or an error that names it."""
+    """Interns the value of a feature; raises an error that names the feature if it is mutable."""
     try:
         return intern_value(value)
     except NoExactKey as error:

@@ -1,7 +1,7 @@
-"""The compiler of context graphs: the needs of every node, and the nullification of contexts on every edge.
+"""Compiles context graphs: finds the needs of every node, and the features that are dropped on every edge.
 
-`link` orders the nodes, runs `nullify_context`, reports errors, and creates a `Unit` for each node with the memo tables
-of its content.
+`link` orders the nodes, runs the pass `nullify_context`, reports errors, and creates a `Unit` for each node, with the
+memo tables of its content.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Projection = Callable[[Environment], Environment]
 class Unit:
     """One node, ready to be evaluated.
 
-    `reads` maps declared features to positions in the environment (None: absent), `direct` selects those that the
-    function itself reads (None: all). `table` has results by needed features, for the node and everything below it;
-    `by_inputs` has results by direct inputs, for the function alone.
+    `reads` maps declared features to positions in the environment (None: absent); `direct` selects the features that
+    the function itself reads (None: all). `table` has results by needed features, including those of its inputs;
+    `by_inputs` has results by direct inputs.
     """
 
     name: str
@@ -52,17 +52,18 @@ class Unit:
 
 
 class PlainEdge(NamedTuple):
-    """A plain input. A tuple, because computing a node unpacks one for each input."""
+    """A plain input. It is a tuple, because computing a node unpacks one per input."""
 
     project: Projection | None  # None: the child has the same needs as the caller
-    slots: dict[Any, Any]  # the child's
+    slots: dict[Any, Any]  # results of the child
     child: Unit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScopedEdge:
-    """A scoped input. `overlay` names the features that the caller writes and the child needs, `required` those that
-    are not optional.
+    """A scoped input.
+
+    `overlay` has the features that the caller writes and the child needs; `required` has those that are not optional.
 
     `combine` maps the caller's environment, followed by the overlay, to the child's environment.
     """
@@ -94,22 +95,22 @@ def link(nodes: Mapping[str, NodeDeclaration], output: str, root: Sequence[Featu
     order = order_nodes(nodes, output)
     needs = nullify_context(order, root)
     if needs.unsourced:
-        raise _without_source(nodes, needs)
+        raise _missing_source_error(nodes, needs)
     linker = _Linker(store)
     for declaration in order:
         linker.add(declaration, needs.needs[declaration.name], needs.required[declaration.name])
     return Linked(tuple(linker.units.values()), needs, tuple(root))
 
 
-def _without_source(nodes: Mapping[str, NodeDeclaration], needs: ContextNeeds) -> ContextError:
+def _missing_source_error(nodes: Mapping[str, NodeDeclaration], needs: ContextNeeds) -> ContextError:
     unsourced = needs.unsourced[0]
     node = nodes[unsourced.path[-1]]
-    way = " → ".join(f"`{name}`" for name in unsourced.path)
+    path = " → ".join(f"`{name}`" for name in unsourced.path)
     return ContextError(
         f"node `{node.name}` extracts `{unsourced.feature}`, which nothing above it provides",
         where=node.origin,
         expected=f"a node on the path that injects `{unsourced.feature.feature}`, or a root context that has it",
-        found=f"the path {way}",
+        found=f"the path {path}",
         help=f'compile with root=["{unsourced.feature}"], inject it, or declare it optional',
     )
 
@@ -167,26 +168,27 @@ class _Linker:
             disk_key=self._disk_key(declaration, need, inputs),
         )
 
-    def _projection(self, have: tuple[FeatureLevel, ...], want: tuple[FeatureLevel, ...]) -> Projection | None:
-        if have is want or have == want:
+    def _projection(self, caller: tuple[FeatureLevel, ...], child: tuple[FeatureLevel, ...]) -> Projection | None:
+        """The map from the caller's environment to that of a plain input; None if they are equal."""
+        if caller is child or caller == child:
             return None
-        projection = self._projections.get((have, want))
+        projection = self._projections.get((caller, child))
         if projection is None:
-            position = {feature: index for index, feature in enumerate(have)}
-            projection = _getter([position.get(feature, len(have)) for feature in want])
-            if not set(want) <= set(have):  # an optional feature that is present on other paths only
-                projection = _with_absent(projection)
-            self._projections[have, want] = projection
+            position = {feature: index for index, feature in enumerate(caller)}
+            projection = _getter([position.get(feature, len(caller)) for feature in child])
+            if not set(child) <= set(caller):  # an optional feature that is present only on other paths
+                projection = _append_absent(projection)
+            self._projections[caller, child] = projection
         return projection
 
     def _disk_key(self, declaration: NodeDeclaration, need: Any, inputs: Sequence[Unit]) -> bytes | None:
         key = disk_identity(declaration, need, [child.disk_key for child in inputs])
         if declaration.persist and key is None:
-            nameless = next((child for child in inputs if child.disk_key is None), None)
+            unversioned = next((child for child in inputs if child.disk_key is None), None)
             raise ContextError(
                 f"node `{declaration.name}` cannot be stored on disk",
                 where=declaration.origin,
-                found=f"input `{nameless.name}` without a version" if nameless else "no version",
+                found=f"input `{unversioned.name}` without a version" if unversioned else "no version",
                 help="give every Python function below it a version",
             )
         return key
@@ -198,8 +200,8 @@ def _scoped_edge(edge_index: int, edge: InputDeclaration, child: Unit, need: tup
     position: dict[Any, int] = {feature: index for index, feature in enumerate(need)}
     position.update({name: len(need) + index for index, name in enumerate(overlay)})
     absent = len(need) + len(overlay)
-    chosen = [position.get(_source_of(feature, writes), absent) for feature in child.need]
-    combine = _getter(chosen)
+    positions = [position.get(_source_of(feature, writes), absent) for feature in child.need]
+    combine = _getter(positions)
     return ScopedEdge(
         index=edge_index,
         child=child,
@@ -207,7 +209,7 @@ def _scoped_edge(edge_index: int, edge: InputDeclaration, child: Unit, need: tup
         modifies=edge.modifies,
         overlay=overlay,
         required=frozenset(feature.feature for feature in child.required if feature.level == 0) & writes,
-        combine=_with_absent(combine) if absent in chosen else combine,
+        combine=_append_absent(combine) if absent in positions else combine,
     )
 
 
@@ -224,7 +226,7 @@ def _source_of(feature: FeatureLevel, writes: frozenset[str]) -> FeatureLevel | 
 def _readable(
     declaration: NodeDeclaration, need: tuple[FeatureLevel, ...], scoped: tuple[ScopedEdge, ...]
 ) -> dict[str, int | None]:
-    """The positions of the declared features in the environment; None for a modified one that no scoped input needs."""
+    """The positions of declared features in the environment; None for a modified feature that no scoped input needs."""
     position = {feature: index for index, feature in enumerate(need)}
     reads: dict[str, int | None] = {}
     for name in declaration.modifies:
@@ -235,17 +237,17 @@ def _readable(
     return reads
 
 
-def _nothing(environment: Environment) -> Environment:
+def _empty(environment: Environment) -> Environment:
     return ()
 
 
 def _getter(positions: Sequence[int]) -> Projection:
     if not positions:
-        return _nothing
+        return _empty
     if list(positions) == list(range(positions[0], positions[0] + len(positions))):
-        return itemgetter(slice(positions[0], positions[0] + len(positions)))  # a tuple, also of one
+        return itemgetter(slice(positions[0], positions[0] + len(positions)))  # returns a tuple, even of length one
     return itemgetter(*positions)
 
 
-def _with_absent(projection: Projection) -> Projection:
+def _append_absent(projection: Projection) -> Projection:
     return lambda environment: projection((*environment, ABSENT))

@@ -1,4 +1,4 @@
-"""The nodes that an output depends on, inputs first. Unknown names and cycles are errors that show the path."""
+"""Orders the nodes that an output depends on topologically. Errors for unknown names and cycles show the path."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from livegrad.diagnostics import caller_origin
 
 
 def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeDeclaration]:
-    """Every node that the output needs, each after its inputs. Iterative, so depth is unlimited."""
+    """Every node that the output needs, each after its inputs. It is iterative, so depth is unlimited."""
     if output not in nodes:
-        raise _unknown(output, None, nodes)
+        raise _unknown_node_error(output, None, nodes)
     order: list[NodeDeclaration] = []
     done: set[str] = set()
     open_nodes: dict[str, None] = {}  # the path from the output to the current node
@@ -27,7 +27,7 @@ def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeD
         if name in done:
             continue
         if name in open_nodes:
-            raise _cycle(list(open_nodes), nodes[name])
+            raise _cycle_error(list(open_nodes), nodes[name])
         node = nodes[name]
         open_nodes[name] = None
         pending.append((name, True))
@@ -35,19 +35,19 @@ def order_nodes(nodes: Mapping[str, NodeDeclaration], output: str) -> list[NodeD
             if edge.source in done:
                 continue
             if edge.source not in nodes:
-                raise _unknown(edge.source, node, nodes)
+                raise _unknown_node_error(edge.source, node, nodes)
             pending.append((edge.source, False))
     return order
 
 
-def _unknown(name: str, user: NodeDeclaration | None, nodes: Mapping[str, NodeDeclaration]) -> ContextError:
+def _unknown_node_error(name: str, user: NodeDeclaration | None, nodes: Mapping[str, NodeDeclaration]) -> ContextError:
     what = f"there is no node `{name}`" + ("" if user is None else f", which is an input of `{user.name}`")
     names = ", ".join(sorted(nodes)[:8]) or "none"
     return ContextError(what, where=user.origin if user else caller_origin(), expected=f"one of {names}")
 
 
-def _cycle(way: list[str], node: NodeDeclaration) -> ContextError:
-    names = [*way[way.index(node.name) :], node.name]
+def _cycle_error(path: list[str], node: NodeDeclaration) -> ContextError:
+    names = [*path[path.index(node.name) :], node.name]
     return ContextError(
         f"node `{node.name}` needs its own result",
         where=node.origin,

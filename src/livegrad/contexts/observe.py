@@ -1,6 +1,6 @@
-"""Observes evaluation: events, counts and times per node, and why a node was last computed.
+"""Records evaluations: events, counts and times per node, and the reason why a node was last computed.
 
-Evaluation reports here; `Program.events`, `Program.report` and `Program.why` read it.
+`evaluate.py` calls it; `Program.events`, `Program.report` and `Program.why` read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from livegrad.contexts.evaluate import Answer
 
 EventKind = Literal["computed", "hit", "reused", "loaded", "evicted"]
-_SMALL = 1 << 16  # bytes that one computation keeps for `why`
+_SMALL = 1 << 16  # bytes; `why` holds larger values weakly
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class EventLog(list[Event]):
         return [event.node for event in self if event.kind == kind]
 
 
-class _Glimpse:
-    """A large value as `why` remembers it: by serial number, and weakly, while a cache holds it."""
+class _WeakValue:
+    """A large value in the record of a computation: its serial number, and a weak reference to the cached value."""
 
     __slots__ = ("_reference", "serial")
 
@@ -72,38 +72,38 @@ class _Glimpse:
 
     def __str__(self) -> str:
         interned = self._reference()
-        return "(no longer kept)" if interned is None else _text(interned)
+        return "(no longer cached)" if interned is None else _text(interned)
 
 
-_Remembered = Interned | _Glimpse
+_RecordedValue = Interned | _WeakValue
 
 
-def _remember(interned_values: Environment) -> tuple[_Remembered, ...]:
-    """The values themselves if they are small in total, else glimpses of the large ones."""
+def _record_values(interned_values: Environment) -> tuple[_RecordedValue, ...]:
+    """The values themselves if they are small in total, and weak references otherwise."""
     if sum(map(_size, interned_values)) <= _SMALL:
         return interned_values
-    return tuple([_Glimpse(interned) for interned in interned_values])
+    return tuple([_WeakValue(interned) for interned in interned_values])
 
 
 _size = attrgetter("size")
 
 
-def _text(value: _Remembered | None) -> str:
+def _text(value: _RecordedValue | None) -> str:
     if isinstance(value, Interned):
         return "absent" if value is ABSENT else short_text(value.value)
     return "not needed" if value is None else str(value)
 
 
 class _Computation(NamedTuple):
-    """One computation of a node: the unit, its features, inputs and answers."""
+    """One computation of a node: the unit, its features, its inputs, and the answers of its scoped inputs."""
 
     unit: Unit
-    env: tuple[_Remembered, ...]
-    inputs: tuple[_Remembered, ...]
-    answers: tuple[_Remembered, ...]
+    env: tuple[_RecordedValue, ...]
+    inputs: tuple[_RecordedValue, ...]
+    answers: tuple[_RecordedValue, ...]
 
     @property
-    def features(self) -> dict[str, _Remembered]:
+    def features(self) -> dict[str, _RecordedValue]:
         return {str(feature): interned for feature, interned in zip(self.unit.need, self.env, strict=True)}
 
 
@@ -143,10 +143,10 @@ class Reason:
 class Observer:
     """Records the evaluations of one graph. `log` is None while there is no listener."""
 
-    def __init__(self, store: MemoStore, tell_programs: weakref.WeakMethod[Callable[[], None]]) -> None:
+    def __init__(self, store: MemoStore, notify_programs: weakref.WeakMethod[Callable[[], None]]) -> None:
         self.log: EventLog | None = None
-        self._tell_programs = tell_programs
-        store.on_evict = self._evicted
+        self._notify_programs = notify_programs
+        store.on_evict = self._record_eviction
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self._latest: dict[str, tuple[_Computation, _Computation | None]] = {}  # with the previous one
@@ -154,9 +154,9 @@ class Observer:
     @contextmanager
     def listen(self) -> Iterator[EventLog]:
         before, self.log = self.log, EventLog()
-        tell_programs = self._tell_programs()
-        if tell_programs is not None:
-            tell_programs()
+        notify_programs = self._notify_programs()
+        if notify_programs is not None:
+            notify_programs()
         try:
             yield self.log
         finally:
@@ -170,7 +170,7 @@ class Observer:
             ]
             log.append(Event(kind, unit.name, tuple(names)))
 
-    def _evicted(self, table: Table) -> None:
+    def _record_eviction(self, table: Table) -> None:
         if self.log is not None:
             self.log.append(Event("evicted", table.name))
 
@@ -183,8 +183,8 @@ class Observer:
     def record_computation(
         self, unit: Unit, env: Environment, inputs: Environment, answers: Sequence[Answer], seconds: float
     ) -> None:
-        answered = tuple([answer.interned for answer in answers])
-        record = _Computation(unit, _remember(env), _remember(inputs), _remember(answered))
+        answer_values = tuple([answer.interned for answer in answers])
+        record = _Computation(unit, _record_values(env), _record_values(inputs), _record_values(answer_values))
         with self._lock:
             counts = unit.table.counts
             counts.computed += 1
@@ -214,10 +214,10 @@ def _edits(old: Unit, new: Unit) -> Iterator[Change]:
     before, after = old.declaration, new.declaration
     if old.by_inputs is not new.by_inputs and before.function is not after.function:
         yield Change("edit", "function", _describe_function(before), _describe_function(after))
-    sources = [", ".join(edge.source for edge in each.inputs) for each in (before, after)]
+    sources = [", ".join(edge.source for edge in declaration.inputs) for declaration in (before, after)]
     if sources[0] != sources[1]:
         yield Change("edit", "inputs", sources[0] or "none", sources[1] or "none")
-    features = [_describe_features(each) for each in (before, after)]
+    features = [_describe_features(declaration) for declaration in (before, after)]
     if features[0] != features[1]:
         yield Change("edit", "features", features[0], features[1])
 
@@ -239,15 +239,15 @@ def _describe_features(declaration: Any) -> str:
 
 
 def _feature_changes(before: _Computation, latest: _Computation) -> list[Change]:
-    olds, news = before.features, latest.features
+    old_features, new_features = before.features, latest.features
     return [
         Change("feature", name, _text(old), _text(new))
-        for name in dict.fromkeys([*olds, *news])
-        if _differ(old := olds.get(name), new := news.get(name))
+        for name in dict.fromkeys([*old_features, *new_features])
+        if _differ(old := old_features.get(name), new := new_features.get(name))
     ]
 
 
-def _differ(old: _Remembered | None, new: _Remembered | None) -> bool:
+def _differ(old: _RecordedValue | None, new: _RecordedValue | None) -> bool:
     return (old and old.serial) != (new and new.serial)
 
 

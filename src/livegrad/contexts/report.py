@@ -1,4 +1,4 @@
-"""The cache report: counts and times of each node, and how full the caches are."""
+"""The cache report: counts and times of each node, and the size of the cache."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Context graphs as text, DOT and SVG: nodes, their needs, and the nullifications between them."""
+"""Draws context graphs as text, DOT and SVG: nodes, their needs, and the nullifications on edges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from livegrad.contexts.declare import InputDeclaration
 from livegrad.contexts.link import Linked, Unit
 from livegrad.ir.drawing import Box, draw_graph
 from livegrad.ops.context import FeatureLevel
@@ -17,8 +18,15 @@ def _names(features: Iterable[FeatureLevel]) -> str:
     return ", ".join(map(str, features)) or "nothing"
 
 
-def _dropped(linked: Linked) -> dict[tuple[str | None, int], Nullification]:
+def _nullifications(linked: Linked) -> dict[tuple[str | None, int], Nullification]:
+    """The nullifications by edge: the caller's name, and the index of the input."""
     return {(each.caller, each.number): each for each in linked.needs.nullifications}
+
+
+def _context_changes(edge: InputDeclaration) -> list[str]:
+    """The features that a node injects into an input or modifies for it, as text."""
+    changes = [f"inject {name}" for name in sorted(edge.injects)]
+    return changes + [f"modify {name}" for name in sorted(edge.modifies)]
 
 
 def _colour_indices(linked: Linked) -> dict[tuple[FeatureLevel, ...], int]:
@@ -29,7 +37,7 @@ def _colour_indices(linked: Linked) -> dict[tuple[FeatureLevel, ...], int]:
 
 def draw_text(linked: Linked, *, color: bool = False) -> str:
     """One node per line, callers first, with a `nullify` before each input that gets fewer features than its caller."""
-    dropped, colours = _dropped(linked), _colour_indices(linked)
+    nullifications, colours = _nullifications(linked), _colour_indices(linked)
 
     def paint(unit: Unit, text: str) -> str:
         if not color or not unit.need:
@@ -37,25 +45,23 @@ def draw_text(linked: Linked, *, color: bool = False) -> str:
         return f"\x1b[{_ANSI[colours[unit.need] % len(_ANSI)]}m{text}\x1b[0m"
 
     lines = [f"context: {_names(linked.root)}"]
-    if (None, 0) in dropped:
-        lines.append(f"  nullify {_names(dropped[None, 0].dropped)}")
+    if (None, 0) in nullifications:
+        lines.append(f"  nullify {_names(nullifications[None, 0].dropped)}")
     lines.append(f"  → {linked.output.name}")
     for unit in reversed(linked.units):
         lines.append(paint(unit, f"{unit.name}: needs {_names(unit.need)}"))
         for index, edge in enumerate(unit.declaration.inputs):
-            puts = [f"inject {name}" for name in sorted(edge.injects)]
-            puts += [f"modify {name}" for name in sorted(edge.modifies)]
-            nullification = dropped.get((unit.name, index))
+            steps = _context_changes(edge)
+            nullification = nullifications.get((unit.name, index))
             if nullification is not None:
-                puts.append(f"nullify {_names(nullification.dropped)}")
-            way = " → ".join([*puts, edge.source])
-            lines.append(f"  {'scoped' if edge.scoped else 'plain '} → {way}")
+                steps.append(f"nullify {_names(nullification.dropped)}")
+            lines.append(f"  {'scoped' if edge.scoped else 'plain '} → {' → '.join([*steps, edge.source])}")
     return "\n".join(lines)
 
 
 def draw_dot(linked: Linked) -> str:
     """The graph in DOT, edges in the direction of calls."""
-    dropped, colours = _dropped(linked), _colour_indices(linked)
+    nullifications, colours = _nullifications(linked), _colour_indices(linked)
     position = {unit: index for index, unit in enumerate(linked.units)}
     by_name = {unit.name: unit for unit in linked.units}
     lines = ["digraph context {", '  node [shape=box, style="rounded,filled", fillcolor=white];']
@@ -64,15 +70,13 @@ def draw_dot(linked: Linked) -> str:
         fill = _FILLS[colours[unit.need] % len(_FILLS)] if unit.need else "white"
         label = _quote(f"{unit.name}\\nneeds {_names(unit.need)}")
         lines.append(f'  n{position[unit]} [label={label}, fillcolor="{fill}"];')
-    lines += _dot_edge("root", "0", f"n{position[linked.output]}", dropped.get((None, 0)), "solid", "")
+    lines += _dot_edge("root", "0", f"n{position[linked.output]}", nullifications.get((None, 0)), "solid", "")
     for unit in reversed(linked.units):
         for input_index, edge in enumerate(unit.declaration.inputs):
-            puts = [f"inject {name}" for name in sorted(edge.injects)]
-            puts += [f"modify {name}" for name in sorted(edge.modifies)]
             start, end = f"n{position[unit]}", f"n{position[by_name[edge.source]]}"
             style = "dashed" if edge.scoped else "solid"
-            nullification = dropped.get((unit.name, input_index))
-            lines += _dot_edge(start, str(input_index), end, nullification, style, ", ".join(puts))
+            nullification = nullifications.get((unit.name, input_index))
+            lines += _dot_edge(start, str(input_index), end, nullification, style, ", ".join(_context_changes(edge)))
     return "\n".join([*lines, "}"])
 
 

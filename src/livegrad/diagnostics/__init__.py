@@ -1,7 +1,8 @@
-"""Errors that say what went wrong, on which line of the user's program, and what to do.
+"""Error classes and source locations, and the conversion of Python errors to them.
 
-`errors.py` has the error classes and source locations, `explain_calls.py` turns wrong calls of public functions into
-such errors, `other_names.py` maps names of NumPy, JAX and PyTorch to ours.
+Every error states what went wrong, on which line of the user's program, and how to fix it. `errors.py` defines the
+classes, `explain_calls.py` wraps public functions so that invalid calls raise them, and `other_names.py` maps names of
+NumPy, JAX and PyTorch to livegrad's.
 """
 
 from livegrad.diagnostics.errors import (

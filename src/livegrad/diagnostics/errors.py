@@ -1,7 +1,7 @@
 """Error classes and source locations.
 
-Every layer raises these errors. Each carries what happened, the user's file and line, what was expected, what was
-found, and a fix.
+Every layer raises these errors. Each carries a description of the problem, the user's file and line, what was expected,
+what was found, and a fix.
 """
 
 from __future__ import annotations
@@ -114,15 +114,15 @@ SourceLocation = Origin | TextOrigin | NodeOrigin | Mark
 
 cached_origins: dict[tuple[int, int], tuple[Origin, ...]] = {}  # keyed by id(code), which the origin keeps alive
 _MOST_CACHED_ORIGINS = 100_000
-# Files that are never the caller: those of this package, and those that Python evaluates our properties with.
+# Frames in these files are never the caller: files of this package, and `functools`, which calls our cached properties.
 _library_files: set[str] = {functools.__file__}
 
 
 def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
-    """The location of the innermost frame outside this package, in a tuple, which is empty if there is none.
+    """Returns a tuple with the location of the innermost frame outside this package; an empty tuple if there is none.
 
-    Equal locations give the same tuple, so that a node that is created again at its line is recognised by identity.
-    `depth` is the number of frames, from the caller's own on, that certainly belong to this package.
+    Equal locations return the same tuple object, so a node that is created again on the same line is found by identity.
+    The search skips `depth` frames: the caller guarantees that they belong to this package.
     """
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
@@ -131,11 +131,11 @@ def caller_origins(depth: int = 1) -> tuple[Origin, ...]:
             origins = cached_origins.get((id(code), frame.f_lasti))
             if origins is not None:
                 return origins
-            if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # Python's loaders
+            if code.co_filename.startswith((PACKAGE_DIRECTORY, "<frozen ")):  # "<frozen ...>": the import system
                 _library_files.add(code.co_filename)
                 continue
             if code.co_filename == "<string>" and frame.f_globals.get("__name__", "").startswith("livegrad."):
-                frame = frame.f_back  # a method that `dataclass` generated for one of our classes
+                frame = frame.f_back  # a method that `dataclass` generated for a class of this package
                 continue
             if len(cached_origins) >= _MOST_CACHED_ORIGINS:
                 cached_origins.clear()
@@ -160,7 +160,7 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value in a message: its `repr`, truncated.
+    """Formats a value for a message: its `repr`, truncated to `most` characters.
 
     >>> shown([1.0, 2.0]), shown(10**100, 10)
     ('[1.0, 2.0]', '1000000...')
@@ -198,19 +198,19 @@ class LivegradError(Exception):
         super().__init__(self._message())
 
     def move_to(self, where: SourceLocation | None) -> None:
-        """Returns the same error for another source location."""
+        """Moves the error to another source location."""
         self.where = where
         self.args = (self._message(),)
 
     def _message(self) -> str:
         text = self.what if self.where is None else f"{self.what} ({self.where})"
-        facts = []
+        details = []
         if self.expected is not None:
-            facts.append(f"expected {self.expected}")
+            details.append(f"expected {self.expected}")
         if self.found is not None:
-            facts.append(f"found {self.found}")
-        if facts:
-            text += ": " + ", ".join(facts)
+            details.append(f"found {self.found}")
+        if details:
+            text += ": " + ", ".join(details)
         return text if self.help is None else f"{text}; {self.help}"
 
 
@@ -276,8 +276,8 @@ class MissingFileError(FileError, FileNotFoundError):
 def file_error(error: OSError, path: object, help: str, what: str | None = None) -> FileError:
     """Converts an OSError at a path to a livegrad error.
 
-    >>> made = file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first")
-    >>> isinstance(made, FileNotFoundError), made.filename
+    >>> error = file_error(FileNotFoundError(2, "No such file or directory"), "a.npz", "save one first")
+    >>> isinstance(error, FileNotFoundError), error.filename
     (True, 'a.npz')
     """
     kind = MissingFileError if isinstance(error, FileNotFoundError) else FileError

@@ -1,9 +1,9 @@
-"""Turns failures inside public functions into errors with the user's line and a fix, instead of Python's or NumPy's.
+"""Wraps public functions so that an invalid call raises a `CallError` with the user's line and a fix.
 
-Most arguments are checked where they are used. Failures that no check anticipated are explained here, with the original
-error as the cause. Errors raised by the user's own functions pass through.
+Most arguments are validated where they are used. The wrapper handles the exceptions that no check anticipated, and
+keeps the original exception as the cause. Exceptions from the user's own functions pass through unchanged.
 
-`livegrad.__getattr__` wraps public functions, `tensors/namespace.py` wraps methods of tensors.
+`livegrad.__getattr__` wraps public functions; `tensors/namespace.py` wraps methods of tensors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livegrad.diagnostics import CallError, LivegradError, caller_origin, shown
 
 _PYTHON = tuple(sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib"))
 
-# Parameter names of NumPy and PyTorch, and the names here.
+# Parameter names of NumPy and PyTorch, with livegrad's names.
 _OTHER_NAMES = {
     "a_max": ("max",),
     "a_min": ("min",),
@@ -36,31 +36,32 @@ _OTHER_NAMES = {
     "newshape": ("shape",),
     "size": ("shape",),
 }
-_WITHOUT = {
+_UNSUPPORTED_ARGUMENTS = {
     "out": "operations return new tensors: assign the result",
     "initial": "combine it with the result",
     "order": "elements are in row-major order",
 }
-# What takes the place of elements that a reduction leaves out. Others, such as means, need to know how many there are.
+# The neutral element that replaces masked elements of a reduction. Reductions that depend on the count, such as means,
+# have none.
 _NEUTRAL = {"sum": "0.0", "prod": "1.0", "max": "-lg.inf", "min": "lg.inf", "any": "False", "all": "True"}
 
 
 class Shortcut(Protocol):
-    """Knows the results of some calls of a function."""
+    """A cache of results of a function's calls."""
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> tuple[Any, Any]:
-        """The result of a call, or what `learn` is called with after it; neither if the call is just made."""
+        """Returns (cached result, None), (None, key for `learn`), or (None, None) for a call that is not cached."""
         ...
 
     def learn(self, call_key: Any, result: Any, /) -> None:
-        """Notes the result of a call."""
+        """Stores the result of a call."""
         ...
 
 
 def explain_calls(
     owner: ModuleType | type, names: Iterable[str], shortcuts: Mapping[str, Shortcut] = MappingProxyType({})
 ) -> None:
-    """Wraps an owner's functions so that failing calls are explained; those with a shortcut ask that first."""
+    """Wraps an owner's functions so that invalid calls raise a `CallError`; `shortcuts` are consulted before a call."""
     for name in names:
         function = inspect.getattr_static(owner, name, None)
         if not isinstance(function, FunctionType) or not function.__module__.startswith("livegrad."):
@@ -84,27 +85,27 @@ def _explain(function: FunctionType) -> Callable[..., Any]:
                 error.move_to(caller_origin())
             raise
         except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-            below = None if error.__traceback__ is None else error.__traceback__.tb_next
-            if below is None and isinstance(error, TypeError):
-                raise _wrong_call(function, args, kwargs) from None
-            if below is None or not _is_below_us(below):
+            inner = None if error.__traceback__ is None else error.__traceback__.tb_next
+            if inner is None and isinstance(error, TypeError):
+                raise _signature_error(function, args, kwargs) from None
+            if inner is None or not _is_internal(inner):
                 raise
-            raise _failed_call(function, args, kwargs, error) from error
+            raise _argument_error(function, args, kwargs, error) from error
 
     called.__livegrad_explained__ = True  # type: ignore[attr-defined]
     return called
 
 
 def with_shortcut(function: Callable[..., Any], shortcut: Shortcut) -> Callable[..., Any]:
-    """A function that asks a shortcut first."""
+    """Wraps a function so that it consults a shortcut first."""
 
     @wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        result, found = shortcut.find(args, kwargs)
+        result, call_key = shortcut.find(args, kwargs)
         if result is None:
             result = function(*args, **kwargs)
-            if found is not None:
-                shortcut.learn(found, result)
+            if call_key is not None:
+                shortcut.learn(call_key, result)
         return result
 
     called.__livegrad_explained__ = True  # type: ignore[attr-defined]
@@ -112,7 +113,7 @@ def with_shortcut(function: Callable[..., Any], shortcut: Shortcut) -> Callable[
 
 
 def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
-    """Calls a function that the user passed. Arguments that it does not accept are the caller's mistake."""
+    """Calls a function that the user passed; raises a `CallError` if it does not accept the arguments."""
     try:
         return function(*args, **kwargs)
     except TypeError as error:
@@ -121,19 +122,19 @@ def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[s
         raise CallError(str(error), where=caller_origin()) from None
 
 
-def _is_below_us(traceback: TracebackType | None) -> bool:
-    """Whether an error comes from our files or from what they call in NumPy and Python, not from a user's function."""
+def _is_internal(traceback: TracebackType | None) -> bool:
+    """Whether all frames belong to livegrad, NumPy or the standard library, so that no function of the user raised."""
     while traceback is not None:
         frame = traceback.tb_frame
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
-        is_pythons = file.startswith(_PYTHON) and "site-packages" not in file
-        if not (module.startswith(("livegrad.", "numpy.")) or file.startswith("<frozen ") or is_pythons):
+        is_standard_library = file.startswith(_PYTHON) and "site-packages" not in file
+        if not (module.startswith(("livegrad.", "numpy.")) or file.startswith("<frozen ") or is_standard_library):
             return False
         traceback = traceback.tb_next
     return True
 
 
-def _failed_call(
+def _argument_error(
     function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException
 ) -> CallError:
     positional = args[1:] if function.__name__ == "__init__" else args  # without `self`
@@ -147,8 +148,9 @@ def _failed_call(
 
 
 def _describe(value: Any) -> str:
-    """An argument in a message: its value if it is short and plain. Tensors are not shown, because that could compute
-    them."""
+    """Describes an argument: its value if it is a short literal, else its type and shape. Reading the values of a
+    tensor could compute it.
+    """
     if isinstance(value, list | tuple):
         if all(item is None or isinstance(item, bool | int | float | complex | str) for item in value):
             return shown(value, 40)
@@ -159,51 +161,53 @@ def _describe(value: Any) -> str:
 
 
 def _public_name(function: FunctionType) -> str:
-    """The name that users call: the class for `__init__`."""
+    """The name in the user's call: the class name for `__init__`."""
     return function.__qualname__.split(".")[-2] if function.__name__ == "__init__" else function.__name__
 
 
-def _wrong_call(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallError:
+def _signature_error(function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallError:
     name, parameters = _public_name(function), list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters, args = parameters[1:], args[1:]
-    by_name = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
-    unknown = next((key for key in kwargs if key not in by_name), None)
+    keywords = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    unknown = next((key for key in kwargs if key not in keywords), None)
     if unknown is not None:
         problem = f"the argument `{unknown}`"
-        instead = [name_here for name_here in _OTHER_NAMES.get(unknown, ()) if name_here in by_name]
-        help = f"write {instead[0]}=..." if instead else _without(name, unknown)
+        replacements = [keyword for keyword in _OTHER_NAMES.get(unknown, ()) if keyword in keywords]
+        help = f"write {replacements[0]}=..." if replacements else _advise_without(name, unknown)
         if any(p.name == unknown for p in parameters):
             help = "pass it by position"
     else:
         problem = f"{len(args)} positional arguments" if len(args) != 1 else "one positional argument"
-        help = _by_keyword(name, parameters, args)
+        help = _advise_keywords(name, parameters, args)
     expected = f"{name}({', '.join(map(_write_parameter, parameters))})"
     return CallError(
         f"`{name}` does not accept these arguments", where=caller_origin(), expected=expected, found=problem, help=help
     )
 
 
-def _without(function: str, argument: str) -> str | None:
-    """How to do without an argument of NumPy."""
+def _advise_without(function: str, argument: str) -> str | None:
+    """How to express a NumPy call without an argument that livegrad does not have."""
     if argument != "where":
-        return _WITHOUT.get(argument)
+        return _UNSUPPORTED_ARGUMENTS.get(argument)
     neutral = _NEUTRAL.get(function)
     return (
-        f"replace the others: lg.where(condition, x, {neutral})" if neutral else "select elements first: x[condition]"
+        f"replace the other elements: lg.where(condition, x, {neutral})"
+        if neutral
+        else "select elements first: x[condition]"
     )
 
 
-def _by_keyword(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...]) -> str | None:
-    """How to write a call with too many positional arguments."""
+def _advise_keywords(name: str, parameters: list[inspect.Parameter], args: tuple[Any, ...]) -> str | None:
+    """How to write a call that has too many positional arguments: with a shape tuple, or with keywords."""
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    named = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    keyword_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     extra = args[len(positional) :]
     if positional[-1:] == ["shape"] and extra and all(isinstance(size, int) for size in args[len(positional) - 1 :]):
         return f"write {name}({', '.join([*positional[:-1], repr(args[len(positional) - 1 :])])})"
-    if not extra or len(extra) > len(named):
+    if not extra or len(extra) > len(keyword_only):
         return None
-    keywords = [f"{keyword}={_show(value)}" for keyword, value in zip(named, extra, strict=False)]
+    keywords = [f"{keyword}={_show(value)}" for keyword, value in zip(keyword_only, extra, strict=False)]
     return f"write {name}({', '.join([*positional, *keywords])})"
 
 

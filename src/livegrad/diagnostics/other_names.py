@@ -1,6 +1,6 @@
-"""Names of NumPy, JAX and PyTorch that livegrad does not have, and what to write instead.
+"""Names of NumPy, JAX and PyTorch with livegrad's replacements.
 
-Used when an attribute of `livegrad` or of a tensor is missing.
+Missing attributes of `livegrad` and of tensors look up the advice of their error message here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ METHODS = {
 
 
 def name_of_function(name: str) -> str | None:
-    """The replacement for a function of another library, or None.
+    """The livegrad function that replaces a function of another library, or None.
 
     >>> name_of_function("cat"), name_of_function("wibble")
     ('lg.concat', None)
@@ -88,7 +88,7 @@ def name_of_function(name: str) -> str | None:
 
 
 def name_of_method(name: str) -> str | None:
-    """The replacement for a method of another library's arrays.
+    """The expression that replaces an array method of another library, or None.
 
     >>> name_of_method("view"), name_of_method("logaddexp"), name_of_method("wibble")
     ('x.reshape(shape)', 'lg.logaddexp(x)', None)

@@ -10,7 +10,7 @@ from livegrad.implicit.nodes.assembly import (
 from livegrad.implicit.nodes.builder import (
     FunctionBuilder,
 )
-from livegrad.implicit.nodes.c_text import (
+from livegrad.implicit.nodes.to_c import (
     to_cuda,
     to_opencl,
 )

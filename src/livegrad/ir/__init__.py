@@ -1,7 +1,7 @@
 """The value IR: interned nodes, closed functions, types, symbolic sizes, and their text.
 
 `node.py` is the data model, `types.py` the types, `function.py` traces Python callables, `text/` prints and parses,
-`verify.py` checks. `lg.ir` is also where people find what compiles and evaluates single functions.
+`verify.py` checks. `lg.ir` also exports the functions that compile and evaluate a single function.
 """
 
 from livegrad.public_names import front_door

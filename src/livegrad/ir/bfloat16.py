@@ -1,6 +1,6 @@
-"""The representation of bfloat16, which NumPy lacks: two opaque bytes, the upper half of a float32.
+"""Converts bfloat16, which NumPy lacks, to and from float32. NumPy stores it as two opaque bytes.
 
-Widening is exact; narrowing rounds to nearest, ties to even. `ir.types` names the dtype; backends convert.
+A bfloat16 is the upper half of a float32. Widening is exact; narrowing rounds to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# Opaque on purpose: what only moves elements works on it, and arithmetic that forgot to widen raises.
+# Opaque on purpose: code that only moves elements works, and arithmetic without widening raises an error.
 BFLOAT16: np.dtype[Any] = np.dtype("V2")
 LARGEST = float(np.uint32(0x7F7F0000).view(np.float32))
 
 
 def widen(value: Any) -> Array:
-    """The same numbers as float32.
+    """Converts bfloat16 to float32.
 
     >>> widen(narrow([1.0, 3.140625]))
     array([1.      , 3.140625], dtype=float32)
@@ -37,10 +37,10 @@ def narrow(value: Any) -> Array:
     bits = np.array(single, order="C").view(np.uint32)
     nearest = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     quiet = bits | np.uint32(0x400000)  # a NaN must not round to an infinity
-    chosen = np.where(np.isnan(single), quiet, nearest) >> np.uint32(16)
-    return np.asarray(chosen.astype(np.uint16)).view(BFLOAT16)
+    upper_half = np.where(np.isnan(single), quiet, nearest) >> np.uint32(16)
+    return np.asarray(upper_half.astype(np.uint16)).view(BFLOAT16)
 
 
 def readable(value: Array) -> Array:
-    """An array that NumPy can compute with: bfloat16 as float32, any other as it is."""
+    """Returns an array that NumPy can compute with: bfloat16 is widened, other types are unchanged."""
     return widen(value) if value.dtype == BFLOAT16 else value

@@ -1,6 +1,6 @@
-"""Pauses Python's cyclic garbage collector while a program is compiled.
+"""Pauses Python's cyclic garbage collector during compilation.
 
-Passes create hundreds of thousands of nodes, few of them garbage, and the collector would scan all of them repeatedly.
+Passes create hundreds of thousands of live nodes, which the collector would scan repeatedly.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class _Pause:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.under_way = 0
+        self.active = 0
         self.was_enabled = False
 
     def after_fork_in_child(self) -> None:
-        """Threads that compiled in the parent do not exist in the child and cannot end their pauses."""
-        if self.under_way and self.was_enabled:
+        """Ends the pauses of the parent's threads, which do not exist in the child."""
+        if self.active and self.was_enabled:
             gc.enable()
-        self.lock, self.under_way = threading.Lock(), 0
+        self.lock, self.active = threading.Lock(), 0
 
 
 _pause = _Pause()
@@ -34,21 +34,21 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Nothing is collected inside, in any thread; afterwards the collector is as it was.
+    """Disables the collector in all threads while any compilation runs, then restores its state.
 
     >>> with collection_paused():
     ...     print(gc.isenabled())
     False
     """
     with _pause.lock:
-        if not _pause.under_way:
+        if not _pause.active:
             _pause.was_enabled = gc.isenabled()
             gc.disable()
-        _pause.under_way += 1
+        _pause.active += 1
     try:
         yield
     finally:
         with _pause.lock:
-            _pause.under_way = max(0, _pause.under_way - 1)  # 0 already: this thread has forked meanwhile
-            if not _pause.under_way and _pause.was_enabled:
+            _pause.active = max(0, _pause.active - 1)  # it is 0 already after a fork inside the pause
+            if not _pause.active and _pause.was_enabled:
                 gc.enable()

@@ -1,6 +1,6 @@
-"""Symbolic sizes, known only at run time: polynomials over named sizes, and their arithmetic.
+"""Symbolic dimensions: integer polynomials over named sizes, with exact arithmetic.
 
-Shapes of tensor types consist of these and of integers.
+A tensor shape consists of integers and dimensions.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ def _from_terms(terms: list[tuple[tuple[str, ...], int]]) -> int | Dimension:
     for names, coefficient in terms:
         key = tuple(sorted(names))
         total[key] = total.get(key, 0) + coefficient
-    kept = {names: coefficient for names, coefficient in total.items() if coefficient}
-    if not kept:
+    nonzero = {names: coefficient for names, coefficient in total.items() if coefficient}
+    if not nonzero:
         return 0
-    if set(kept) == {()}:
-        return kept[()]
-    return Dimension(tuple(sorted(kept.items(), key=lambda item: (-len(item[0]), item[0]))))
+    if set(nonzero) == {()}:
+        return nonzero[()]
+    return Dimension(tuple(sorted(nonzero.items(), key=lambda item: (-len(item[0]), item[0]))))
 
 
 Size = int | Dimension
@@ -120,7 +120,7 @@ def size_product(shape: tuple[Size, ...]) -> Size:
 
 
 def divide_exactly(size: Size, divisor: Size) -> Size | None:
-    """`size / divisor` when it is an integer for all sizes, else None.
+    """`size / divisor` if it is an integer for all sizes, else None.
 
     >>> divide_exactly(12, 4), divide_exactly(12, 5)
     (3, None)

@@ -1,7 +1,7 @@
-"""Draws graphs as SVG with a layered layout, without other software.
+"""Draws graphs as SVG with a layered (Sugiyama) layout and no dependencies.
 
-In: boxes with lines of text, and edges between them. Out: SVG text. Used for tensors, functions, node graphs, the live
-engine and the command line.
+In: boxes with lines of text, and edges between them. Out: SVG text. Draws tensors, functions, node graphs and live
+graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLORS = {"plain": "#f4f1ec", "leaf": "#dfe9f5", "known": "#e2f0de", "result": "
 
 @dataclass(frozen=True)
 class Box:
-    """A node of a drawing: lines of text, the first of them bold; `kind` (of `COLORS`) says how it is filled."""
+    """A node of a drawing: lines of text, the first of them bold; `kind`, a key of `COLORS`, selects the colour."""
 
     key: str
     lines: tuple[str, ...]
@@ -35,23 +35,24 @@ class Box:
 
 
 def draw_graph(boxes: Sequence[Box], edges: Iterable[tuple[str, str]], title: str = "graph") -> str:
-    """A drawing from top to bottom. Edges that close a circle are dashed; each edge is drawn once.
+    """Draws a graph from top to bottom. Back edges are dashed; duplicate edges are drawn once.
 
     >>> svg = draw_graph([Box("a", ("x",), "leaf"), Box("b", ("sin", "f32"))], [("a", "b")])
     >>> svg.count("<rect"), svg.count('class="edge"'), svg.startswith("<svg")
     (2, 1, True)
     """
     boxes_by_key = {box.key: box for box in boxes}
-    wanted = list(dict.fromkeys(edge for edge in edges if edge[0] in boxes_by_key and edge[1] in boxes_by_key))
-    backward = _closing_edges(boxes_by_key, wanted)
-    forward = [edge for edge in wanted if edge not in backward]
-    layers, chains = _with_bends(_layers(boxes_by_key, forward), forward)
-    neighbours = _neighbours(chains)
-    _order(layers, neighbours)
-    return _svg(boxes_by_key, layers, _positions(layers, neighbours, boxes_by_key), chains, sorted(backward), title)
+    drawn = list(dict.fromkeys(edge for edge in edges if edge[0] in boxes_by_key and edge[1] in boxes_by_key))
+    backward = _find_back_edges(boxes_by_key, drawn)
+    forward = [edge for edge in drawn if edge not in backward]
+    layers, routes = _route_edges(_assign_layers(boxes_by_key, forward), forward)
+    neighbours = _find_neighbours(routes)
+    _reduce_crossings(layers, neighbours)
+    centres = _place_boxes(layers, neighbours, boxes_by_key)
+    return _render_svg(boxes_by_key, layers, centres, routes, sorted(backward), title)
 
 
-# --- which layer ------------------------------------------------------------------------------------------------------
+# --- layers -----------------------------------------------------------------------------------------------------------
 
 
 def _successors(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -61,10 +62,10 @@ def _successors(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[s
     return successors
 
 
-def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tuple[str, str]]:
+def _find_back_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tuple[str, str]]:
     """The edges that close a cycle."""
     after = _successors(keys, edges)
-    closing: set[tuple[str, str]] = set()
+    back_edges: set[tuple[str, str]] = set()
     state: dict[str, str] = {}
     for start in after:
         stack = [] if start in state else [(start, iter(after[start]))]
@@ -76,24 +77,22 @@ def _closing_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[tup
                 state[key] = "done"
                 stack.pop()
             elif state.get(target) == "open":
-                closing.add((key, target))
+                back_edges.add((key, target))
             elif target not in state:
                 state[target] = "open"
                 stack.append((target, iter(after[target])))
-    return closing
+    return back_edges
 
 
-def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]:
-    """The layer of each box: the length of the longest path to it. Boxes without predecessors go directly above their
-    users.
-    """
+def _assign_layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]:
+    """Assigns each box the length of the longest path to it. Sources go directly above their first user."""
     after, missing = _successors(keys, edges), dict.fromkeys(keys, 0)
     for _, target in edges:
         missing[target] += 1
     layer = dict.fromkeys(missing, 0)
     ready = [key for key, count in missing.items() if count == 0]
     sources = list(ready)
-    for key in ready:  # grows as it goes
+    for key in ready:  # grows during the loop
         for target in after[key]:
             layer[target] = max(layer[target], layer[key] + 1)
             missing[target] -= 1
@@ -104,52 +103,52 @@ def _layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]
     return layer
 
 
-def _with_bends(
+def _route_edges(
     layer: dict[str, int], edges: list[tuple[str, str]]
 ) -> tuple[list[list[str]], dict[tuple[str, str], list[str]]]:
     """The keys of each layer, and the path of each edge, with a bend in every layer that it crosses."""
     layers: list[list[str]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
-    for key, number in layer.items():
-        layers[number].append(key)
-    ways: dict[tuple[str, str], list[str]] = {}
+    for key, index in layer.items():
+        layers[index].append(key)
+    routes: dict[tuple[str, str], list[str]] = {}
     for source, target in edges:
         between = range(layer[source] + 1, layer[target])
-        bends = [f"{source}\0{target}\0{number}" for number in between]
-        for number, bend in zip(between, bends, strict=True):
-            layers[number].append(bend)
-        ways[source, target] = [source, *bends, target]
-    return layers, ways
+        bends = [f"{source}\0{target}\0{index}" for index in between]
+        for index, bend in zip(between, bends, strict=True):
+            layers[index].append(bend)
+        routes[source, target] = [source, *bends, target]
+    return layers, routes
 
 
-# --- where in the layer -----------------------------------------------------------------------------------------------
+# --- positions in a layer ---------------------------------------------------------------------------------------------
 
 
-def _neighbours(ways: dict[tuple[str, str], list[str]]) -> dict[str, list[str]]:
+def _find_neighbours(routes: dict[tuple[str, str], list[str]]) -> dict[str, list[str]]:
     neighbours: dict[str, list[str]] = {}
-    for way in ways.values():
-        for upper, lower in pairwise(way):
+    for route in routes.values():
+        for upper, lower in pairwise(route):
             neighbours.setdefault(upper, []).append(lower)
             neighbours.setdefault(lower, []).append(upper)
     return neighbours
 
 
-def _order(layers: list[list[str]], neighbours: dict[str, list[str]]) -> None:
-    """Sorts each layer by the mean position of neighbours in the previous layer, alternating down and up, to reduce
-    crossings.
+def _reduce_crossings(layers: list[list[str]], neighbours: dict[str, list[str]]) -> None:
+    """Barycentre heuristic: sorts each layer by the mean position of neighbours in the previous layer, alternating down
+    and up.
     """
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
-        for number in range(1, len(layers)) if down else range(len(layers) - 2, -1, -1):
-            fixed = {key: index for index, key in enumerate(layers[number - 1 if down else number + 1])}
-            current = {key: float(index) for index, key in enumerate(layers[number])}
+        for layer in range(1, len(layers)) if down else range(len(layers) - 2, -1, -1):
+            fixed = {key: index for index, key in enumerate(layers[layer - 1 if down else layer + 1])}
+            current = {key: float(index) for index, key in enumerate(layers[layer])}
             for key in current:
                 positions = [fixed[other] for other in neighbours.get(key, ()) if other in fixed]
                 current[key] = sum(positions) / len(positions) if positions else current[key]
-            layers[number].sort(key=lambda key: current[key])
+            layers[layer].sort(key=lambda key: current[key])
 
 
-def _positions(layers: list[list[str]], neighbours: dict[str, list[str]], boxes: dict[str, Box]) -> dict[str, float]:
-    """The middle of each box: as close to the mean of its neighbours as the order and the widths allow."""
+def _place_boxes(layers: list[list[str]], neighbours: dict[str, list[str]], boxes: dict[str, Box]) -> dict[str, float]:
+    """The horizontal centre of each box: as close to the mean of its neighbours as the order and the widths allow."""
     centre: dict[str, float] = {}
     for layer in layers:
         at = 0.0
@@ -158,21 +157,21 @@ def _positions(layers: list[list[str]], neighbours: dict[str, list[str]], boxes:
             at += _width(key, boxes) + BETWEEN_BOXES
     for sweep in range(2 * SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            wanted = [_mean([centre[other] for other in neighbours.get(key, ())], centre[key]) for key in layer]
+            targets = [_mean([centre[other] for other in neighbours.get(key, ())], centre[key]) for key in layer]
             widths = [_width(key, boxes) for key in layer]
-            for key, at in zip(layer, _spread(wanted, widths), strict=True):
+            for key, at in zip(layer, _remove_overlaps(targets, widths), strict=True):
                 centre[key] = at
     left = min((centre[key] - _width(key, boxes) / 2 for layer in layers for key in layer), default=0.0)
     return {key: at - left for key, at in centre.items()}
 
 
-def _spread(wanted: list[float], widths: list[float]) -> list[float]:
-    """The least-squares positions that keep the order without overlap: neighbours that collide are pooled."""
+def _remove_overlaps(targets: list[float], widths: list[float]) -> list[float]:
+    """The least-squares positions in the given order without overlap, by pooling adjacent violators."""
     offsets, groups, at = [], [], 0.0
-    for number, width in enumerate(widths):
-        at += width / 2 + (widths[number - 1] / 2 + BETWEEN_BOXES if number else 0.0)
+    for index, width in enumerate(widths):
+        at += width / 2 + (widths[index - 1] / 2 + BETWEEN_BOXES if index else 0.0)
         offsets.append(at)
-        groups.append((wanted[number] - at, 1))
+        groups.append((targets[index] - at, 1))
         while len(groups) > 1 and groups[-2][0] > groups[-1][0]:
             (mean, count), (other, more) = groups.pop(-2), groups.pop()
             groups.append(((mean * count + other * more) / (count + more), count + more))
@@ -180,8 +179,8 @@ def _spread(wanted: list[float], widths: list[float]) -> list[float]:
     return [base + offset for base, offset in zip(bases, offsets, strict=True)]
 
 
-def _mean(values: list[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
+def _mean(values: list[float], default: float) -> float:
+    return sum(values) / len(values) if values else default
 
 
 def _width(key: str, boxes: dict[str, Box]) -> float:
@@ -191,16 +190,16 @@ def _width(key: str, boxes: dict[str, Box]) -> float:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def _svg(
+def _render_svg(
     boxes: dict[str, Box],
     layers: list[list[str]],
     centre: dict[str, float],
-    ways: dict[tuple[str, str], list[str]],
+    routes: dict[tuple[str, str], list[str]],
     backward: list[tuple[str, str]],
     title: str,
 ) -> str:
     top: dict[str, float] = {}
-    floor: dict[str, float] = {}  # of the whole layer: edges begin below it, so that none is hidden by a box
+    floor: dict[str, float] = {}  # the lower edge of the whole layer: edges start there, so that no box hides them
     at = PADDING
     for layer in layers:
         top |= dict.fromkeys(layer, at)
@@ -218,35 +217,39 @@ def _svg(
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#8a8178"/></marker></defs>',
     ]
-    lines += [_edge([(middle[key], top[key], floor[key]) for key in way], bottom[way[0]]) for way in ways.values()]
     lines += [
-        _edge([(middle[key], top[key], bottom[key]) for key in edge], bottom[edge[0]], dashed=True) for edge in backward
+        _render_edge([(middle[key], top[key], floor[key]) for key in route], bottom[route[0]])
+        for route in routes.values()
     ]
-    lines += [_box(box, middle[box.key], top[box.key]) for box in boxes.values()]
+    lines += [
+        _render_edge([(middle[key], top[key], bottom[key]) for key in edge], bottom[edge[0]], dashed=True)
+        for edge in backward
+    ]
+    lines += [_render_box(box, middle[box.key], top[box.key]) for box in boxes.values()]
     return "\n".join([*lines, "</svg>\n"])
 
 
-def _edge(way: list[tuple[float, float, float]], start: float, dashed: bool = False) -> str:
-    """From the lower side of the first box to the upper side of the last: straight in a layer, curved between two."""
-    x, _, y = way[0]
+def _render_edge(points: list[tuple[float, float, float]], start: float, dashed: bool = False) -> str:
+    """A path from the bottom of the first box to the top of the last, straight within layers, curved between them."""
+    x, _, y = points[0]
     path = f"M{x:.1f} {start:.1f}V{y:.1f}"
-    for number, (next_x, top, floor) in enumerate(way[1:], 1):
+    for index, (next_x, top, floor) in enumerate(points[1:], 1):
         half = (top - y) / 2
         path += f"C{x:.1f} {y + half:.1f} {next_x:.1f} {top - half:.1f} {next_x:.1f} {top:.1f}"
-        path += f"V{floor:.1f}" if number < len(way) - 1 else ""
+        path += f"V{floor:.1f}" if index < len(points) - 1 else ""
         x, y = next_x, floor
     dash = ' stroke-dasharray="4 3"' if dashed else ""
     return f'<path class="edge" d="{path}" fill="none" stroke="#8a8178"{dash} marker-end="url(#tip)"/>'
 
 
-def _box(box: Box, middle: float, top: float) -> str:
+def _render_box(box: Box, middle: float, top: float) -> str:
     fill = COLORS[box.kind]
-    drawn = (
+    svg = (
         f'<rect x="{middle - box.width / 2:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
         f'rx="4" fill="{fill}" stroke="#8a8178"/>'
     )
-    for number, line in enumerate(box.lines):
-        weight = ' font-weight="bold"' if number == 0 else ""
-        baseline = top + PADDING + (number + 0.6) * LINE
-        drawn += f'<text x="{middle:.1f}" y="{baseline:.1f}" text-anchor="middle"{weight}>{escape(line)}</text>'
-    return drawn
+    for index, line in enumerate(box.lines):
+        weight = ' font-weight="bold"' if index == 0 else ""
+        baseline = top + PADDING + (index + 0.6) * LINE
+        svg += f'<text x="{middle:.1f}" y="{baseline:.1f}" text-anchor="middle"{weight}>{escape(line)}</text>'
+    return svg

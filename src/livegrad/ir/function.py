@@ -10,24 +10,24 @@ from livegrad.ir.leaves import input_node, input_op, parameter, parameter_op
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.propagate_lines import propagates_lines, propagating_lines
 from livegrad.ir.types import Type
-from livegrad.ir.walk import exchange, keep, rewrite, substitute, toposort
+from livegrad.ir.walk import keep, rewrite, rewrite_all, substitute, toposort
 
 
 def make_function(name: str, inputs: Sequence[Node], results: Sequence[Node]) -> Function:
-    """A closed function of `inputs`, which may be any nodes; they become its parameters by position."""
+    """Creates a closed function of `inputs`. These may be any nodes; they become the parameters by position."""
     parameters = tuple([parameter(index, node.type) for index, node in enumerate(inputs)])
     replacements = dict(zip(inputs, parameters, strict=True))
     with propagating_lines(()) as lines:
-        exchanged = exchange(results, keep, replacements)
-        for node in exchanged:
+        rewritten = rewrite_all(results, keep, replacements)
+        for node in rewritten:
             if node.op is parameter_op and node not in replacements:
                 raise VerifyError(
                     f"function `{name}` uses a parameter of another function",
                     where=node.origin,
                     help="pass it as an operand and give the function a parameter for it",
                 )
-        function = Function(name, parameters, tuple([exchanged[result] for result in results]))
-        lines.take(function, exchanged)
+        function = Function(name, parameters, tuple([rewritten[result] for result in results]))
+        lines.keep_rewritten(function, rewritten)
     return function
 
 
@@ -51,23 +51,23 @@ def trace(callable: Callable[..., Any], *types: Type, name: str | None = None) -
 def trace_open(
     callable: Callable[..., Any], types: Sequence[Type], name: str | None = None
 ) -> tuple[Function, tuple[Node, ...]]:
-    """Like `trace`, for a callable that may capture outer values, which become further parameters, in order.
+    """Like `trace`, but outer values that the callable captures become additional parameters (lambda lifting).
 
-    Gives the function and the captured nodes that a caller passes for the further parameters.
+    Returns the function and the captured nodes, which a caller passes as the additional arguments.
     """
     inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
-    results = returned_nodes(callable, inputs)
+    results = call_with_nodes(callable, inputs)
     captures = captured_values(inputs, results)
     return make_function(name or name_of(callable), inputs + captures, results), captures
 
 
 def name_of(callable: Callable[..., Any]) -> str:
-    """What to call a function that is traced."""
+    """The name for a function traced from a callable."""
     return getattr(callable, "__name__", "function")
 
 
-def returned_nodes(callable: Callable[..., Any], inputs: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes that a callable returns for these."""
+def call_with_nodes(callable: Callable[..., Any], inputs: Sequence[Node]) -> tuple[Node, ...]:
+    """Calls a callable with nodes and checks that it returns nodes."""
     returned = callable(*inputs)
     results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
     for result in results:
@@ -81,9 +81,9 @@ def returned_nodes(callable: Callable[..., Any], inputs: Sequence[Node]) -> tupl
 def captured_values(
     inputs: Sequence[Node], results: Sequence[Node], can_be_passed: Callable[[Node], bool] | None = None
 ) -> tuple[Node, ...]:
-    """The outer values that a function captures: as large as possible, so loops compute invariants once.
+    """The outer values that a function captures, as far downstream as possible, so that loop invariants are hoisted.
 
-    Values that a caller cannot pass are recomputed inside from values that it can pass.
+    Values that the caller cannot pass (`can_be_passed`) are recomputed inside from values that it can pass.
     """
     inner_nodes: set[Node] = set(inputs)
     order = toposort(results, stop=set(inputs).__contains__)
@@ -101,13 +101,13 @@ def captured_values(
         return ()
     inside = inner_nodes.difference(inputs)
     if can_be_passed is not None:
-        inside |= _reached_inside([*inside, *results], outer, can_be_passed)
+        inside |= _find_recomputed([*inside, *results], outer, can_be_passed)
     needed = {operand for node in order if node in inside for operand in node.operands} | set(results)
     return tuple(node for node in order if node in outer and node in needed and node not in inside)
 
 
-def _reached_inside(roots: Sequence[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
-    """The outer nodes that a function needs, reached only through nodes that cannot be passed to it."""
+def _find_recomputed(roots: Sequence[Node], outer: set[Node], can_be_passed: Callable[[Node], bool]) -> set[Node]:
+    """The outer nodes that a function must recompute because they cannot be passed to it."""
     nodes: set[Node] = set()
     pending = [node for root in roots for node in (root, *root.operands)]
     while pending:
@@ -119,7 +119,7 @@ def _reached_inside(roots: Sequence[Node], outer: set[Node], can_be_passed: Call
 
 
 def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
-    """The function's results with its parameters replaced by the arguments."""
+    """Returns the function's results with its parameters replaced by the arguments."""
     if tuple(argument.type for argument in arguments) != function.parameter_types:
         raise UsageError(
             f"wrong arguments for `{function.name}`",
@@ -133,5 +133,5 @@ def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
 
 @propagates_lines
 def map_results(function: Function, rule: Callable[[Node], Node | None]) -> Function:
-    """The function with `rule` applied to each of its nodes, bottom-up."""
+    """Applies `rule` to each node of a function, bottom-up."""
     return Function(function.name, function.parameters, rewrite(function.results, rule))

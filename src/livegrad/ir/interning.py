@@ -1,6 +1,6 @@
-"""Weak interning tables: equal objects are the same object while it is referenced.
+"""Weak interning (hash consing): equal objects are the same object as long as it is referenced.
 
-Types, nodes and values of contexts are interned by the keys of their components.
+Types, nodes and context values are interned by keys made from their components.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from livegrad.state import renew_lock_after_fork
 
 _Object = TypeVar("_Object")
 _Key = tuple[Any, ...]
-_MAX_DEAD = 64  # entries of dead objects, dropped together: one lock instead of one for each
+_MAX_DEAD = 64  # entries of dead objects are dropped in batches, which takes the lock once
 
 
 class Entry(weakref.ref[_Object], Generic[_Object]):
@@ -25,7 +25,7 @@ class Entry(weakref.ref[_Object], Generic[_Object]):
 
 
 class InternTable(dict[_Key, Entry[_Object]]):
-    """Objects by key. `get` returns an entry, which is empty once the object is gone; `enter` adds one.
+    """Objects by key. `get` returns a weak reference, or None; `enter` adds an object.
 
     >>> from livegrad.ir.types import f32
     >>> table = InternTable()
@@ -37,22 +37,22 @@ class InternTable(dict[_Key, Entry[_Object]]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lock = threading.RLock()  # a collection inside may run code that enters others
+        self.lock = threading.RLock()  # garbage collection under the lock may run code that enters objects
         renew_lock_after_fork(self, "lock", threading.RLock)
-        # Callbacks run at any moment, also while the lock is held: they only append here, and `enter` clears up.
+        # Callbacks run at any moment, even under the lock, so they only append to this queue; `enter` empties it.
         self._dead: deque[Entry[_Object]] = deque()
         self._note_dead = self._dead.append
 
     def enter(self, key: _Key, fresh: _Object) -> _Object:
-        """The interned object of the key: this one, or one that another thread has just entered."""
+        """Returns the interned object for a key: `fresh`, or an equal object that another thread entered first."""
         entry = Entry(fresh, self._note_dead)
         entry.key = key
         if len(self._dead) > _MAX_DEAD:
             self.clear_up()
-        # One step of the interpreter, so it needs no lock. Entries are replaced and dropped under the lock.
+        # `setdefault` is atomic and needs no lock. Entries are replaced and dropped under the lock.
         if self.setdefault(key, entry) is entry:
             return fresh
-        with self.lock:  # often: addresses are used again, and so are keys
+        with self.lock:  # common: keys contain addresses, which Python reuses
             existing = self.setdefault(key, entry)()
             if existing is not None:
                 return existing
@@ -60,10 +60,10 @@ class InternTable(dict[_Key, Entry[_Object]]):
             return fresh
 
     def clear_up(self) -> None:
-        """Drops the entries of objects that are gone, because their keys may keep other objects alive."""
+        """Drops the entries of dead objects, because their keys may keep other objects alive."""
         with self.lock:
             while self._dead:
-                gone = self._dead.popleft()
-                if self.get(gone.key) is gone:  # and not the entry of an object that replaced it
-                    del self[gone.key]
-                del gone  # its key may hold a function alive, whose nodes are to follow in this loop
+                dead = self._dead.popleft()
+                if self.get(dead.key) is dead:  # not the entry of a newer object with the same key
+                    del self[dead.key]
+                del dead  # its key may keep a function alive, whose nodes this loop should drop too

@@ -1,4 +1,4 @@
-"""Ops without operands: constants, parameters of functions, and keyed inputs."""
+"""Ops without operands: constants, function parameters and keyed inputs."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def constant(value: Any, type: Scalar) -> Node:
 
 
 def parameter(index: int, type: Type) -> Node:
-    """A function's parameter: its position and type are its identity."""
+    """A function parameter, identified by its position and type."""
     return make_node(parameter_op, (), (("index", index), ("type", type)))
 
 
 def input_node(key: Key, type: Type) -> Node:
-    """A leaf whose value is given from outside under `key`."""
+    """A leaf whose value the caller supplies under `key`."""
     return make_node(input_op, (), (("key", key), ("type", type)))
 
 
 def is_constant(node: Node, value: Any = None) -> bool:
-    """Whether a node is a constant (of this exact value, with 0.0 and -0.0 told apart)."""
+    """Whether a node is a constant, or the constant `value`; 0.0 and -0.0 are different values."""
     if node.op is not constant_op:
         return False
     if value is None:
         return True
-    number = node.attribute("value")
-    return bool(number == value) and np.signbit(complex(number).real) == np.signbit(complex(value).real)
+    actual = node.attribute("value")
+    return bool(actual == value) and np.signbit(complex(actual).real) == np.signbit(complex(value).real)

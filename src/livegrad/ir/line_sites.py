@@ -1,7 +1,7 @@
-"""Replaces source lines in a function by indices before compilation; the lines are stored next to the compiled code.
+"""Replaces the source lines of checks by indices (marks), so that functions that differ only in lines share code.
 
-Backends call `mark_locations` before they look for compiled code, so that functions that differ only in the lines of
-their checks share it. `resolve_location` adds the line to an error.
+Backends call `mark_locations` before they look up compiled code and store the lines beside it. `resolve_location` puts
+the line into an error.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from livegrad.ir.node import Function, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.walk import exchanged_functions, functions_in, nodes_of, ops_in, reachable_functions
 
-SourceLocations = tuple[SourceLocation | None, ...]  # by the numbers of marks
+SourceLocations = tuple[SourceLocation | None, ...]  # by mark number
 
 
 def mark_locations(function: Function) -> tuple[Function, SourceLocations]:
-    """Replaces each line that nodes may blame by a mark; returns the function and the lines by mark number.
+    """Replaces each line that an error may name by a mark; returns the function and the lines by mark number.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda a, b: a // b, lg.i32, lg.i32)
@@ -28,8 +28,8 @@ def mark_locations(function: Function) -> tuple[Function, SourceLocations]:
     """
     marked_function = function.__dict__.get("_marked")
     if marked_function is None:
-        lines = lines_to_blame(function)
-        marks = {line: Mark(number) for number, line in enumerate(lines)}
+        lines = check_lines(function)
+        marks = {line: Mark(index) for index, line in enumerate(lines)}
         marked_function = replace_locations(function, marks) if lines else function, lines
         function.__dict__["_marked"] = marked_function
     return marked_function
@@ -43,12 +43,12 @@ def equal_but_for_lines(first: Function, second: Function) -> bool:
     >>> equal_but_for_lines(lg.ir.parse_function(lg.ir.print_function(f)), f)
     True
     """
-    first, second = (replace_locations(f, dict.fromkeys(lines_to_blame(f))) for f in (first, second))
+    first, second = (replace_locations(f, dict.fromkeys(check_lines(f))) for f in (first, second))
     return first == second
 
 
 def have_same_locations(first: Function, second: Function) -> bool:
-    """Whether messages about two equal functions are the same: they have one name and were written at the same lines.
+    """Whether errors in two equal functions have the same text: the functions have the same name and source lines.
 
     >>> import livegrad as lg
     >>> f, g = lg.ir.trace(lambda x: x + 1.0, lg.f32, name="f"), lg.ir.trace(lambda x: x + 1.0, lg.f32, name="g")
@@ -58,26 +58,26 @@ def have_same_locations(first: Function, second: Function) -> bool:
     return first is second or (first.name == second.name and first.source_locations == second.source_locations)
 
 
-def lines_to_blame(function: Function) -> SourceLocations:
-    """The source lines that nodes of a function and of inner functions name when they fail, in structural order."""
-    functions = [inner for inner in reachable_functions([function]) if may_blame(inner)]
+def check_lines(function: Function) -> SourceLocations:
+    """The source lines of all nodes that may fail, in a function and its inner functions, in structural order."""
+    functions = [inner for inner in reachable_functions([function]) if has_checks(inner)]
     failing = [node for inner in functions for node in nodes_of(inner) if node.may_fail]
     return tuple(dict.fromkeys([node.origin for node in failing]))
 
 
-def may_blame(function: Function) -> bool:
-    """Whether a function has ops that may fail; if not, its nodes need not be searched."""
+def has_checks(function: Function) -> bool:
+    """Whether a function has ops that may fail. If not, its nodes need not be searched."""
     return any(op.checked for op in ops_in(function))
 
 
 def replace_locations(
     function: Function, replacements: Mapping[SourceLocation | None, SourceLocation | None]
 ) -> Function:
-    """The function and the functions inside it, with other source locations for errors."""
-    done: dict[Function, Function] = {}
+    """Replaces the source locations of nodes that may fail, in a function and its inner functions."""
+    relocated: dict[Function, Function] = {}
     for inner in reachable_functions([function]):
-        done[inner] = _replace_own_locations(inner, replacements, done)
-    return done[function]
+        relocated[inner] = _replace_own_locations(inner, replacements, relocated)
+    return relocated[function]
 
 
 def _replace_own_locations(
@@ -86,7 +86,7 @@ def _replace_own_locations(
     functions: Mapping[Function, Function],
 ) -> Function:
     order = nodes_of(function)
-    if not (may_blame(function) and any(node.may_fail for node in order)) and not any(
+    if not (has_checks(function) and any(node.may_fail for node in order)) and not any(
         functions[used] is not used for used in functions_in(function)
     ):
         return function
@@ -105,7 +105,7 @@ def _replace_own_locations(
 
 
 def resolve_location(error: LivegradError, locations: SourceLocations) -> None:
-    """Puts the line into an error that has one of these marks; a mark of an enclosing function is left to that.
+    """Replaces a mark in an error by its source line. A mark beyond `locations` belongs to an enclosing function.
 
     >>> from livegrad.diagnostics import TextOrigin
     >>> error = LivegradError("no such element", where=Mark(0))

@@ -11,9 +11,9 @@ V = TypeVar("V")
 
 
 class LruCache(OrderedDict[K, V]):
-    """At most so many entries; the least recently used one makes room for a new one.
+    """A dictionary with a capacity, which evicts the least recently used entry.
 
-    `get` and `[]` leave the order as it is, `use` does not. Callers that share one between threads hold a lock.
+    `get` and `[]` do not count as use; `use` and `keep` do. Callers that share a cache between threads hold a lock.
 
     >>> cache: LruCache[str, int] = LruCache(2)
     >>> _ = cache.keep("a", 1), cache.keep("b", 2), cache.use("a"), cache.keep("c", 3)
@@ -21,24 +21,24 @@ class LruCache(OrderedDict[K, V]):
     ['a', 'c']
     """
 
-    def __init__(self, most: int, dropped: Callable[[V], Any] | None = None) -> None:
+    def __init__(self, capacity: int, on_evict: Callable[[V], Any] | None = None) -> None:
         super().__init__()
-        self.most = most
-        self._dropped = dropped  # called with what had to make room
+        self.capacity = capacity
+        self._on_evict = on_evict  # called with each evicted value
 
     def use(self, key: K) -> V | None:
-        """The entry of a key, which is the last one used now; None if there is none."""
+        """Returns the value of a key and marks it as most recently used; None if the key is absent."""
         value = self.get(key)
         if value is not None:
             self.move_to_end(key)
         return value
 
     def keep(self, key: K, value: V) -> V:
-        """Puts an entry in, as the last one used, and gives it back."""
+        """Stores a value as the most recently used and returns it."""
         self[key] = value
         self.move_to_end(key)
-        while len(self) > self.most:
+        while len(self) > self.capacity:
             _, oldest = self.popitem(last=False)
-            if self._dropped is not None:
-                self._dropped(oldest)
+            if self._on_evict is not None:
+                self._on_evict(oldest)
         return value

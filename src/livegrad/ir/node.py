@@ -1,7 +1,7 @@
-"""Nodes and functions of the value IR: pure, immutable and interned, so that equal expressions are the same object.
+"""The nodes and functions of the value IR: pure, immutable and interned, so that equal expressions are the same object.
 
-Ops create nodes through `make_node`; passes read them and create new ones. Source lines are not part of a node's
-identity, with one exception: a node that may fail at run time is shared only with equal nodes of the same line.
+Ops create nodes through `make_node`; passes read nodes and create new ones. Source lines are not part of a node's
+identity, with one exception: a node that may fail at run time is shared only with equal nodes on the same line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Attribute = Any  # int, float, complex, bool, str, None, Type, Dimension, Functi
 
 
 class Key:
-    """The identity of a leaf whose value is given from outside: a live parameter, a buffer, an open input."""
+    """The identity of a leaf whose value the caller supplies: a live parameter, a buffer, an open input."""
 
     __slots__ = ("__weakref__", "name")
 
@@ -63,12 +63,12 @@ class Node:
     op: Op
     operands: tuple[Node, ...]
     attributes: tuple[tuple[str, Attribute], ...]
-    functions: tuple[Function, ...]  # among its attributes, in tuples too: bodies of loops, branches, callees
+    functions: tuple[Function, ...]  # those in its attributes, also inside tuples: loop bodies, branches, callees
     type: Type
-    local_origins: tuple[SourceLocation, ...]  # the user's lines that created it, or the first of them
+    local_origins: tuple[SourceLocation, ...]  # the first of the user's lines that created it
     located: bool  # whether its line is part of its identity
-    cell: Any  # the engine's memo slot: the value, once it was requested
-    holder: Any  # a weak reference to the first handle on it, for the engine
+    cell: Any  # the memo slot of lazy execution: the value, once it has been requested
+    holder: Any  # a weak reference to its first tensor handle, for lazy execution
 
     def __init__(self) -> None:
         raise UsageError("nodes are created by calling ops", help="write add(x, y), or x + y")
@@ -92,7 +92,7 @@ class Node:
 
     @property
     def may_fail(self) -> bool:
-        """Whether computing this node can raise an error; such nodes are not shared between lines."""
+        """Whether evaluating this node can raise an error. Such nodes are not shared between lines."""
         return self.op.checked and self.op.can_fail(self.operands, self.attributes)
 
     def __repr__(self) -> str:
@@ -111,7 +111,7 @@ class Node:
             help="use select(condition, a, b) or cond(...) instead of `if`",
         )
 
-    # The arithmetic of Python, by the op of that name; literals become constants of the other operand's type.
+    # Python operators call the op of that name; literals become constants of the other operand's type.
     def _binary(self, name: str, other: Any, swapped: bool = False) -> Node:
         op = self.op.table[name]
         return op(other, self) if swapped else op(self, other)
@@ -193,23 +193,23 @@ class Node:
 
 
 _table: InternTable[Node] = InternTable()
-_types: dict[tuple[Any, ...], tuple[Type, Type]] = {}  # of results with those of operands
+_types: dict[tuple[Any, ...], tuple[Type, Type]] = {}  # derived types: (result type, operand type)
 _MAX_TYPES = 4096
 
 
 def make_node(
     op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Attribute], ...] = (), like: Node | None = None
 ) -> Node:
-    """The one node with this op, operands and attributes; attributes come sorted by name.
+    """Returns the interned node with this op, operands and attributes, which must be sorted by name.
 
-    An error names the line of the code that ran: of a node that may fail there is one for each line that writes it.
-    `like` has the same op and attributes over operands of the same types, so that its type need not be derived again.
+    Nodes that may fail are interned per source line, so that an error names the line that ran. `like`, a node with the
+    same op, attributes and operand types, saves deriving the type again.
     """
     signature = attributes_key(attributes) if attributes else ()
     key = (op, *map(id, operands), signature) if attributes else (op, *map(id, operands))
     plain = ambient.plain
     origins = None if plain else ambient.origins
-    by_author = origins is None
+    from_user_line = origins is None
     if origins is None:
         origins = caller_origins(2)
     located = op.checked and op.can_fail(operands, attributes)
@@ -232,15 +232,17 @@ def make_node(
     if not plain and ambient.scope_nodes is not None:
         ambient.scope_nodes.add(node)
     if node.local_origins is not origins or not plain:
-        add_origins(node, origins, first=by_author)
+        add_origins(node, origins, first=from_user_line)
     if node.functions and node.attributes is not attributes:
         _refresh_locations(node.functions, _functions_among(attributes))
     return node
 
 
 def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
-    """Finds the type of a new node and the functions among its attributes, from a table where it can: most rules take
-    longer. Functions are in no table, which would keep them alive."""
+    """Sets the type of a new node and the functions in its attributes.
+
+    A table of types saves calls of type rules. It has no entries for nodes with functions, which it would keep alive.
+    """
     op, operands, attributes = node.op, node.operands, node.attributes
     if not attributes:
         node.functions, node.type = (), op.derive_type(operands, (), node.local_origins)
@@ -255,13 +257,13 @@ def _set_type(node: Node, signature: tuple[Any, ...]) -> None:
     if key is not None and not node.functions:
         if len(_types) >= _MAX_TYPES:
             _types.clear()
-        _types[key] = node.type, operands[0].type  # whose id is in the key: kept alive
+        _types[key] = node.type, operands[0].type  # the operand type stays alive, because the key contains its id
 
 
 def make_pair(op: Op, first: Node, second: Node, type: Type, origins: tuple[SourceLocation, ...]) -> Node:
-    """`make_node(op, (first, second))` of an op that cannot fail, where `ambient` is plain: what `x + y` comes to.
+    """`make_node(op, (first, second))` for an op that cannot fail, while `ambient` is plain: the fast path of `x + y`.
 
-    The caller knows the type of the result, and the line of the author.
+    The caller supplies the type of the result and the user's line.
     """
     key = (op, id(first), id(second))
     entry = _table.get(key)
@@ -283,7 +285,7 @@ def _key_of(op: Op, operands: tuple[Node, ...], attributes: tuple[tuple[str, Att
 
 
 def attributes_key(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, ...]:
-    """`attribute_key` of the attributes of a node."""
+    """`attribute_key` for all attributes of a node; the attributes themselves if they are keys already."""
     for _, value in attributes:
         kind = value.__class__
         if kind in _plain_keys:
@@ -297,19 +299,19 @@ def attributes_key(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Any, 
             continue
         break
     else:
-        return attributes  # most of them are keys as they are
+        return attributes  # the common case
     return tuple([(name, attribute_key(value)) for name, value in attributes])
 
 
 def is_interned(node: Node) -> bool:
-    """Whether a node is the one that `make_node` would give, at its line if that is part of its identity."""
+    """Whether a node is the object that `make_node` would return for its parts."""
     key = _key_of(node.op, node.operands, node.attributes)
     entry = _table.get((*key, *node.local_origins) if node.located else key)
     return entry is not None and entry() is node
 
 
 def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type: Type) -> Node:
-    """A node without operands that no other can equal, because an attribute is its own: it need not be interned."""
+    """A node without operands that cannot equal another, because an attribute is unique to it; it is not interned."""
     node = _new(Node)
     node.op, node.operands, node.attributes, node.functions = op, (), attributes, ()
     node.type, node.cell, node.holder, node.located = type, None, None, False
@@ -319,9 +321,7 @@ def make_unique_node(op: Op, attributes: tuple[tuple[str, Attribute], ...], type
 
 
 def _refresh_locations(interned: tuple[Function, ...], fresh: tuple[Function, ...]) -> None:
-    """Updates the source locations of the functions among the attributes: equal functions are one object, which takes
-    the locations of the last one written.
-    """
+    """Copies the source locations of new functions to the equal functions of an interned node: the newest lines win."""
     for old, new in zip(interned, fresh, strict=True):
         if old is not new:
             old.source_locations.update(new.source_locations)
@@ -335,7 +335,7 @@ def _functions_among(attributes: tuple[tuple[str, Attribute], ...]) -> tuple[Fun
             functions += (value,)
         elif kind is tuple:
             for item in value:
-                if item.__class__ is not int:  # most tuples are of integers
+                if item.__class__ is not int:  # most tuples hold integers only
                     functions += _functions_within(value)
                     break
     return functions
@@ -347,13 +347,13 @@ def _functions_within(values: tuple[Attribute, ...]) -> tuple[Function, ...]:
 
 
 def live_node_count() -> int:
-    """How many nodes are alive: for tests of memory."""
+    """The number of live nodes, for tests of memory use."""
     _table.clear_up()
     return sum(entry() is not None for entry in list(_table.values()))
 
 
 def attribute_key(value: Attribute) -> Any:
-    """Attributes are the same only when type and bits are: 1 is not True, 0.0 is not -0.0, NaN is itself."""
+    """A key that distinguishes attributes by type and bits: 1 from True, 0.0 from -0.0; a NaN equals itself."""
     kind = value.__class__
     if kind in _plain_keys:
         return value
@@ -380,16 +380,16 @@ def attribute_key(value: Attribute) -> Any:
     raise UsageError(f"{value!r} cannot be an attribute", expected="a number, string, type, function or tuple of those")
 
 
-# Classes whose objects equal none of another class among keys: truth values and floats have other keys than themselves.
+# Classes whose objects are their own keys. Booleans and floats are not among them: True == 1 and 0.0 == -0.0.
 _plain_keys: set[type] = {int, str, type(None)}
 
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A closed function: parameters by position, results, and a name that is not part of its identity.
+    """A closed function: positional parameters, results, and a name that is not part of its identity.
 
-    Functions that can fail are equal only if their checks are on the same lines; `ir.line_sites.equal_but_for_lines`
-    ignores the lines. `livegrad.ir.function.make_function` creates a function and checks that it is closed.
+    Functions with checks are equal only if the checks are on the same lines; `ir.line_sites.equal_but_for_lines`
+    ignores lines. `livegrad.ir.function.make_function` creates a function and checks that it is closed.
 
     >>> import livegrad as lg
     >>> f = lg.ir.trace(lambda x, y: x * y, lg.f32, lg.f32)
@@ -438,7 +438,7 @@ class Function:
 
     @property
     def result_type(self) -> Type:
-        """The type of a call: that of the only result, or a tuple."""
+        """The type of a call: the type of the single result, or a tuple type."""
         return self.result_types[0] if len(self.results) == 1 else Tuple(self.result_types)
 
     def __repr__(self) -> str:
@@ -446,20 +446,22 @@ class Function:
         return f"<function {self.name}({inputs}) -> {self.result_type}>"
 
     def to_svg(self) -> str:
-        """Returns the nodes as an SVG drawing. Parameters are blue, results orange; an inner function, such as a loop
-        body, is one box."""
-        inside: dict[Node, str] = {}
+        """Returns an SVG drawing of the nodes. Parameters are blue, results orange.
+
+        An inner function, such as a loop body, is one box.
+        """
+        keys: dict[Node, str] = {}
         stack = list(reversed(self.results))
         while stack:
             node = stack.pop()
-            if node not in inside:
-                inside[node] = f"n{len(inside)}"
+            if node not in keys:
+                keys[node] = f"n{len(keys)}"
                 stack.extend(reversed(node.operands))
-        boxes = [Box(key, (_label(node), str(node.type)), self._kind_of(node)) for node, key in inside.items()]
-        edges = [(inside[operand], key) for node, key in inside.items() for operand in node.operands]
+        boxes = [Box(key, (_label(node), str(node.type)), self._box_kind(node)) for node, key in keys.items()]
+        edges = [(keys[operand], key) for node, key in keys.items() for operand in node.operands]
         return draw_graph(boxes, edges, self.name)
 
-    def _kind_of(self, node: Node) -> str:
+    def _box_kind(self, node: Node) -> str:
         return "leaf" if node in self.parameters else "result" if node in self.results else "plain"
 
     def _repr_svg_(self) -> str:
@@ -472,7 +474,7 @@ def _label(node: Node) -> str:
 
 @dataclass(frozen=True)
 class Module:
-    """Named functions; what passes take and give. Functions that these call are reached through them."""
+    """Named functions, the input and output of a pass. The functions they call are reached through them."""
 
     functions: tuple[Function, ...]
 

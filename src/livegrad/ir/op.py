@@ -1,6 +1,6 @@
-"""The op record: all rules of an operation in one place.
+"""The op record: type rule, derivatives, reference evaluation and code of one operation.
 
-`ops/` defines the records; passes and backends read their rules from them.
+`ops/` defines the records; passes and backends read the rules.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TransposeRule = Callable[..., tuple["Node | None", ...]]
 class Op:
     """An operation with all its rules.
 
-    type_of(*operand_types, **attributes) gives the result type or raises `TypeRuleError`.
-    evaluate(*values, **attributes) is the reference meaning, on NumPy values.
-    jvp(node, *tangents) is the tangent of the result; a tangent of None is identically zero.
-    transpose(node, cotangent, *linear) gives a cotangent for each operand whose flag in `linear` is set.
-    expand(node) rewrites the op into simpler ones, for whatever rule is missing here.
-    code is C-family text with {0}, {1} for operands; llvm is a rule for `runtime.cpu`: text by kind of scalar.
-    cost is roughly how many additions the op is worth: fusion and recomputation weigh by it.
-    checked ops may fail at run time and are kept even when nobody reads their value; can_fail(operands, attributes)
-    says whether one over such operands really can.
+    type_of(*operand_types, **attributes) returns the result type or raises `TypeRuleError`.
+    evaluate(*values, **attributes) is the reference implementation, on NumPy values.
+    jvp(node, *tangents) returns the tangent of the result; None is an identically zero tangent.
+    transpose(node, cotangent, *linear) returns a cotangent for each operand whose flag in `linear` is set.
+    expand(node) rewrites the op into simpler ones, which supply the rules that are missing here.
+    code is a C expression with {0}, {1} for operands; llvm maps kinds of scalars to LLVM code for the CPU.
+    cost estimates the run time in additions, for decisions about fusion and recomputation.
+    checked ops may fail at run time and are not dead code when their value is unused; can_fail(operands, attributes)
+    says whether the op can fail for these operands.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Op:
     evaluate: Callable[..., Any] | None = None
     jvp: JvpRule | None = None
     transpose: TransposeRule | None = None
-    linear_in: Container[int] = ()  # operands in which the op is linear, the others held fixed
+    linear_in: Container[int] = ()  # operands in which the op is linear while the others are constant
     expand: Callable[[Node], Node] | None = None
     code: str | None = None
     llvm: dict[str, str] | None = None
@@ -54,7 +54,7 @@ class Op:
     elementwise: bool = False
     checked: bool = False
     can_fail: Callable[[tuple[Node, ...], tuple[tuple[str, Attribute], ...]], bool] = lambda operands, attributes: True
-    differentiable: bool = True  # False: the derivative is zero wherever it exists (comparisons, rounding)
+    differentiable: bool = True  # False: the derivative is zero where it exists (comparisons, rounding)
 
     table: ClassVar[dict[str, Op]] = {}
 
@@ -77,7 +77,7 @@ class Op:
         return op
 
     def __call__(self, *operands: Any, **attributes: Attribute) -> Node:
-        """A node of this op. Python numbers among the operands become constants of the other operands' type."""
+        """Creates a node of this op. Python numbers become constants with the scalar type of the first node operand."""
         for operand in operands:
             if not isinstance(operand, Node):
                 operands = self._with_literals(operands)
@@ -104,7 +104,7 @@ class Op:
             if error.where is not None:
                 raise
             description = error.found or ", ".join(str(operand.type) for operand in operands)
-            name = dict(attributes).get("kind", self.name)  # `max`, not the `reduce` that it is one kind of
+            name = dict(attributes).get("kind", self.name)  # name the kind, `max`, rather than the op, `reduce`
             raise TypeRuleError(
                 f"`{name}`: {error.what}",
                 where=origins[0] if origins else None,
@@ -121,7 +121,7 @@ class Op:
 
 
 def literal(value: Any, like: Type | None, op: Op) -> Node:
-    """A Python number as a constant of the scalar type of `like`, spread over its shape."""
+    """A Python number as a constant of the scalar type of `like`, broadcast to its shape."""
     scalar = None if like is None else scalar_of(like)
     if like is None or scalar is None or not isinstance(value, bool | int | float | complex):
         raise UsageError(
@@ -141,12 +141,12 @@ def literal(value: Any, like: Type | None, op: Op) -> Node:
 _KINDS = ("bool", "unsigned", "signed", "float", "complex")
 _PYTHON_TYPES = {"bool": bool, "signed": int, "unsigned": int, "float": float, "complex": complex}
 _single = struct.Struct("<f")
-# Most constants are floats of these types.
+# A fast path: most constants have these types.
 _ROUND: dict[Scalar, Callable[[float], float]] = {f64: float, f32: lambda x: _single.unpack(_single.pack(x))[0]}
 
 
 def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | int | float | complex:
-    """A number as the scalar type holds it: rounded to its precision, but never wrapped, truncated or overflowed."""
+    """Converts a number to the scalar type: rounds to its precision, but never wraps, truncates or overflows."""
     number: Any = value.item() if isinstance(value, np.generic) else value
     if type(value) is SymbolicSize and (scalar in (f32, f64) or scalar.kind in ("signed", "unsigned")):
         return number if scalar.kind == "float" else _integer_in_range(number, scalar)
@@ -154,26 +154,28 @@ def exact_value(value: Any, scalar: Scalar, user: str = "constant") -> bool | in
         try:
             return _ROUND[scalar](number)
         except OverflowError:
-            raise _unfit(value, scalar, user) from None
+            raise _conversion_error(value, scalar, user) from None
     if not isinstance(number, bool | int | float | complex) or _KINDS.index(_kind_of(number)) > _KINDS.index(
         scalar.kind
     ):
-        raise _unfit(value, scalar, user)
+        raise _conversion_error(value, scalar, user)
     if scalar.kind == "bool" or isinstance(number, bool):
         if scalar.kind == "bool" and not isinstance(number, bool):
-            raise _unfit(value, scalar, user)
+            raise _conversion_error(value, scalar, user)
         return _PYTHON_TYPES[scalar.kind](number)
     if scalar.kind in ("signed", "unsigned"):
         return _integer_in_range(int(number.real), scalar)
     try:
         number = number if isinstance(number, complex) else float(number)
     except OverflowError:  # an integer beyond all floats
-        raise _unfit(value, scalar, user) from None
+        raise _conversion_error(value, scalar, user) from None
     with np.errstate(over="ignore"):
-        held = float(widen(narrow(number))) if scalar is bf16 else _PYTHON_TYPES[scalar.kind](scalar.dtype.type(number))
-    if np.isfinite(number) and not np.isfinite(held):
-        raise _unfit(value, scalar, user)
-    return held
+        rounded = (
+            float(widen(narrow(number))) if scalar is bf16 else _PYTHON_TYPES[scalar.kind](scalar.dtype.type(number))
+        )
+    if np.isfinite(number) and not np.isfinite(rounded):
+        raise _conversion_error(value, scalar, user)
+    return rounded
 
 
 def _kind_of(number: bool | int | float | complex) -> str:
@@ -193,7 +195,7 @@ def _integer_in_range(number: int, scalar: Scalar) -> int:
     return number
 
 
-def _unfit(value: Any, scalar: Scalar, user: str) -> TypeRuleError:
+def _conversion_error(value: Any, scalar: Scalar, user: str) -> TypeRuleError:
     return TypeRuleError(
         f"`{user}` cannot convert {shown(value)} to {scalar}",
         where=caller_origin(),

@@ -1,6 +1,6 @@
-"""A persistent array: an immutable mapping from indices to values, whose newest version is updated in constant time.
+"""A persistent array (Baker's rerooting): immutable versions, with constant-time access to the newest.
 
-Tapes of loops that run on the host use it: each iteration creates a new version, and only the newest is used.
+Tapes of loops that run on the host use it: each iteration creates a new version, and usually reads only the newest.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 _ABSENT = object()
 
 
-class Entries(Mapping[int, Any]):
-    """Values by number. `with_entry` gives a changed table; this one stays what it was.
+class PersistentArray(Mapping[int, Any]):
+    """Values by index. `with_item` returns a changed version; this one is unchanged.
 
-    All versions share one dict, which belongs to the newest; an older one knows how it differs from its successor, and
-    takes the dict back when it is read after all.
+    All versions share one dict, which the newest version owns. An older version stores its difference from its
+    successor, and takes over the dict when it is read.
 
-    >>> first = Entries().with_entry(0, "a")
-    >>> second = first.with_entry(0, "b")
+    >>> first = PersistentArray().with_item(0, "a")
+    >>> second = first.with_item(0, "b")
     >>> first[0], second[0], dict(first)
     ('a', 'b', {0: 'a'})
     """
@@ -27,22 +27,22 @@ class Entries(Mapping[int, Any]):
 
     def __init__(self, table: dict[int, Any] | None = None) -> None:
         self._table: dict[int, Any] | None = {} if table is None else table
-        self._difference: tuple[int, Any] | None = None  # the entries in which this version differs from its successor
-        self._successor: Entries | None = None
+        self._difference: tuple[int, Any] | None = None  # (index, value) where this version differs from its successor
+        self._successor: PersistentArray | None = None
 
-    def with_entry(self, index: int, value: Any) -> Entries:
-        """The table with another value at one number."""
-        table = self._table_of_version()
-        entries = Entries(table)
-        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), entries
+    def with_item(self, index: int, value: Any) -> PersistentArray:
+        """A version with another value at one index."""
+        table = self._claim_table()
+        newest = PersistentArray(table)
+        self._table, self._difference, self._successor = None, (index, table.get(index, _ABSENT)), newest
         table[index] = value
-        return entries
+        return newest
 
-    def _table_of_version(self) -> dict[int, Any]:
-        """The dict, updated to the state of this version."""
+    def _claim_table(self) -> dict[int, Any]:
+        """Takes over the dict and returns it in the state of this version."""
         if self._table is None:
-            chain: list[Entries] = []
-            version: Entries = self
+            chain: list[PersistentArray] = []
+            version: PersistentArray = self
             while version._table is None:
                 chain.append(version)
                 assert version._successor is not None
@@ -54,20 +54,20 @@ class Entries(Mapping[int, Any]):
         return self._table
 
     def __getitem__(self, index: int) -> Any:
-        return self._table_of_version()[index]
+        return self._claim_table()[index]
 
     def __iter__(self) -> Iterator[int]:
-        return iter(list(self._table_of_version()))
+        return iter(list(self._claim_table()))
 
     def __len__(self) -> int:
-        return len(self._table_of_version())
+        return len(self._claim_table())
 
     def __repr__(self) -> str:
-        return f"Entries({self._table_of_version()!r})"
+        return f"PersistentArray({self._claim_table()!r})"
 
 
-def _move_table(newer: Entries, older: Entries) -> None:
-    """Reverses the link between two versions: the older one gets the dict."""
+def _move_table(newer: PersistentArray, older: PersistentArray) -> None:
+    """Moves the dict to the older of two adjacent versions and reverses the link between them."""
     table, difference = newer._table, older._difference
     assert table is not None
     assert difference is not None

@@ -21,9 +21,9 @@ _Result = TypeVar("_Result")
 
 
 class propagating_lines:
-    """Nodes derived from these functions inside get their source locations; `keep` stores them in a new function.
+    """Inside, nodes derived from these functions inherit their source locations; `keep` stores them in a new function.
 
-    Work in several steps enters the same object again; between steps it has no effect.
+    Work in several steps enters the same object repeatedly; between steps it has no effect.
     """
 
     __slots__ = ("_before", "_functions", "_origins", "_plain", "_table")
@@ -41,10 +41,10 @@ class propagating_lines:
         while pending:  # callers first: their locations take precedence
             function = pending.pop()
             table.functions.add(function)
-            written = function.source_locations
+            stored = function.source_locations
             for node in nodes_of(function):
                 if node not in table:
-                    locations = node.local_origins if node.located else written.get(node, node.local_origins)
+                    locations = node.local_origins if node.located else stored.get(node, node.local_origins)
                     if locations:
                         table[node] = locations
             pending += [used for used in functions_in(function) if used not in table.functions]
@@ -62,7 +62,7 @@ class propagating_lines:
         return function
 
     def keep_outer(self, function: Function) -> Function:
-        """Stores the source locations of a function's own nodes; inner functions have theirs."""
+        """Stores the source locations of a function's own nodes, but not those of inner functions."""
         self._keep_nodes(function, function)
         return function
 
@@ -71,17 +71,17 @@ class propagating_lines:
         assert table is not None
         function.source_locations.update({node: table[node] for node in nodes_of(inner) if node in table})
 
-    def take(self, function: Function, exchanged: Mapping[Node, Node]) -> None:
-        """Like `keep`, for a function whose nodes are mapped from those of another function."""
+    def keep_rewritten(self, function: Function, rewritten: Mapping[Node, Node]) -> None:
+        """Like `keep`, for a function whose nodes were rewritten from other nodes."""
         table = ambient.table
         assert table is not None
-        for old, new in exchanged.items():
+        for old, new in rewritten.items():
             if old is new and old.local_origins:
                 table.setdefault(new, old.local_origins)
         if self._before is not None:
             return
         function.source_locations.update(table)
-        for node in exchanged.values():
+        for node in rewritten.values():
             for inner in node.functions:
                 for inner_node, locations in inner.source_locations.items():
                     function.source_locations.setdefault(inner_node, locations)
@@ -93,7 +93,7 @@ class propagating_lines:
 def propagates_lines(
     transform: Callable[Concatenate[_Subject, _P], _Result],
 ) -> Callable[Concatenate[_Subject, _P], _Result]:
-    """Decorates a pass over a function or module, whose output gets the source locations of its input."""
+    """Decorates a pass over a function or module so that its output gets the source locations of its input."""
 
     @wraps(transform)
     def run_pass(subject: _Subject, /, *arguments: _P.args, **named: _P.kwargs) -> _Result:
@@ -106,12 +106,12 @@ def propagates_lines(
     return run_pass
 
 
-# The caches of a session, by derivation.
+# The caches of the session, one for each `CachedDerivation`.
 derivations: Owned[dict[CachedDerivation[Any, Any], Callable[..., Any]]] = Owned(dict)
 
 
 def forget_derivations() -> None:
-    """Drops all that `cached_derivation` keeps: the parts of derivatives and batches too."""
+    """Clears the caches of all functions decorated with `cached_derivation`."""
     derivations.current.clear()
 
 
@@ -138,9 +138,10 @@ class CachedDerivation(Generic[_P, _Result]):
 def cached_derivation(
     maxsize: int,
 ) -> Callable[[Callable[Concatenate[Function, _P], _Result]], CachedDerivation[_P, _Result]]:
-    """`lru_cache` for what is made of a function. Where lines are told apart, it lasts for the work at hand alone.
+    """`lru_cache` for functions derived from a function.
 
-    Equal functions are one to the cache: what it holds may stand for the lines of another.
+    A cache entry may have the source lines of another, equal function. Inside `telling_lines_apart`, results are
+    therefore cached only in the current location table.
     """
     return lambda transform: CachedDerivation(transform, maxsize)
 

@@ -1,45 +1,46 @@
-"""Room for recursion: programs of people nest deeper than Python's stack of 1,000 calls allows a compiler to follow.
+"""Raises Python's recursion limit for the front end and the passes, which recurse over nested programs.
 
-The front end and the passes follow branches, calls and expressions by recursion, some ten calls for each level.
+They need about ten Python calls for each level of branches, calls and expressions; the default limit is 1,000.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ContextDecorator
 
-# Calls on Python's stack. A thread's stack of machine words, 8 MB as a rule, holds three times as many.
+# Python calls. The native stack of a thread, usually 8 MB, holds three times as many.
 MAX_CALLS = 20_000
 
 
-class _Raised:
-    """How many threads need the raised limit, which belongs to the process, and its values before and since."""
+class _RecursionLimit:
+    """The limit of the process: how many users need it raised, its previous and its raised value."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.count = 0
-        self.before = 0
-        self.since = 0
+        self.users = 0
+        self.previous = 0
+        self.raised = 0
 
 
-_raised = _Raised()
+_limit = _RecursionLimit()
 
 
-@contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Raises the recursion limit until the last user of this context leaves it."""
-    with _raised.lock:
-        if _raised.count == 0:
-            _raised.before = sys.getrecursionlimit()
-            _raised.since = max(_raised.before, MAX_CALLS)
-            sys.setrecursionlimit(_raised.since)
-        _raised.count += 1
-    try:
-        yield
-    finally:
-        with _raised.lock:
-            _raised.count -= 1
-            if _raised.count == 0 and sys.getrecursionlimit() == _raised.since:  # no other code has changed the limit
-                sys.setrecursionlimit(_raised.before)
+class deep_recursion(ContextDecorator):
+    """Raises the recursion limit until the last user leaves this context."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        with _limit.lock:
+            if _limit.users == 0:
+                _limit.previous = sys.getrecursionlimit()
+                _limit.raised = max(_limit.previous, MAX_CALLS)
+                sys.setrecursionlimit(_limit.raised)
+            _limit.users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with _limit.lock:
+            _limit.users -= 1
+            if _limit.users == 0 and sys.getrecursionlimit() == _limit.raised:  # no other code has changed the limit
+                sys.setrecursionlimit(_limit.previous)

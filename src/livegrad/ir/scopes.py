@@ -1,7 +1,7 @@
-"""Scopes: the nodes that belong to a branch or loop body, namely those that are requested while it is traced.
+"""Records the nodes of a branch or loop body: those requested while it is traced.
 
-A branch may capture outer values and have no arguments, so operands do not determine what belongs to it. Nor does the
-creation time of a node: nodes are interned, and an equal node may already exist.
+Operands do not determine membership, because a branch may capture outer values and have no arguments. Nor does the
+creation time: nodes are interned, and an equal node may already exist.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ class Scope:
                 around |= self._nodes
 
     def can_be_passed(self, node: Node) -> bool:
-        """Whether a value is defined outside of the scope, so that it can be captured."""
+        """Whether a value is defined outside the scope, so that the scope can capture it."""
         return node not in self._nodes or not node.operands

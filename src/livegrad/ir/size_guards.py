@@ -1,7 +1,7 @@
-"""Guards: everything that was decided from symbolic sizes, so that it is known for which other sizes it holds.
+"""Records guards for a trace with symbolic sizes: the conditions under which its plan is valid for other sizes.
 
-`SizeGuards` makes the symbols of a trace. Comparing sizes made from them records bounds of polynomials; sizes that
-satisfy all bounds would have been decided alike.
+`SizeGuards` creates the symbols of a trace. Each comparison of symbolic sizes records a bound on a polynomial; sizes
+that satisfy all bounds lead to the same decisions, and so to the same plan.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Any
 from livegrad.ir.polynomial import Terms, add_terms, constant_terms, evaluate_terms, split_constant
 from livegrad.ir.symbolic_size import SymbolicSize, replace_sizes
 
-_MIN_SIZE = 2  # of a symbol: axes of no element and of one element are treated otherwise almost everywhere
+_MIN_SIZE = 2  # the smallest value of a symbol: axes of size 0 and 1 are special cases almost everywhere
 
 
 @dataclass
 class _Bounds:
-    """What a polynomial without a constant term must satisfy."""
+    """The bounds on a polynomial without a constant term."""
 
     low: int | None = None
     high: int | None = None
     excluded: set[int] = field(default_factory=set)
 
     def admits(self, value: int) -> bool:
-        return value not in self.excluded and self.admits_but_for(value)
+        return value not in self.excluded and self.is_in_range(value)
 
-    def admits_but_for(self, value: int) -> bool:
-        """Whether a value is in the range, excluded or not."""
+    def is_in_range(self, value: int) -> bool:
+        """Whether a value lies between the bounds, excluded or not."""
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
 class _Thread(threading.local):
-    """What a thread records, if anything: one trace at a time."""
+    """The guards that a thread records, for one trace at a time."""
 
     guards: SizeGuards | None = None
 
@@ -52,7 +52,7 @@ def is_recording() -> bool:
 
 
 class SizeGuards:
-    """Symbols for sizes, quotients of them, and what was decided from them.
+    """The symbols of a trace, computed sizes, and the guards that the trace recorded.
 
     >>> guards = SizeGuards([10])
     >>> with guards.recording() as (n,):
@@ -66,20 +66,22 @@ class SizeGuards:
 
     def __init__(self, hints: Sequence[int]) -> None:
         self._count, self.hints = len(hints), tuple(hints)
-        self._values = list(hints)  # of the atoms, for the hints
-        self._computed: list[_Computed] = []  # the atoms after the symbols
+        self._values = list(hints)  # the values of all atoms for the hints
+        self._computed: list[_ComputedAtom] = []  # the atoms after the symbols
         self._atom_of: dict[tuple[Any, ...], int] = {}
         self._bounds: dict[Terms, _Bounds] = {}
         self._owner: int | None = None
-        self.pinned_at: list[str] = []  # lines that turned a size into a number, or compared it with an equal one
-        self.has_converted = False  # whether some line did the former
-        self.symbols = [SymbolicSize(self, (((number,), 1),), hint) for number, hint in enumerate(hints)]
-        for number in range(self._count):
-            self._bounds[(((number,), 1),)] = _Bounds(low=_MIN_SIZE)
+        self.pinned_at: list[
+            str
+        ] = []  # source lines that fixed a size: by conversion to an int, or by a successful equality test
+        self.has_converted = False  # whether a size was converted to an int
+        self.symbols = [SymbolicSize(self, (((atom,), 1),), hint) for atom, hint in enumerate(hints)]
+        for atom in range(self._count):
+            self._bounds[(((atom,), 1),)] = _Bounds(low=_MIN_SIZE)
 
     @contextmanager
     def recording(self) -> Iterator[list[SymbolicSize]]:
-        """Records what this thread decides inside; before and after, sizes are their hints."""
+        """Records guards for this thread inside the context; outside, sizes behave like their hints."""
         self._owner, _thread.guards = threading.get_ident(), self
         try:
             yield self.symbols
@@ -90,10 +92,13 @@ class SizeGuards:
 
     @property
     def _records(self) -> bool:
-        return self._owner == threading.get_ident()  # code is also read by a thread that compiles it
+        return self._owner == threading.get_ident()  # a background thread that compiles the code must not record
 
     def compare(self, terms: Terms, value: int, relation: str) -> bool:
-        """Whether a polynomial of this value for the hints is, `relation`, below or equal to zero; with a guard."""
+        """Compares a polynomial with zero by `relation` (`<=` or `==`) and records a guard.
+
+        `value` is the value of the polynomial for the hints.
+        """
         holds = value <= 0 if relation == "<=" else value == 0
         varying, constant = split_constant(terms)
         if not varying or not self._records:
@@ -116,65 +121,65 @@ class SizeGuards:
         elif holds:
             bounds.low = bounds.high = -constant * sign // factor
             if len(form) == 1 and len(form[0][0]) == 1 and form[0][0][0] < self._count:
-                self.pinned_at.append(_line_of_user())
+                self.pinned_at.append(_caller_line())
         elif constant % factor == 0:
             bounds.excluded.add(-constant * sign // factor)
         return holds
 
     def pin(self, size: SymbolicSize) -> int:
-        """The hint of a size, which has to be this number from now on."""
+        """Returns the hint of a size, with a guard that the size equals it."""
         if self._records:
             self.compare(add_terms(size.terms, constant_terms(-size.hint)), 0, "==")
-            self.pinned_at.append(_line_of_user())
+            self.pinned_at.append(_caller_line())
             self.has_converted = True
         return size.hint
 
     def compute(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """What a function of numbers gives: the integers among its results become atoms, computed anew for others."""
-        result = function(*replace_sizes(arguments, _hint_within))
+        """Calls a function with the hints. Each integer it returns becomes an atom, recomputed for other sizes."""
+        result = function(*replace_sizes(arguments, _hint))
         members = result if isinstance(result, tuple) else (result,)
-        sizes = tuple([self._atom(function, arguments, number, member) for number, member in enumerate(members)])
+        sizes = tuple([self._atom(function, arguments, index, member) for index, member in enumerate(members)])
         return sizes if isinstance(result, tuple) else sizes[0]
 
-    def _atom(self, function: Callable[..., Any], arguments: tuple[Any, ...], number: int, value: int) -> SymbolicSize:
-        key = (function, arguments, number)
+    def _atom(self, function: Callable[..., Any], arguments: tuple[Any, ...], index: int, value: int) -> SymbolicSize:
+        key = (function, arguments, index)
         atom = self._atom_of.get(key)
         if atom is None:
             atom = self._atom_of[key] = len(self._values)
             self._values.append(value)
-            self._computed.append(_Computed(function, arguments, number))
+            self._computed.append(_ComputedAtom(function, arguments, index))
         return SymbolicSize(self, (((atom,), 1),), value)
 
     # --- other sizes ---
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the guards admit one size only for some symbol, so that nothing is gained."""
+        """Whether the guards fix the value of a symbol, which makes a symbolic plan useless."""
         return bool(self.pinned_at)
 
     def fits(self, sizes: Sequence[int]) -> bool:
-        """Whether everything decided for the hints would be decided alike for these sizes."""
-        values = _Atoms(sizes, self._computed)
+        """Whether these sizes satisfy all guards."""
+        values = _AtomValues(sizes, self._computed)
         return all(bounds.admits(evaluate_terms(terms, values)) for terms, bounds in self._bounds.items())
 
     def evaluate(self, sizes: Sequence[int], polynomials: Sequence[Terms]) -> list[int]:
-        """The values of polynomials for sizes that fit."""
-        values = _Atoms(sizes, self._computed)
+        """The values of polynomials for sizes that satisfy the guards."""
+        values = _AtomValues(sizes, self._computed)
         return [evaluate_terms(terms, values) for terms in polynomials]
 
     def summary(self) -> str:
-        """The ranges of the symbols; others of the guards are only counted."""
+        """Describes the ranges of the symbols, and counts the other guards."""
         ranges = []
-        for number in range(self._count):
-            bounds = self._bounds[(((number,), 1),)]
+        for atom in range(self._count):
+            bounds = self._bounds[(((atom,), 1),)]
             last = "on" if bounds.high is None else f"to {bounds.high}"
-            without = sorted(size for size in bounds.excluded if bounds.admits_but_for(size))
-            ranges.append(f"s{number} from {bounds.low} {last}{f' without {without}' if without else ''}")
+            without = sorted(size for size in bounds.excluded if bounds.is_in_range(size))
+            ranges.append(f"s{atom} from {bounds.low} {last}{f' without {without}' if without else ''}")
         others = len(self._bounds) - self._count
         return ", ".join(ranges) + (f", and {others} more conditions" if others else "")
 
     def __str__(self) -> str:
-        """The guards as people read them."""
+        """The guards as readable text."""
         lines = []
         for terms, bounds in self._bounds.items():
             low = f"{bounds.low} <= " if bounds.low is not None else ""
@@ -184,14 +189,14 @@ class SizeGuards:
         return "\n".join(lines)
 
     def describe(self, terms: Terms) -> str:
-        """A polynomial as people read it: symbols are s0, s1 and so on."""
+        """A polynomial as readable text; the symbols are s0, s1 and so on."""
         parts = []
         for monomial, coefficient in terms:
-            factors = [self._name(atom) for atom in monomial]
+            factors = [self._atom_text(atom) for atom in monomial]
             parts.append("*".join([*([str(coefficient)] if coefficient != 1 or not factors else []), *factors]))
         return " + ".join(parts) or "0"
 
-    def _name(self, atom: int) -> str:
+    def _atom_text(self, atom: int) -> str:
         if atom < self._count:
             return f"s{atom}"
         computed = self._computed[atom - self._count]
@@ -200,22 +205,22 @@ class SizeGuards:
 
 
 @dataclass(frozen=True)
-class _Computed:
-    """A number that a function of sizes gives, by its position among the results."""
+class _ComputedAtom:
+    """An integer computed by a function of sizes: the result with this index."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    number: int
+    index: int
 
 
-def _hint_within(size: SymbolicSize) -> int:
+def _hint(size: SymbolicSize) -> int:
     return size.hint
 
 
-class _Atoms(dict[int, int]):
-    """The values of atoms for some sizes, computed when they are asked for."""
+class _AtomValues(dict[int, int]):
+    """The values of atoms for given sizes, computed on demand."""
 
-    def __init__(self, sizes: Sequence[int], computed: Sequence[_Computed]) -> None:
+    def __init__(self, sizes: Sequence[int], computed: Sequence[_ComputedAtom]) -> None:
         super().__init__(enumerate(sizes))
         self._count, self._computed = len(sizes), computed
 
@@ -223,8 +228,8 @@ class _Atoms(dict[int, int]):
         computed = self._computed[atom - self._count]
         result = computed.function(*replace_sizes(computed.arguments, self._value))
         members = result if isinstance(result, tuple) else (result,)
-        for number, value in enumerate(members, atom - computed.number):  # atoms of one call follow each other
-            self[number] = value
+        for member, value in enumerate(members, atom - computed.index):  # the atoms of one call are consecutive
+            self[member] = value
         return self[atom]
 
     def _value(self, size: SymbolicSize) -> int:
@@ -234,8 +239,8 @@ class _Atoms(dict[int, int]):
 _FILES = {str(Path(__file__)), str(Path(__file__).with_name("symbolic_size.py"))}
 
 
-def _line_of_user() -> str:
-    """The innermost line outside of symbolic sizes."""
+def _caller_line() -> str:
+    """The innermost source line outside the modules of symbolic sizes."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename in _FILES:
         frame = frame.f_back

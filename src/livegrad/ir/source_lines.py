@@ -1,8 +1,7 @@
-"""Source locations of nodes: the current line of the user, and the table of locations that passes propagate.
+"""Thread-local state that gives nodes their source locations: the user's current line, or a table during passes.
 
-A node created by user code stores its lines. Nodes of closed functions are shared between functions, so their lines are
-stored in the function (`Function.source_locations`); passes work inside `propagating_lines`, which collects them in a
-table.
+A node created by user code stores its lines. Nodes of closed functions are shared between functions, so each function
+stores the lines of its nodes (`Function.source_locations`); `propagating_lines` collects them in a table for a pass.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ _MAX_ORIGINS = 8
 
 
 class LocationTable(dict["Node", tuple[SourceLocation, ...]]):
-    """Source locations of the nodes of the functions in work, and derivations made while lines are distinct."""
+    """The source locations of the nodes of the functions that a pass works on, and its cache of derived functions."""
 
     __slots__ = ("derived", "functions")
 
     def __init__(self) -> None:
         super().__init__()
-        self.functions: set[Function] = set()  # whose lines are in the table
-        self.derived: dict[Any, Any] = {}
+        self.functions: set[Function] = set()  # the functions whose lines are in the table
+        self.derived: dict[Any, Any] = {}  # see `cached_derivation`
 
 
 class _Ambient(threading.local):
     """Thread-local state that applies to nodes created and inspected by this thread."""
 
-    origins: tuple[SourceLocation, ...] | None = None  # the locations of new nodes; None: the calling line
-    table: LocationTable | None = None  # of the functions at work; None: nodes know their lines themselves
-    every_line: bool = False  # whether authors' nodes of two lines are kept apart even if they cannot fail
-    scope_nodes: set[Node] | None = None  # of the branch or loop body that is traced; None: of none
-    plain: bool = True  # whether all of these are unset: one test for each new node
+    origins: tuple[SourceLocation, ...] | None = None  # the locations of new nodes; None: the caller's line
+    table: LocationTable | None = None  # the lines in the current pass; None: nodes store their own lines
+    every_line: bool = False  # whether user code on two lines creates two nodes even if they cannot fail
+    scope_nodes: set[Node] | None = None  # the nodes of the branch or loop body being traced
+    plain: bool = True  # whether all of these are unset, so that `make_node` tests one attribute
 
     def reset(self) -> None:
-        """Resets the state after an interrupt, which may have hit the exit of one of the contexts below."""
+        """Resets the state after an interrupt, which may have skipped the exit of one of the contexts below."""
         vars(self).clear()
 
 
@@ -47,7 +46,7 @@ ambient = _Ambient()
 
 
 class originating_from:
-    """Nodes created inside get these source locations instead of the calling line; `move_to` changes the locations."""
+    """Nodes created inside get these source locations instead of the caller's line; `move_to` changes the locations."""
 
     __slots__ = ("_before", "_origins")
 
@@ -67,7 +66,7 @@ class originating_from:
 
 
 class created_at:
-    """Nodes created inside get these lines, as if they had been created earlier and outside of all contexts."""
+    """Nodes created inside get these lines, as if they had been created earlier and outside all contexts."""
 
     __slots__ = ("_before", "_origins")
 
@@ -98,16 +97,16 @@ class telling_lines_apart:
 
 
 def merge_locations(first: tuple[SourceLocation, ...], more: tuple[SourceLocation, ...]) -> tuple[SourceLocation, ...]:
-    """The source locations of both without repetition, at most eight, those of `first` first."""
+    """Concatenates source locations without duplicates, up to a limit."""
     if len(first) >= _MAX_ORIGINS:
         return first
     return (first + tuple(location for location in more if location not in first))[:_MAX_ORIGINS]
 
 
 def add_origins(node: Node, origins: tuple[SourceLocation, ...], *, first: bool = False) -> None:
-    """Adds source locations to a node, after those it has; a node that may fail keeps its single line.
+    """Adds source locations to a node, after its existing ones; a node that may fail keeps its single line.
 
-    With `first` they come before: a line that was written last is still in somebody's hands.
+    With `first` they go before the existing ones: the newest line is the one that the user is working with.
     """
     table = ambient.table
     if not origins or node.located:

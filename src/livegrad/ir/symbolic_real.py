@@ -1,4 +1,4 @@
-"""Quotients of symbolic sizes, and costs computed from them: compared exactly, so that guards stay polynomials."""
+"""Exact quotients of symbolic sizes, for cost models. Comparisons are exact, so that guards remain polynomials."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 class SymbolicReal:
-    """A quotient of symbolic sizes, and what costs are computed from: it passes for a `float`, and is compared exactly.
+    """A quotient of symbolic sizes that passes for a `float` and is compared exactly.
 
-    Rounding it down or up gives a size again. Its value as a machine number pins it.
+    Its floor and ceiling are sizes again. Converting it to a float pins the sizes.
     """
 
     __slots__ = ("denominator", "numerator")
@@ -22,7 +22,7 @@ class SymbolicReal:
 
     @staticmethod
     def of(value: Any) -> SymbolicReal:
-        """A finite number, or a size, as a quotient with a positive denominator."""
+        """Converts a finite number or a size to a quotient with a positive denominator."""
         if type(value) is SymbolicReal:
             return value
         if isinstance(value, int):  # a symbolic one too
@@ -68,7 +68,7 @@ class SymbolicReal:
         return SymbolicReal.of(other) / self
 
     def _difference(self, other: Any) -> Any:
-        """The numerator of `self - other`, whose sign is that of the difference."""
+        """The numerator of `self - other`, which has the sign of the difference."""
         other = SymbolicReal.of(other)
         return self.numerator * other.denominator - other.numerator * self.denominator
 

@@ -1,9 +1,9 @@
-"""Integers that know how they depend on the sizes of arguments, and record every decision that was made from them.
+"""Symbolic sizes: integers with an example value and a polynomial, which record each comparison as a guard.
 
-A `SymbolicSize` passes for an `int`: it has the value for one example of the sizes (its hint) and a polynomial for all
-others. Comparing one gives what the hint gives, and adds a guard (`size_guards.py`). Whatever is computed with such
-sizes therefore holds for all sizes that satisfy the guards. Turning one into a machine integer (`range`, an index,
-text) adds the guard that it equals its hint: the size is then pinned, and nothing is gained.
+A `SymbolicSize` passes for an `int`. It has a value for one example of the argument sizes (its hint) and a polynomial
+for all others. A comparison has the result for the hint and adds a guard (`size_guards.py`), so code traced with
+symbolic sizes is valid for all sizes that satisfy the guards. Converting one to a machine integer (`range`, an index,
+text) pins it: a guard requires that it equals its hint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SymbolicSize:
-    """An integer for one example of the sizes, and the polynomial that gives it for others. See the module."""
+    """An integer for one example of the argument sizes, with the polynomial that computes it for others."""
 
     __slots__ = ("guards", "hint", "terms")
     __array_ufunc__ = None  # NumPy's integers leave arithmetic to this class
@@ -40,7 +40,7 @@ class SymbolicSize:
 
     @property
     def __class__(self) -> type:  # type: ignore[override]
-        """It passes for an integer in Python; native code has to ask for the number (`__index__`)."""
+        """`int`, so that `isinstance` accepts it. Native code calls `__index__` for the value."""
         return int
 
     def _with_terms(self, terms: Terms, hint: int) -> Any:
@@ -48,7 +48,7 @@ class SymbolicSize:
         return SymbolicSize(self.guards, terms, hint) if varying else constant
 
     def _parts(self, other: Any) -> tuple[Terms, int] | None:
-        """Another integer as a polynomial; None if it is none, or belongs to other guards."""
+        """The polynomial and hint of another integer; None if `other` is not an integer."""
         if type(other) is SymbolicSize:
             if other.guards is self.guards:
                 return other.terms, other.hint
@@ -155,8 +155,8 @@ class SymbolicSize:
 
     # --- decisions ---
 
-    def _compared(self, other: Any, relation: str, swapped: bool = False) -> Any:
-        """`self - other` against zero, or `other - self`."""
+    def _compare(self, other: Any, relation: str, swapped: bool = False) -> Any:
+        """Compares `self - other`, or `other - self` if `swapped`, with zero."""
         parts = self._parts(other)
         if parts is None:
             return NotImplemented
@@ -167,41 +167,41 @@ class SymbolicSize:
 
     def __eq__(self, other: object) -> Any:
         if type(other) is SymbolicSize and other.guards is not self.guards:
-            return False  # of another trace
+            return False  # it belongs to another trace
         if isinstance(other, float):
             return other.is_integer() and self == int(other)
-        return self._compared(other, "==")
+        return self._compare(other, "==")
 
     def __ne__(self, other: object) -> Any:
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else not equal
 
     def __hash__(self) -> int:
-        # Not that of the hint: in tables of types, nodes and results a symbolic size is none of the integers.
+        # Not the hash of the hint: as a key of interned types and nodes, a symbolic size differs from every integer.
         return hash((SymbolicSize, id(self.guards), self.terms))
 
     def __le__(self, other: Any) -> Any:
         if isinstance(other, float):
             return other > 0 if math.isinf(other) else self <= math.floor(other)
-        return self._compared(other, "<=")
+        return self._compare(other, "<=")
 
     def __ge__(self, other: Any) -> Any:
         if isinstance(other, float):
             return other < 0 if math.isinf(other) else self >= math.ceil(other)
-        return self._compared(other, "<=", swapped=True)
+        return self._compare(other, "<=", swapped=True)
 
     def __lt__(self, other: Any) -> Any:
-        reached = self >= other
-        return reached if reached is NotImplemented else not reached
+        at_least = self >= other
+        return at_least if at_least is NotImplemented else not at_least
 
     def __gt__(self, other: Any) -> Any:
-        reached = self <= other
-        return reached if reached is NotImplemented else not reached
+        at_most = self <= other
+        return at_most if at_most is NotImplemented else not at_most
 
     def __bool__(self) -> bool:
         return bool(self != 0)
 
-    # --- numbers: from here on only this size will do ---
+    # --- conversions to machine integers, which pin the size ---
 
     def __index__(self) -> int:
         return self.guards.pin(self)
@@ -229,7 +229,7 @@ class SymbolicSize:
         return self if digits is None or digits >= 0 else round(self.__index__(), digits)
 
     def bit_length(self) -> int:
-        """By comparing, so that all sizes of as many bits have it."""
+        """The bit length, found by comparisons, so that the guards admit all sizes with as many bits."""
         bits, size = 0, abs(self)
         while size >= 1 << bits:
             bits += 1
@@ -262,13 +262,15 @@ class SymbolicSize:
 
 
 def _floor_quotient(guards: SizeGuards, numerator: tuple[Terms, int], denominator: tuple[Terms, int]) -> Any:
-    """The floor of a quotient: a polynomial where it is exact, else an atom for what is not."""
+    """The floor of a quotient: a polynomial where the division is exact, plus a computed atom for the remainder."""
     (terms, hint), (divisor, divisor_hint) = numerator, denominator
     if not divisor_hint:
         raise ZeroDivisionError("integer division or modulo by zero")
     varying, factor = split_constant(divisor)
     if varying:
-        guards.compare(divisor, divisor_hint, "==")  # no quotient by zero, also where the polynomials divide
+        guards.compare(
+            divisor, divisor_hint, "=="
+        )  # a guard against division by zero, even if the polynomials divide exactly
         exact = divide_terms(terms, divisor)
         if exact is not None:
             return _size(guards, exact, hint // divisor_hint)
@@ -294,17 +296,17 @@ def _size(guards: SizeGuards, terms: Terms, hint: int) -> Any:
 
 
 def as_integer(value: Any) -> int:
-    """`operator.index` that keeps symbolic sizes."""
+    """`operator.index`, but symbolic sizes are returned unchanged."""
     return operator.index(value) if type(value) is not SymbolicSize else value  # type: ignore[return-value]
 
 
 def hint_of(size: Any) -> int:
-    """A size as a number, without a guard: only for choices that are right for all sizes."""
+    """The example value of a size, without a guard: only for choices that are valid for all sizes."""
     return size.hint if type(size) is SymbolicSize else size
 
 
 def replace_sizes(value: Any, number_of: Callable[[SymbolicSize], int]) -> Any:
-    """A value with numbers for symbolic sizes, also within tuples and records."""
+    """Replaces symbolic sizes in a value by integers, also inside tuples and dataclasses."""
     if type(value) is SymbolicSize:
         return number_of(value)
     if isinstance(value, tuple):
@@ -317,7 +319,7 @@ def replace_sizes(value: Any, number_of: Callable[[SymbolicSize], int]) -> Any:
 
 
 def symbolic_within(values: Iterable[Any]) -> SymbolicSize | None:
-    """Some symbolic size among values, also within tuples and records; None if all are numbers."""
+    """The first symbolic size in values, also inside tuples and dataclasses; None if there is none."""
     for value in values:
         if type(value) is SymbolicSize:
             return value
@@ -333,10 +335,10 @@ def symbolic_within(values: Iterable[Any]) -> SymbolicSize | None:
 
 
 def computed(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)`: integers that are computed for each size by this call, where some argument is symbolic.
+    """Calls `function(*arguments)`. If an argument is symbolic, the results are recomputed for each set of sizes.
 
-    For choices that are made from numbers in other ways than comparing integers: costs, divisors, logarithms. The
-    function gives an integer or a tuple of integers, for all sizes from two on.
+    For choices that need more than integer comparisons: costs, divisors, logarithms. The function returns an integer or
+    a tuple of integers, and must accept all sizes from two on.
     """
     size = symbolic_within(arguments)
     return function(*arguments) if size is None else size.guards.compute(function, arguments)

@@ -22,7 +22,7 @@ _interned: InternTable[Any] = InternTable()
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class _Interned(type):
-    """Constructor calls with equal arguments give the same object, so identity is equality."""
+    """Interns instances: constructor calls with equal arguments return the same object."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
@@ -36,7 +36,7 @@ class _Interned(type):
 
 
 def _exact(value: Any) -> Any:
-    # True == 1 and hash alike; keys must tell them apart.
+    # True == 1, and their hashes are equal; keys must distinguish them.
     kind = value.__class__
     if kind is int or kind is str or kind.__class__ is _Interned:
         return value
@@ -65,7 +65,7 @@ class Type(metaclass=_Interned):
 
 @dataclass(frozen=True)
 class TypeUnion:
-    """`f32 | None`: one of several types, as annotations write it.
+    """A union of types in an annotation, such as `f32 | None`.
 
     >>> f32 | None
     f32 | None
@@ -78,7 +78,7 @@ class TypeUnion:
 
 
 class UnionMember:
-    """A type that annotations can combine with others by `|`.
+    """A base class for types that annotations can combine with `|`.
 
     >>> f32 | None
     f32 | None
@@ -109,7 +109,7 @@ class Scalar(UnionMember, Type):
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is this type, or what NumPy calls it.
+        """Whether `other` is this type, the equivalent NumPy dtype, or its name.
 
         >>> f32 == np.float32, f32 == np.dtype("float32"), f32 == "float32", f32 == np.float64
         (True, True, True, False)
@@ -123,7 +123,7 @@ class Scalar(UnionMember, Type):
         return NotImplemented
 
     def __hash__(self) -> int:
-        """That of NumPy's dtype, which is equal to it."""
+        """The hash of the equivalent NumPy dtype, which compares equal."""
         return self._hash
 
     @cached_property
@@ -131,13 +131,13 @@ class Scalar(UnionMember, Type):
         return hash(self.dtype)
 
     def __call__(self, value: Any) -> Any:
-        """A number of this type, as NumPy has it.
+        """Converts a value to a NumPy scalar of this type.
 
         >>> f32(0.5).dtype
         dtype('float32')
         """
         try:
-            if value is not None:  # which NumPy takes for NaN
+            if value is not None:  # NumPy would convert None to NaN
                 return narrow(value)[()] if self is bf16 else self.dtype.type(value)
         except (ValueError, TypeError, OverflowError):
             pass
@@ -145,7 +145,7 @@ class Scalar(UnionMember, Type):
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """How NumPy holds it; bfloat16, which it does not know, as two opaque bytes."""
+        """The equivalent NumPy dtype; for bfloat16, which NumPy lacks, two opaque bytes."""
         return _NUMPY[self.name]
 
     @property
@@ -191,7 +191,7 @@ def scalar_of_dtype(dtype: Any) -> Scalar:
     f32
     """
     numpy_dtype = np.dtype(dtype)
-    scalar = bf16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY.get(numpy_dtype)  # the package ml_dtypes has one
+    scalar = bf16 if numpy_dtype.name == "bfloat16" else _FROM_NUMPY.get(numpy_dtype)  # the bfloat16 of ml_dtypes
     if scalar is None:
         raise UsageError(
             f"no livegrad type for dtype {dtype}", where=caller_origin(), expected="one of " + ", ".join(SCALARS)
@@ -203,9 +203,7 @@ _MAX_MEMBERS = 1 << 16
 
 
 def _require_size(type: Type, *sizes: int) -> None:
-    """Requires sizes that are non-negative integers and not too large: vectors, matrices and arrays are held in
-    registers.
-    """
+    """Checks that sizes are non-negative integers and not too large: vectors, matrices and arrays live in registers."""
     if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MAX_MEMBERS:
         expected = f"whole numbers, of {_MAX_MEMBERS} members at most"
         raise UsageError("invalid size", expected=expected, found=str(type), help="use a tensor for many elements")
@@ -291,7 +289,7 @@ class Struct(Type):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuple(Type):
-    """Values by position; what a function with several results returns.
+    """Values by position: the type of a call of a function with several results.
 
     >>> Tuple((f32, i32))
     (f32, i32)
@@ -352,7 +350,7 @@ _OVER_SCALARS = (Tensor, Vector, Matrix)
 
 
 def scalar_of(type: Type) -> Scalar | None:
-    """The scalar at the bottom of a scalar, vector, matrix or tensor of those; None for anything else.
+    """The scalar type of a scalar, vector, matrix or tensor; None for other types.
 
     >>> scalar_of(Vector(f32, 3)), scalar_of(Tuple((f32, i32)))
     (f32, None)
@@ -426,7 +424,7 @@ def components(type: Type) -> tuple[Type, ...]:
 
 
 def map_members(type: Type, change: Callable[[Type], Type]) -> Type:
-    """Returns a struct, tuple, array or tape with each member type changed; other types as they are.
+    """Applies `change` to each member type of a struct, tuple, array or tape; other types are returned unchanged.
 
     >>> map_members(Tuple((f32, i32)), lambda member: Tensor(member, (3,)))
     (tensor<f32, [3]>, tensor<i32, [3]>)
@@ -461,7 +459,7 @@ def inner_types(type: Type) -> Iterator[Type]:
 
 @lru_cache(maxsize=4096)
 def holds_tensor(type: Type) -> bool:
-    """Whether a type is that of a tensor, or has one inside.
+    """Whether a type is a tensor type or contains one.
 
     >>> holds_tensor(Tuple((f32, Tensor(f32, (3,))))), holds_tensor(f32)
     (True, False)
@@ -493,7 +491,7 @@ def differential_of(type: Type) -> Type:
         return UNIT
     match type:
         case Struct(name=name, fields=named):
-            kept = tuple((field, differential_of(t)) for field, t in named if is_differentiable(t))
-            closed = name.endswith(".Differential") and kept == named
-            return type if closed else Struct(name + ".Differential", kept)
+            differentials = tuple((field, differential_of(t)) for field, t in named if is_differentiable(t))
+            is_fixed_point = name.endswith(".Differential") and differentials == named
+            return type if is_fixed_point else Struct(name + ".Differential", differentials)
     return map_members(type, differential_of)

@@ -1,4 +1,4 @@
-"""Verifies functions and modules; raises an error with the user's line for the first violated invariant.
+"""Verifies the invariants of functions and modules; the error names the user's line of the first violation.
 
 The pass driver calls this after each pass. Verified functions are not checked again.
 """
@@ -20,13 +20,13 @@ from livegrad.state import Owned
 _EXACT_KINDS = frozenset((bool, int, float, complex, str, type(None), Dimension, Function, Key))
 
 
-_verified: Owned[weakref.WeakSet[Function]] = Owned(weakref.WeakSet)  # with all that they use
+_verified: Owned[weakref.WeakSet[Function]] = Owned(weakref.WeakSet)  # including the functions they use
 
 
 def verify_function(function: Function, *, allow_inputs: bool = False, forbidden: Collection[Op] = ()) -> None:
-    """Raises `VerifyError` unless the function, and each that it uses, keeps the rules of the IR.
+    """Raises `VerifyError` if a function, or a function that it uses, violates an invariant of the IR.
 
-    `allow_inputs` permits leaves that are given from outside by key; ops in `forbidden` must not occur anywhere.
+    `allow_inputs` permits keyed inputs; ops in `forbidden` must not occur anywhere.
     """
     _verify((function,), allow_inputs, frozenset(forbidden))
 
@@ -38,9 +38,9 @@ def verify_module(
     forbidden: Collection[Op] = (),
     before: Module | None = None,
 ) -> None:
-    """`verify_function` for every function of a module, whose names must differ.
+    """`verify_function` for every function of a module; their names must be unique.
 
-    Functions already verified in `before`, the input of the pass, are not verified again.
+    Nodes of `before`, the verified input of the pass, are not checked again.
     """
     names: set[str] = set()
     for function in module.functions:
@@ -70,20 +70,20 @@ def _verify(
     for function in functions:
         if not ops_below(function).isdisjoint(unwanted):
             every = reachable_functions([function])
-            raise _unwanted_op(next(inner for inner in every if not ops_in(inner).isdisjoint(unwanted)), unwanted)
+            raise _unwanted_op_error(next(inner for inner in every if not ops_in(inner).isdisjoint(unwanted)), unwanted)
 
 
 def _check_structure(function: Function, outer_nodes: Collection[Node]) -> None:
     _check_parameters(function)
     parameters = set(function.parameters)
-    for node in _ordered(function):
+    for node in _collect_nodes(function):
         if node not in outer_nodes:
             if node.attributes:
                 _check_attributes(function, node)
             if not is_interned(node):
-                raise _not_interned(function, node)  # one that is has the type that its op gave it
+                raise _not_interned_error(function, node)  # an interned node has the type that its op derived
         if node.op is parameter_op and node not in parameters:
-            raise _broken(
+            raise _violation(
                 function,
                 node,
                 "is not one of the function's parameters",
@@ -93,13 +93,13 @@ def _check_structure(function: Function, outer_nodes: Collection[Node]) -> None:
             )
 
 
-def _ordered(function: Function) -> list[Node]:
+def _collect_nodes(function: Function) -> list[Node]:
     for result in function.results:
         if not isinstance(result, Node):
             raise VerifyError(f"function `{function.name}` returns something that is not a node", found=repr(result))
     try:
         return list(nodes_of(function))
-    except (AttributeError, TypeError) as error:  # something among the operands has no operands of its own
+    except (AttributeError, TypeError) as error:  # an operand without operands is not a node
         raise VerifyError(f"function `{function.name}` has an operand that is not a node", found=str(error)) from None
 
 
@@ -109,7 +109,7 @@ def _check_parameters(function: Function) -> None:
             raise VerifyError(
                 f"function `{function.name}`: parameter {index} is not a parameter node of that index",
                 where=node.origin if isinstance(node, Node) else None,
-                found=_described(node),
+                found=_describe_parameter(node),
                 help="create the function with make_function, which numbers its parameters",
             )
 
@@ -118,7 +118,7 @@ def _check_attributes(function: Function, node: Node) -> None:
     previous = ""
     for name, value in node.attributes:
         if name <= previous:
-            raise _broken(
+            raise _violation(
                 function, node, f"has unsorted attributes: `{name}` follows `{previous}`", help="sort them by name"
             )
         previous = name
@@ -129,7 +129,7 @@ def _check_attributes(function: Function, node: Node) -> None:
             if kind is tuple:
                 pending.extend(item)
             elif kind not in _EXACT_KINDS and not isinstance(item, Type | Key):
-                raise _broken(
+                raise _violation(
                     function,
                     node,
                     f"has an attribute `{name}` of an unsupported type",
@@ -139,10 +139,10 @@ def _check_attributes(function: Function, node: Node) -> None:
                 )
 
 
-def _not_interned(function: Function, node: Node) -> VerifyError:
-    """The problem with a node that was not created by an op."""
+def _not_interned_error(function: Function, node: Node) -> VerifyError:
+    """Explains what is wrong with a node that was not created by an op."""
     if node.operands.__class__ is not tuple:
-        return _broken(function, node, "has operands that are not a tuple", found=repr(node.operands))
+        return _violation(function, node, "has operands that are not a tuple", found=repr(node.operands))
     try:
         derived = node.op.derive_type(node.operands, node.attributes, node.origins)
     except LivegradError as error:
@@ -154,7 +154,7 @@ def _not_interned(function: Function, node: Node) -> VerifyError:
             help=error.help,
         )
     if derived is not node.type:
-        return _broken(
+        return _violation(
             function,
             node,
             "does not have the type that its op derives",
@@ -162,31 +162,31 @@ def _not_interned(function: Function, node: Node) -> VerifyError:
             found=str(node.type),
             help="create nodes by calling ops",
         )
-    return _broken(function, node, "is not interned", help="create nodes by calling ops, and do not copy them")
+    return _violation(function, node, "is not interned", help="create nodes by calling ops, and do not copy them")
 
 
-def _unwanted_op(function: Function, unwanted: frozenset[Op]) -> VerifyError:
+def _unwanted_op_error(function: Function, unwanted: frozenset[Op]) -> VerifyError:
     node = next(node for node in nodes_of(function) if node.op in unwanted)
     if node.op is input_op:
-        return _broken(
+        return _violation(
             function,
             node,
             "is an outer value, but the function must be closed",
             found=repr(node.attribute("key")),
             help="make it a parameter, or verify with allow_inputs=True",
         )
-    return _broken(
+    return _violation(
         function, node, "still exists after the pass that removes it", help="give the pass a rule for this case"
     )
 
 
-def _described(node: object) -> str:
+def _describe_parameter(node: object) -> str:
     if not isinstance(node, Node) or node.op is not parameter_op:
         return repr(node)
     return f"parameter {node.attribute('index')} of type {node.type}"
 
 
-def _broken(
+def _violation(
     function: Function,
     node: Node,
     rule: str,

@@ -1,4 +1,7 @@
-"""IR traversal: topological order, rewriting, nested functions. All walks are iterative, for any depth."""
+"""Traverses and rewrites the IR: topological order, bottom-up rewriting, nested functions.
+
+All walks are iterative, so that the depth of a graph is unlimited.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,28 @@ if TYPE_CHECKING:
 
 
 def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) -> list[Node]:
-    """Every node that the roots need, operands first, in an order that depends on structure alone.
+    """All nodes that the roots depend on, operands first. The order depends on structure alone.
 
-    Where `stop` holds the walk does not go on to the operands.
+    The walk does not visit the operands of nodes for which `stop` is true.
     """
     order: list[Node] = []
     visited: set[Node] = set()
-    # A None on the stack says that the node under it has all its operands behind it.
+    # A None on the stack marks that all operands of the node below it have been visited.
     pending: list[Node | None] = [*roots]
     pending.reverse()
-    pop, push, see, put = pending.pop, pending.append, visited.add, order.append  # a compilation walks a hundred times
+    # Bound methods: a compilation runs this loop a hundred times.
+    pop, push, mark_visited, emit = pending.pop, pending.append, visited.add, order.append
     while pending:
         node = pop()
         if node is None:
-            put(pop())  # type: ignore[arg-type]
+            emit(pop())  # type: ignore[arg-type]
             continue
         if node in visited:
             continue
-        see(node)
+        mark_visited(node)
         operands = node.operands
         if not operands or (stop is not None and stop(node)):
-            put(node)
+            emit(node)
             continue
         push(node)
         push(None)
@@ -45,7 +49,7 @@ def toposort(roots: Iterable[Node], stop: Callable[[Node], bool] | None = None) 
 
 
 def nodes_of(function: Function) -> tuple[Node, ...]:
-    """Every node that a function's results need, operands first; worked out once."""
+    """All nodes that a function's results depend on, operands first; cached."""
     order = function.__dict__.get("_nodes")
     if order is None:
         order = function.__dict__["_nodes"] = tuple(toposort(function.results))
@@ -53,8 +57,8 @@ def nodes_of(function: Function) -> tuple[Node, ...]:
 
 
 def rebuild(node: Node, operands: tuple[Node, ...]) -> Node:
-    """The same op and attributes over other operands."""
-    if operands == node.operands:  # nodes are equal when they are the same
+    """Returns a node with the same op and attributes, but other operands."""
+    if operands == node.operands:  # nodes compare by identity
         return node
     keeps_types = [operand.type for operand in operands] == [operand.type for operand in node.operands]
     with originating_from(node.origins):
@@ -67,48 +71,47 @@ def rewrite(
     replacements: dict[Node, Node] | None = None,
     locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> tuple[Node, ...]:
-    """The roots with `rule` applied bottom-up: it sees each node over rewritten operands; None keeps the node.
+    """Applies `rule` bottom-up, to nodes whose operands are rewritten already. A rule that returns None keeps the node.
 
-    `replacements` maps nodes to their initial replacements, below which the walk does not go; `locations` has the
-    source locations of the nodes in their function.
+    `replacements` maps nodes to their initial replacements, and the walk does not visit the operands of these nodes.
+    `locations` has the source locations of the nodes in their function.
     """
     roots = tuple(roots)
-    done = exchange(roots, rule, replacements, locations)
-    return tuple(done[root] for root in roots)
+    rewritten = rewrite_all(roots, rule, replacements, locations)
+    return tuple(rewritten[root] for root in roots)
 
 
-def exchange(
+def rewrite_all(
     roots: Iterable[Node],
     rule: Callable[[Node], Node | None],
     replacements: dict[Node, Node] | None = None,
     locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> dict[Node, Node]:
-    """The replacement of every node in `rewrite`."""
-    done: dict[Node, Node] = {} if replacements is None else dict(replacements)
-    order = toposort(roots, stop=done.__contains__ if done else None)
+    """Like `rewrite`, but returns the replacement of every node."""
+    rewritten: dict[Node, Node] = {} if replacements is None else dict(replacements)
+    order = toposort(roots, stop=rewritten.__contains__ if rewritten else None)
     changes = rule is not keep
-    keeps_types = not changes and all(old.type is new.type for old, new in done.items())
+    keeps_types = not changes and all(old.type is new.type for old, new in rewritten.items())
     with originating_from(()) as current:
         for node in order:
-            if node in done:
+            if node in rewritten:
                 continue
             rebuilt, operands = node, node.operands
-            over = tuple([done[operand] for operand in operands])
-            # Nodes are equal when they are the same.
-            moved = over != operands
-            if moved or changes:
+            new_operands = tuple([rewritten[operand] for operand in operands])
+            has_new_operands = new_operands != operands  # nodes compare by identity
+            if has_new_operands or changes:
                 origins = None if locations is None or node.located else locations.get(node)
                 if origins is None:
                     origins = node.origins
                 current.move_to(origins)
-                if moved:
-                    rebuilt = make_node(node.op, over, node.attributes, node if keeps_types else None)
-                replaced = rule(rebuilt) if changes else None
-                if replaced is not None and replaced is not rebuilt:
-                    add_origins(replaced, origins)
-                    rebuilt = replaced
-            done[node] = rebuilt
-    return done
+                if has_new_operands:
+                    rebuilt = make_node(node.op, new_operands, node.attributes, node if keeps_types else None)
+                replacement = rule(rebuilt) if changes else None
+                if replacement is not None and replacement is not rebuilt:
+                    add_origins(replacement, origins)
+                    rebuilt = replacement
+            rewritten[node] = rebuilt
+    return rewritten
 
 
 def substitute(
@@ -116,17 +119,17 @@ def substitute(
     replacements: dict[Node, Node],
     locations: Mapping[Node, tuple[SourceLocation, ...]] | None = None,
 ) -> tuple[Node, ...]:
-    """The roots with nodes exchanged."""
+    """Replaces nodes in the graphs of the roots."""
     return rewrite(roots, keep, replacements, locations)
 
 
 def keep(node: Node) -> None:
-    """The rule that changes nothing."""
+    """A rewrite rule that changes nothing."""
     return None
 
 
 def exchanged_functions(value: Attribute, exchange: Mapping[Function, Function]) -> Attribute:
-    """Attributes, or one of them, with functions exchanged; the very same object where there is none to exchange."""
+    """Replaces functions in attributes or in one attribute; returns the same object if there is nothing to replace."""
     if isinstance(value, Function):
         return exchange.get(value, value)
     if value.__class__ is not tuple:
@@ -136,7 +139,7 @@ def exchanged_functions(value: Attribute, exchange: Mapping[Function, Function])
 
 
 def ops_in(function: Function) -> frozenset[Op]:
-    """The ops of a function's own nodes; worked out once."""
+    """The ops of a function's own nodes; cached."""
     ops = function.__dict__.get("_ops")
     if ops is None:
         ops = function.__dict__["_ops"] = frozenset([node.op for node in nodes_of(function)])
@@ -144,7 +147,7 @@ def ops_in(function: Function) -> frozenset[Op]:
 
 
 def ops_below(function: Function) -> frozenset[Op]:
-    """The ops of a function and of all that it uses; worked out once."""
+    """The ops of a function and of all functions it uses; cached."""
     if "_ops_below" not in function.__dict__:
         below: dict[Function, frozenset[Op]] = {}
         for inner in reachable_functions([function], stop=lambda used: "_ops_below" in used.__dict__):
@@ -155,7 +158,7 @@ def ops_below(function: Function) -> frozenset[Op]:
 
 
 def functions_in(function: Function) -> tuple[Function, ...]:
-    """The functions that a function's own nodes have for attributes; worked out once."""
+    """The functions in the attributes of a function's own nodes; cached."""
     functions = function.__dict__.get("_functions")
     if functions is None:
         functions = tuple(dict.fromkeys([inner for node in nodes_of(function) for inner in node.functions]))
@@ -164,7 +167,7 @@ def functions_in(function: Function) -> tuple[Function, ...]:
 
 
 def reachable_functions(roots: Iterable[Function], stop: Callable[[Function], bool] | None = None) -> list[Function]:
-    """The functions and all that they use, users last. Where `stop` holds the walk does not go on."""
+    """The functions and all functions they use, callees first. The walk does not continue where `stop` is true."""
     roots = list(roots)
     if len(roots) == 1 and not functions_in(roots[0]):
         return roots

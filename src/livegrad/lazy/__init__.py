@@ -1,6 +1,6 @@
-"""Lazy values: nodes whose results are computed when they are first read, and then cached.
+"""Lazy evaluation: computes nodes when their values are first read, and caches the results.
 
-`execution.py` finds what is missing and runs it as one function. `compiled_graphs.py` reuses code for graphs that
-differ only in their data. `lazy_values.py` holds results, `holders.py` knows who wants them, and `eviction.py` keeps
-them within a budget. `truncate_history.py` frees the graphs that loops would grow.
+`execution.py` collects the nodes without values and runs them as one function. `compiled_graphs.py` reuses code for
+graphs that differ only in their data. `lazy_values.py` stores results, `holders.py` tracks the tensors that hold nodes,
+and `eviction.py` enforces a memory budget. `truncate_history.py` frees the graphs that loops would otherwise grow.
 """

@@ -1,6 +1,6 @@
-"""Compiled programs by graph structure: graphs that differ only in data and numbers share code.
+"""Caches compiled programs by graph structure, so graphs that differ only in data and numbers share code.
 
-`lazy.execution` requests the program of a graph. The number of cached programs is bounded.
+`lazy.execution` requests the program for a graph. The number of cached programs is bounded.
 """
 
 from __future__ import annotations
@@ -26,49 +26,49 @@ from livegrad.ops.conversion import cast
 from livegrad.runtime.cpu import compile_function
 from livegrad.state import Owned, renew_lock_after_fork
 
-_MOST_PROGRAMS = 512
+_MAX_PROGRAMS = 512
 
 
 Compile = Callable[[Function], Any]  # the compile function of a backend
 
 
 class Program:
-    """A compiled function of the data of a graph."""
+    """The compiled function of a graph; its parameters are the data of the graph."""
 
-    __slots__ = ("_compiled", "_plain", "kernels", "library_calls", "plan")
+    __slots__ = ("_compiled", "_only_arrays", "kernels", "library_calls", "plan")
 
     def __init__(self, function: Function, compile: Compile) -> None:
         self._compiled = compile(function)
         types = (*function.parameter_types, *function.result_types)
-        self._plain = all(isinstance(type, Tensor | Scalar) for type in types)
+        self._only_arrays = all(isinstance(type, Tensor | Scalar) for type in types)
         self.plan = self._compiled.plan()
         self.kernels, self.library_calls = self.plan.step_counts
 
     def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
-        """The results for the same kinds of arguments, or arrays of the device, as arrays that stay on it."""
-        if self._plain:
+        """Computes the results as arrays on the device. Arguments are host arrays, numbers or device arrays."""
+        if self._only_arrays:
             return self.plan.run_on_device(arguments)
         results = self._compiled.on_device(*arguments)
         return list(results) if len(self._compiled.function.results) > 1 else [results]
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The results for dense arrays and numbers of exactly the right types."""
-        if self._plain:
+        """Computes the results on the host. Arguments are dense arrays and numbers of exactly the parameter types."""
+        if self._only_arrays:
             return [np.asarray(result) for result in self.plan.run(arguments)]
         results = self._compiled(*arguments)
         return list(results) if len(self._compiled.function.results) > 1 else [results]
 
 
 class _Programs:
-    """The programs of a session by the structure of their graphs."""
+    """The program caches of a session, keyed by graph structure."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
-        self.by_key: LruCache[tuple[Any, ...], Program] = LruCache(_MOST_PROGRAMS)
-        self.of_small_graphs: LruCache[Any, Any] = LruCache(_MOST_PROGRAMS)  # see `small_graphs`
-        # Keys of graphs that ran, without their whole numbers.
-        self.executed: LruCache[tuple[Any, ...], bool] = LruCache(_MOST_PROGRAMS)
+        self.by_key: LruCache[tuple[Any, ...], Program] = LruCache(_MAX_PROGRAMS)
+        self.small_graph_runners: LruCache[Any, Any] = LruCache(_MAX_PROGRAMS)  # see `small_graphs`
+        # Keys of executed graphs, with integer constants treated as arguments.
+        self.executed_keys: LruCache[tuple[Any, ...], bool] = LruCache(_MAX_PROGRAMS)
 
 
 programs_of_session = Owned(_Programs)
@@ -79,8 +79,8 @@ def forget_programs() -> None:
     programs = programs_of_session.current
     with programs.lock:
         programs.by_key.clear()
-        programs.executed.clear()
-        programs.of_small_graphs.clear()
+        programs.executed_keys.clear()
+        programs.small_graph_runners.clear()
 
 
 def find_program(
@@ -91,21 +91,21 @@ def find_program(
 ) -> tuple[Program, Graph, bool]:
     """Finds or compiles the program for `wanted`; returns it with its graph, and whether it was compiled now.
 
-    Whole numbers are part of the code, where they are worth much: divisors, shifts, bounds. A graph that comes again
-    with other whole numbers is counting something: the program that is made then takes them as arguments.
+    Integer constants are first compiled into the code, where they help most: divisors, shifts, bounds. A graph that
+    recurs with different integers is counting something, so its next program takes the integers as arguments.
     """
-    graph = _describe(order, values, wanted, may_change)
-    program = _look_up((compile, graph.key))
+    graph = _describe_graph(order, values, wanted, may_change)
+    program = _get_program((compile, graph.key))
     if program is not None:
         return program, graph, False
-    general = _describe(order, values, wanted, _is_number)
+    general = _describe_graph(order, values, wanted, _can_be_argument)
     if general.key != graph.key:
         programs = programs_of_session.current
         with programs.lock:
-            counts = general.key in programs.executed
-            programs.executed.keep(general.key, True)
-        if counts:
-            graph, program = general, _look_up((compile, general.key))
+            integers_vary = general.key in programs.executed_keys
+            programs.executed_keys.keep(general.key, True)
+        if integers_vary:
+            graph, program = general, _get_program((compile, general.key))
             if program is not None:
                 return program, graph, False
     try:
@@ -122,16 +122,16 @@ def find_program(
 def find_cached_program(
     order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]
 ) -> tuple[Program, Graph] | None:
-    """The cached CPU program for a graph, with the graph; None if this structure has not run before."""
-    for is_argument in (may_change, _is_number):
-        graph = _describe(order, values, wanted, is_argument)
-        program = _look_up((compile_function, graph.key))
+    """Returns the cached CPU program for a graph, and the graph; None if this structure has not run before."""
+    for is_argument in (may_change, _can_be_argument):
+        graph = _describe_graph(order, values, wanted, is_argument)
+        program = _get_program((compile_function, graph.key))
         if program is not None:
             return program, graph
     return None
 
 
-def _look_up(key: tuple[Any, ...]) -> Program | None:
+def _get_program(key: tuple[Any, ...]) -> Program | None:
     programs = programs_of_session.current
     with programs.lock:
         return programs.by_key.use(key)
@@ -139,28 +139,28 @@ def _look_up(key: tuple[Any, ...]) -> Program | None:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph's structure as a key, and its arguments: data, and numbers that are likely to change."""
+    """The structure of a graph as a cache key, and its arguments: data, and numbers that are likely to change."""
 
     key: tuple[Any, ...]
     inputs: list[Node]
     arguments: list[Any]
-    marks: dict[SourceLocation | None, Mark]  # for the lines that its nodes may blame: the program has the marks
+    marks: dict[SourceLocation | None, Mark]  # stand in for source locations: programs of several graphs share code
 
     @property
     def source_locations(self) -> SourceLocations:
         return tuple(self.marks)
 
 
-def _describe(
+def _describe_graph(
     order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node], is_argument: Callable[[Node], bool]
 ) -> Graph:
-    numbers: dict[Node, int] = {}
+    indices: dict[Node, int] = {}
     parts: list[Any] = []
     inputs: list[Node] = []
     arguments: list[Any] = []
     marks: dict[SourceLocation | None, Mark] = {}
     for node in order:
-        numbers[node] = len(numbers)
+        indices[node] = len(indices)
         if node in values:
             inputs.append(node)
             arguments.append(values[node])
@@ -170,42 +170,45 @@ def _describe(
             arguments.append(node.attribute("value"))
             parts.append(node.type)
         else:
-            attributes, lines = _attributes_and_lines(node)
-            for line in lines:
-                marks.setdefault(line, Mark(len(marks)))
-            named = tuple([marks[line].number for line in lines])
-            parts.append((node.op, attributes, named, *[numbers[operand] for operand in node.operands]))
-    return Graph((tuple(parts), tuple(numbers[node] for node in wanted)), inputs, arguments, marks)
+            attributes, locations = _split_locations(node)
+            for location in locations:
+                marks.setdefault(location, Mark(len(marks)))
+            mark_numbers = tuple([marks[location].number for location in locations])
+            parts.append((node.op, attributes, mark_numbers, *[indices[operand] for operand in node.operands]))
+    return Graph((tuple(parts), tuple(indices[node] for node in wanted)), inputs, arguments, marks)
 
 
-def _attributes_and_lines(node: Node) -> tuple[Any, SourceLocations]:
-    """A node's attributes without the lines that it, and functions among them, may blame; and those lines.
+def _split_locations(node: Node) -> tuple[Any, SourceLocations]:
+    """Splits a node's attributes into a key without source locations, and the locations that its errors may report.
 
-    A division that cannot fail may do so when its divisor becomes an argument.
+    Functions among the attributes are treated the same way.
     """
-    own: SourceLocations = (node.origin,) if node.op.checked and (node.op is not cast or node.may_fail) else ()
+    # Every checked op counts: a division that cannot fail may fail once its divisor becomes an argument.
+    node_locations: SourceLocations = (
+        (node.origin,) if node.op.checked and (node.op is not cast or node.may_fail) else ()
+    )
     attributes = node.attributes
     if not attributes:
-        return (), own
+        return (), node_locations
     for _, value in attributes:
-        # Asked for every node of every graph that runs; most tuples are shapes and axes.
+        # Runs for every node of every executed graph; most tuples are shapes and axes.
         if value.__class__ is Function or (value.__class__ is tuple and value and value[0].__class__ is not int):
             break
     else:
-        return attribute_key(attributes), own
+        return attribute_key(attributes), node_locations
     marked = {function: mark_locations(function) for function in node.functions}
-    if not any(lines for _, lines in marked.values()):
-        return attribute_key(attributes), own
-    inner = [line for _, lines in marked.values() for line in lines]
-    shared = exchanged_functions(attributes, {function: plain for function, (plain, _) in marked.items()})
-    return attribute_key(shared), (*own, *inner)
+    if not any(locations for _, locations in marked.values()):
+        return attribute_key(attributes), node_locations
+    inner_locations = [location for _, locations in marked.values() for location in locations]
+    without_locations = exchanged_functions(attributes, {function: plain for function, (plain, _) in marked.items()})
+    return attribute_key(without_locations), (*node_locations, *inner_locations)
 
 
 @lru_cache(maxsize=2048)
 def may_change(node: Node) -> bool:
-    """Whether a number is likely a step size or a time, and not part of a formula.
+    """Whether a constant is likely a hot parameter, such as a step size or a time, and not part of a formula.
 
-    Small whole numbers and halves are worth knowing when code is made: squares, signs, zeros.
+    Small integers and halves stay in the code, because the compiler simplifies squares, signs and zeros.
     """
     if node.type.kind != "float" or node.type is bf16:  # type: ignore[attr-defined]
         return False
@@ -213,6 +216,6 @@ def may_change(node: Node) -> bool:
     return not (abs(value) <= 16.0 and value * 2.0 == int(value * 2.0))
 
 
-def _is_number(node: Node) -> bool:
-    """Whether a constant can be an argument: a float that may change, or a whole number."""
+def _can_be_argument(node: Node) -> bool:
+    """Whether a constant can be an argument: a float that may change, or an integer."""
     return node.type.kind in ("signed", "unsigned") or may_change(node)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """The counters behind `lg.stats()`, summed on request.
 
-`execution`, `devices` and `values` count expensive operations. A jitted function has a `RepeatedRun`, so that each call
+`execution`, `devices` and `lazy_values` count expensive operations. A jitted function has a `RepeatedRun`, so each call
 only increments one number.
 """
 
@@ -15,21 +15,21 @@ from livegrad.state import Owned, renew_lock_after_fork
 
 
 class _Counters:
-    """The counts of a session, and the runs whose numbers have not been added yet."""
+    """The counts of a session, and the repeated runs that have not been added yet."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         renew_lock_after_fork(self, "lock", threading.RLock)
         self.counts: Counter[str] = Counter()
-        self.running: weakref.WeakSet[RepeatedRun] = weakref.WeakSet()
-        self.ended: deque[tuple[Mapping[str, int], int]] = deque()
+        self.active: weakref.WeakSet[RepeatedRun] = weakref.WeakSet()
+        self.finished: deque[tuple[Mapping[str, int], int]] = deque()
 
 
 _counters = Owned(_Counters)
 
 
 class RepeatedRun:
-    """What the first run adds to the counts, what each later one does, and how often it was run.
+    """Counts the runs of a program, with what the first run and each later run add to the counts.
 
     >>> run = RepeatedRun({"programs_compiled": 1}, {"programs_reused": 1})
     >>> before = all_counts()
@@ -45,16 +45,16 @@ class RepeatedRun:
         self.times = self._counted = 0
         self._counters = counters = _counters.current
         with counters.lock:
-            counters.running.add(self)
+            counters.active.add(self)
 
-    def take(self) -> list[tuple[Mapping[str, int], int]]:
-        """The runs that were not taken before. Their number only grows: threads add to it without the lock."""
+    def take_new_runs(self) -> list[tuple[Mapping[str, int], int]]:
+        """Returns the runs since the last call. Threads increment `times` without the lock, so it is never reset."""
         before, self._counted = self._counted, self.times
         first = before == 0 < self._counted
         return [(self._first, first), (self._later, self._counted - before - first)]
 
     def __del__(self) -> None:
-        self._counters.ended.extend(self.take())  # a finalizer may run anywhere: it takes no lock
+        self._counters.finished.extend(self.take_new_runs())  # a finalizer may run anywhere: it takes no lock
 
 
 def count(**more: int) -> None:
@@ -65,14 +65,14 @@ def count(**more: int) -> None:
 
 
 def all_counts() -> Counter[str]:
-    """All counts so far, by name."""
+    """Returns all counts so far, by name."""
     counters = _counters.current
     with counters.lock:
-        taken = [counted for run in counters.running for counted in run.take()]
-        while counters.ended:
-            taken.append(counters.ended.popleft())
-        for each, times in taken:
-            for name, number in each.items():
+        new_runs = [runs for run in counters.active for runs in run.take_new_runs()]
+        while counters.finished:
+            new_runs.append(counters.finished.popleft())
+        for counts_per_run, times in new_runs:
+            for name, number in counts_per_run.items():
                 counters.counts[name] += number * times
         return counters.counts.copy()
 

@@ -1,9 +1,9 @@
-"""Ops over small data whose nodes are made when they are first asked for. In: an op and operands. Out: values, nodes.
+"""Defers node creation for ops over small data until something needs the node.
 
-A program that reads each result computes with values that no graph needs. `tensors` makes a `DeferredOp` instead of a
-node where all operands are data or computed, and small; `small_graphs` computes it. As soon as something asks for the
-node (a graph, a transform, a device, a gradient), it is made as if it had been made at the author's line, together with
-its value. `tensors/deferred.py` says the same of elements and of results of compiled functions.
+A program that reads each result needs values but no graph. Where all operands are small and have values, `tensors`
+creates a `DeferredOp` instead of a node, and `small_graphs` computes it. When a graph, a transform, a device or a
+gradient needs the node, it is created with the source location of the op, and with its value if that is computed.
+`tensors/deferred.py` does the same for elements and for results of compiled functions.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from livegrad.lazy.lazy_values import Array, Cell, Leaf, clock, leaf_node, value
 from livegrad.lazy.truncate_history import ancestors_of, leaves_below
 from livegrad.ops.movement import broadcast
 
-MOST_BYTES = 1 << 12  # of a value: it is part of its tensor, and no cache that a budget limits
-MOST_DEPTH = 12  # of ops without a value upon each other
+MAX_BYTES = 1 << 12  # of one value: it belongs to its tensor and does not count towards the cache budget
+MAX_DEPTH = 12  # of a chain of ops without values
 _new = object.__new__
 
 
 class DeferredOp:
     """An op whose node has not been created.
 
-    `value` is there once it is computed, and good up to the change of leaves `stamp`; `holder` is a weak reference to
-    the tensor that stands for it. After eight executions upon each other, an op becomes data: `op` is None, and
-    `ancestors` are the leaves that it was computed from.
+    `value` is the computed value, valid as long as no leaf has changed after `stamp`. `holder` is a weak reference to
+    the tensor of this op. `generation` counts the executions that the value depends on; after eight, the op becomes
+    data: `op` is None, and `ancestors` are the leaves that it was computed from.
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class DeferredOp:
         "value",
     )
     op: Op | None
-    operands: tuple[Any, ...]  # nodes and deferred ops
+    operands: tuple[Any, ...]  # nodes or deferred ops
     attributes: tuple[tuple[str, Any], ...]
     type: Tensor
     origins: tuple[SourceLocation, ...]
@@ -74,7 +74,7 @@ def defer_op(
     type: Any,
     origins: tuple[SourceLocation, ...],
 ) -> DeferredOp | None:
-    """An op over small data, deferred; None if an operand is not such data, and the node has to be made now."""
+    """Defers an op over operands with values; returns None if the caller has to create the node now."""
     depth = 0
     for operand in operands:
         if operand.__class__ is DeferredOp:
@@ -85,10 +85,10 @@ def defer_op(
                     depth = operand.depth
         elif operand.op is input_op:
             if operand.attributes[0][1].__class__ is not Leaf:
-                return None  # of a function that is traced
+                return None  # a parameter of a function that is being traced
         elif operand.cell is None and not (operand.op is broadcast and operand.operands[0].op is constant_op):
-            return None  # neither data nor computed, nor a number that is spread over a shape
-    if depth >= MOST_DEPTH or variables:
+            return None  # neither data, nor computed, nor a broadcast number
+    if depth >= MAX_DEPTH or variables:
         return None
     deferred: DeferredOp = _new(DeferredOp)
     deferred.op, deferred.operands, deferred.attributes = op, operands, attributes
@@ -99,30 +99,30 @@ def defer_op(
 
 
 def is_small(type: Any) -> bool:
-    """Whether a value of a type is small enough to be deferred."""
+    """Whether an op with a result of this type is small enough to be deferred."""
     size = type.element.dtype.itemsize
     for extent in type.shape:
         if extent.__class__ is not int:
             return False
         size *= extent
-    return size <= MOST_BYTES
+    return size <= MAX_BYTES
 
 
-def node_of_source(source: Node | DeferredOp) -> Node:
-    """The node of what an op takes: a node, or a deferred op."""
-    return node_of_deferred(source) if source.__class__ is DeferredOp else source  # type: ignore[arg-type, return-value]
+def node_of_operand(source: Node | DeferredOp) -> Node:
+    """Returns the node of an operand, which is a node or a deferred op."""
+    return create_deferred_node(source) if source.__class__ is DeferredOp else source  # type: ignore[arg-type, return-value]
 
 
-def held_by(deferred: DeferredOp) -> Any:
-    """The tensor that holds a deferred op; None if it is dead or holds another value."""
+def find_holder(deferred: DeferredOp) -> Any:
+    """Returns the tensor that holds a deferred op; None if it is gone or holds another value."""
     holder = None if deferred.holder is None else deferred.holder()
     if holder is None or holder._deferred is None or holder._deferred[0] is not deferred:
         return None
     return holder
 
 
-def node_of_deferred(root: DeferredOp) -> Node:
-    """The node of a deferred op, made now with those below it; tensors that stand for them hold their nodes then."""
+def create_deferred_node(root: DeferredOp) -> Node:
+    """Creates the node of a deferred op and of the deferred ops below it, and gives their tensors the nodes."""
     with value_store.current.lock:
         pending = [root]
         while pending:
@@ -132,8 +132,8 @@ def node_of_deferred(root: DeferredOp) -> Node:
                 if missing:
                     pending += missing
                     continue
-                deferred.node = _make_node(deferred)
-                holder = held_by(deferred)
+                deferred.node = _create_node(deferred)
+                holder = find_holder(deferred)
                 if holder is not None and holder._deferred[1] is None:
                     holder._set_node(deferred.node)
             pending.pop()
@@ -141,8 +141,8 @@ def node_of_deferred(root: DeferredOp) -> Node:
         return root.node
 
 
-def _make_node(deferred: DeferredOp) -> Node:
-    """The node over operands that have nodes, with the value that is known."""
+def _create_node(deferred: DeferredOp) -> Node:
+    """Creates the node of a deferred op whose operands have nodes, with its value if that is computed."""
     with originating_from(deferred.origins) if ambient.plain else created_at(deferred.origins):
         if deferred.op is None:
             node = leaf_node(deferred.value, deferred.type)  # type: ignore[arg-type]
@@ -153,20 +153,20 @@ def _make_node(deferred: DeferredOp) -> Node:
         node = make_node(deferred.op, operands, deferred.attributes)
     if deferred.value is not None:
         cell: Cell = lazy_values.cell_of(node)
-        if cell.value is None and cell.pending is None:
+        if cell.value is None and cell.claim is None:
             cost = node_cost(node)
-            lazy_values.keep(cell, deferred.value, cost, volatile=False, stamp=deferred.stamp)
+            lazy_values.cache_value(cell, deferred.value, cost, volatile=False, stamp=deferred.stamp)
             cell.generation, cell.device = deferred.generation, DEFAULT_DEVICE
     return node
 
 
 def current_value(deferred: DeferredOp) -> Array | None:
-    """The value of a deferred op if it is computed, and no leaf has been given other data since."""
+    """Returns the value of a deferred op if it is computed and no leaf has been refilled since."""
     return deferred.value if deferred.stamp == clock.now else None
 
 
 def truncate_deferred(deferred: DeferredOp) -> None:
-    """Turns a computed op into data, so that a loop does not retain all that it computed."""
+    """Turns a computed op into data, so that a loop does not retain its whole history."""
     with value_store.current.lock:
         if deferred.node is None and not variables:
             deferred.ancestors = _ancestors_of(deferred)
@@ -174,7 +174,7 @@ def truncate_deferred(deferred: DeferredOp) -> None:
 
 
 def _ancestors_of(root: DeferredOp) -> Mapping[ref[Leaf], int]:
-    """The leaves that a value was computed from, with their change counts. Computed ops on the way remember theirs."""
+    """Returns the leaves that a value was computed from, with their change counts; computed operands cache theirs."""
     merged: dict[ref[Leaf], int] = {}
     pending = list(root.operands)
     while pending:
@@ -183,12 +183,12 @@ def _ancestors_of(root: DeferredOp) -> Mapping[ref[Leaf], int]:
             if operand.op is input_op:
                 merged.update(ancestors_of((operand.attributes[0][1],)))
             elif operand.cell is not None:
-                leaves = operand.cell.leaves  # found before, for most
+                leaves = operand.cell.leaves  # usually cached
                 merged.update(ancestors_of(leaves_below([operand])[operand] if leaves is None else leaves))
         elif operand.value is None:
             pending += operand.operands
         else:
-            if operand.ancestors is None:  # it is at most eight executions deep
+            if operand.ancestors is None:  # the recursion is at most eight executions deep
                 operand.ancestors = _ancestors_of(operand)
             merged.update(operand.ancestors)
     return merged

@@ -1,4 +1,4 @@
-"""Devices by name: which device computes each node, and how a piece of a graph runs there.
+"""Assigns nodes to devices, and runs a piece of a graph on a device.
 
 Values on a device with its own memory stay there for the next piece; all others are NumPy arrays.
 """
@@ -29,12 +29,12 @@ from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.reference import apply_node
 
 DEFAULT_DEVICE = "cpu"
-# (nodes in order, values of those that are known, nodes whose values are wanted) → values
+# (nodes in order, available values, nodes whose values are wanted) → values
 Runner = Callable[[Sequence[Node], Mapping[Node, Any], Sequence[Node]], Sequence[Value]]
-LookAt = Callable[[Node, Any, Sequence[SourceLocation]], None]  # a node, its value, and the lines that wrote it
-# Ops whose results are not cached even if they are held: recomputing them costs no more than reading their operands.
+ValueObserver = Callable[[Node, Any, Sequence[SourceLocation]], None]  # a node, its value, and its source locations
+# Results of these ops are not cached, even if held: recomputing them costs no more than reading their operands.
 TRIVIAL = frozenset({broadcast, reshape, permute, slice_, flip, iota, constant_op})
-KEEPING_DEVICES = frozenset({"cuda"})
+RESIDENT_DEVICES = frozenset({"cuda"})
 
 
 def _run_native(order: Sequence[Node], values: Mapping[Node, Array], wanted: Sequence[Node]) -> list[Array]:
@@ -43,39 +43,41 @@ def _run_native(order: Sequence[Node], values: Mapping[Node, Array], wanted: Seq
 
 @cache
 def _cuda() -> Any:
-    """The backend of the GPU, imported when it is first needed: who stays on the CPU should not wait for it."""
+    """Imports the GPU backend on first use: the import is slow, and programs on the CPU do not need it."""
     backend = import_module("livegrad.runtime.cuda")
     backend.make_room.append(release_device_values)
     return backend
 
 
 def _run_cuda(order: Sequence[Node], values: Mapping[Node, Value], wanted: Sequence[Node]) -> Sequence[Value]:
-    """Runs on the first GPU. Values that were moved there are uploaded once and stay there; so do results."""
+    """Runs on the first GPU. Transferred values are uploaded once and stay there; so do results."""
     backend = _cuda()
-    given: dict[Node, Value] = dict(values)
+    available: dict[Node, Value] = dict(values)
     for node in order:
-        if node in given or not node.operands or node.operands[0] not in given:
+        if node in available or not node.operands or node.operands[0] not in available:
             continue
-        source = given[node.operands[0]]
+        source = available[node.operands[0]]
         if node.op is transfer:
-            given[node] = backend.DeviceArray.from_host(source) if isinstance(source, np.ndarray) else source
-        elif node.op is slice_ and not isinstance(source, np.ndarray) and (part := _rows(node, source)) is not None:
-            given[node] = part  # the next batch of a data set runs the same program
-    missing = [node for node in wanted if node not in given]
+            available[node] = backend.DeviceArray.from_host(source) if isinstance(source, np.ndarray) else source
+        elif (
+            node.op is slice_ and not isinstance(source, np.ndarray) and (part := _slice_rows(node, source)) is not None
+        ):
+            available[node] = part  # an input, so the next batch of a data set runs the same program
+    missing = [node for node in wanted if node not in available]
     if missing:
-        needed = toposort(missing, stop=given.__contains__)
-        run = partial(_run_compiled, needed, given, missing, backend.compile_chosen())
-        given.update(zip(missing, run(lambda program, arguments: program.run_on_device(arguments)), strict=True))
-    return [given[node] for node in wanted]
+        needed = toposort(missing, stop=available.__contains__)
+        run = partial(_run_compiled, needed, available, missing, backend.compile_chosen())
+        available.update(zip(missing, run(lambda program, arguments: program.run_on_device(arguments)), strict=True))
+    return [available[node] for node in wanted]
 
 
-def run_where_data_lies(function: Function, arguments: Sequence[Any]) -> list[Value]:
-    """A function's results on the device that keeps some of its arguments; the others are numbers or NumPy's."""
+def run_on_data_device(function: Function, arguments: Sequence[Any]) -> list[Value]:
+    """Runs a function on the device that holds some of its arguments; the others are numbers or NumPy arrays."""
     return _cuda().compile_chosen()(function).plan().run_on_device(arguments)
 
 
-def _rows(node: Node, source: Any) -> Any:
-    """A slice of a device's array that lies in one piece, as an array in the same memory; None for any other."""
+def _slice_rows(node: Node, source: Any) -> Any:
+    """Returns a contiguous slice of a device array as a view of its memory; None if the slice is not contiguous."""
     start, step, shape = node.attribute("start"), node.attribute("step"), shape_of(node.type)
     if not shape or shape[1:] != source.shape[1:] or step[0] != 1 or any(start[1:]):
         return None
@@ -108,28 +110,28 @@ def run_by_node(
     order: Sequence[Node],
     values: Mapping[Node, Array],
     wanted: Sequence[Node],
-    look_at: LookAt = lambda node, value, lines: None,
-    lines_of: Callable[[Node], Sequence[SourceLocation]] = attrgetter("origins"),
+    observe: ValueObserver = lambda node, value, lines: None,
+    locations_of: Callable[[Node], Sequence[SourceLocation]] = attrgetter("origins"),
 ) -> list[Array]:
-    """Runs node by node with NumPy: slow and obvious. Passes each value to `look_at` as soon as it is computed."""
+    """Runs node by node with NumPy: slow and obvious. Passes each value to `observe` as soon as it is computed."""
     computed: dict[Node, Any] = dict(values)
-    call = partial(_run_function, look_at)
+    call = partial(_run_function, observe)
     with np.errstate(all="ignore"):
         for node in order:
             if node not in computed:
                 computed[node] = apply_node(node, [computed[operand] for operand in node.operands], call)
-            look_at(node, computed[node], lines_of(node))
+            observe(node, computed[node], locations_of(node))
     return [np.array(computed[node], order="C") for node in wanted]
 
 
-def _run_function(look_at: LookAt, function: Function, *arguments: Any) -> Any:
-    """A function among a node's attributes, the body of a loop for example."""
+def _run_function(observe: ValueObserver, function: Function, *arguments: Any) -> Any:
+    """Evaluates a function that is an attribute of a node, such as the body of a loop."""
     values: dict[Node, Any] = dict(zip(function.parameters, arguments, strict=True))
-    call = partial(_run_function, look_at)
+    call = partial(_run_function, observe)
     for node in nodes_of(function):
         if node not in values:
             values[node] = apply_node(node, [values[operand] for operand in node.operands], call)
-            look_at(node, values[node], function.origins_of(node))
+            observe(node, values[node], function.origins_of(node))
     results = tuple(values[result] for result in function.results)
     return results[0] if len(results) == 1 else results
 
@@ -138,14 +140,14 @@ RUNNERS: dict[str, Runner] = {DEFAULT_DEVICE: _run_native, "reference": run_by_n
 
 
 def is_broadcast_constant(node: Node) -> bool:
-    """Whether a node is a broadcast or rearranged constant, which is recomputed wherever it is used."""
+    """Whether a node is a broadcast or rearranged constant; these are recomputed wherever they are used."""
     return node.op in TRIVIAL and all(operand.op is constant_op for operand in node.operands)
 
 
 def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
-    """The device of each node: the one it was moved to, else that of the first operand that is not on the host.
+    """Assigns each node a device: its transfer target, else the device of its first operand that is not on the host.
 
-    Values computed only from constants have no device, and are computed where they are needed.
+    Nodes computed only from constants take the device of their first user.
     """
     devices: dict[Node, str | None] = {}
     for node in order:
@@ -167,6 +169,6 @@ def assign_devices(order: Sequence[Node]) -> dict[Node, str]:
     for node in reversed(order):
         devices[node] = devices[node] or DEFAULT_DEVICE
         for operand in node.operands:
-            if operand in devices:  # the order ends at values that are known
+            if operand in devices:  # operands of cached nodes are not in the order
                 devices[operand] = devices[operand] or devices[node]
     return {node: device or DEFAULT_DEVICE for node, device in devices.items()}

@@ -1,6 +1,6 @@
-"""The budget of cached values: which ones go when they take too much memory, and counts of what was done.
+"""Evicts cached values to stay within a memory budget, and reports execution statistics.
 
-`lazy.execution` enforces the budget after each execution, and devices release values when they have no memory left.
+`lazy.execution` enforces the budget after each execution; devices release values when they run out of memory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ir.types import Tensor
 from livegrad.lazy.counts import all_counts, clear_counts, count
-from livegrad.lazy.lazy_values import Cell, ValueStore, forget, value_store
+from livegrad.lazy.lazy_values import Cell, ValueStore, drop_value, value_store
 
 
 def recomputation_costs(order: Sequence[Node], cached: Container[Node], kept: Container[Node]) -> dict[Node, float]:
-    """A rough cost of recomputing each node from cached values."""
+    """Estimates the cost of recomputing each node from cached values."""
     costs: dict[Node, float] = {}
     for node in order:
         if node in cached:
@@ -30,53 +30,53 @@ def recomputation_costs(order: Sequence[Node], cached: Container[Node], kept: Co
 
 
 def node_cost(node: Node) -> float:
-    """Roughly how many additions a node is worth."""
+    """Estimates the cost of a node in additions."""
     return node.op.cost * (math.prod(node.type.shape) if isinstance(node.type, Tensor) else 1)  # type: ignore[arg-type]
 
 
 def release_device_values() -> bool:
-    """Drops computed values that lie on devices, which are computed again when they are needed; whether there were any.
+    """Drops all computed values on devices and returns whether there were any. They are recomputed on demand.
 
-    Asked for when a device has no memory left. What is in use at the moment stays in memory until its user has ended.
+    Called when a device runs out of memory. A value that is in use stays in memory until its user finishes.
     """
     store = value_store.current
     with store.lock:
-        cells = [cell for cell in valued_cells(store) if not isinstance(cell.value, np.ndarray)]
+        cells = [cell for cell in list_computed_cells(store) if not isinstance(cell.value, np.ndarray)]
         for cell in cells:
-            forget(cell)
+            drop_value(cell)
         count(evictions=len(cells))
         return bool(cells)
 
 
-def enforce_budget(spare: Iterable[Cell]) -> None:
-    """Evicts the values that are cheapest to recompute per byte until the rest fits.
+def enforce_budget(exempt: Iterable[Cell]) -> None:
+    """Evicts the values that are cheapest to recompute per byte until the rest fits the budget.
 
-    Values that were just requested are not evicted, because their caller is about to read them.
+    The `exempt` values were just requested and are not evicted, because their caller is about to read them.
     """
     store = value_store.current
     with store.lock:
-        _count_dropped(store)
+        _subtract_dropped(store)
         if store.cached_bytes <= store.budget:
             return
-        spared = set(map(id, spare))
-        candidates = [cell for cell in valued_cells(store) if id(cell) not in spared]
+        exempt_ids = set(map(id, exempt))
+        candidates = [cell for cell in list_computed_cells(store) if id(cell) not in exempt_ids]
         candidates.sort(key=lambda cell: cell.cost / max(1, cell.value.nbytes))  # type: ignore[union-attr]
         for cell in candidates:
             if store.cached_bytes <= store.budget:
                 return
-            forget(cell)
+            drop_value(cell)
             count(evictions=1)
 
 
-def valued_cells(store: ValueStore) -> list[Cell]:
-    """The cells of a session that have values."""
-    cells = [reference() for reference in list(store.valued.values())]
+def list_computed_cells(store: ValueStore) -> list[Cell]:
+    """Returns the cells of a session that have values."""
+    cells = [reference() for reference in list(store.computed_cells.values())]
     return [cell for cell in cells if cell is not None and cell.value is not None]
 
 
-def _count_dropped(store: ValueStore) -> None:
-    while store.dropped:
-        store.cached_bytes -= store.dropped.popleft()
+def _subtract_dropped(store: ValueStore) -> None:
+    while store.dropped_sizes:
+        store.cached_bytes -= store.dropped_sizes.popleft()
 
 
 def set_cache_budget(bytes: int) -> None:
@@ -89,7 +89,7 @@ def set_cache_budget(bytes: int) -> None:
     >>> set_cache_budget(before)
     """
     if isinstance(bytes, bool) or not isinstance(bytes, int) or bytes < 0:
-        raise UsageError("invalid budget", where=caller_origin(), expected="a number of bytes", found=repr(bytes))
+        raise UsageError("invalid cache budget", where=caller_origin(), expected="an integer ≥ 0", found=repr(bytes))
     value_store.current.budget = bytes
     enforce_budget(())
 
@@ -99,7 +99,7 @@ def set_cache_budget(bytes: int) -> None:
 
 @dataclass(frozen=True)
 class Stats:
-    """What has been done since the start, or since `reset_stats`.
+    """Counts of execution work since the start, or since `reset_stats`.
 
     >>> stats().kernels_run >= 0
     True
@@ -107,33 +107,33 @@ class Stats:
 
     executions: int = 0  # calls that had something to compute
     programs_compiled: int = 0  # graphs of a new structure
-    programs_reused: int = 0  # graphs whose structure was known
+    programs_reused: int = 0  # graphs whose structure has a cached program
     kernels_run: int = 0
-    library_calls: int = 0  # steps handed to NumPy or BLAS
+    library_calls: int = 0  # steps that call NumPy or BLAS
     nodes_computed: int = 0
-    cache_hits: int = 0  # values that an execution found already computed
+    cache_hits: int = 0  # cached values that an execution used
     evictions: int = 0
     copies_between_devices: int = 0
-    parallel_groups: int = 0  # parts of graphs that were run at the same time as others
-    shapes_from_data: int = 0  # masks, repetitions and the like that were computed because a shape depends on them
-    bytes_cached: int = 0  # now
-    bytes_budget: int = 0  # now
+    parallel_groups: int = 0  # independent parts of graphs that ran in parallel
+    shapes_from_data: int = 0  # values computed early because a result shape depends on them, such as masks
+    bytes_cached: int = 0  # current
+    bytes_budget: int = 0  # current
 
 
 def count_shape_from_data() -> None:
-    """Notes that something is computed early, because the shape of a result depends on its data."""
+    """Counts an early computation: the shape of a result depends on the computed data."""
     count(shapes_from_data=1)
 
 
 def stats() -> Stats:
-    """Returns counts of what executions have done so far, and the size of the cache.
+    """Returns execution counts and the size of the cache.
 
     >>> stats().bytes_budget > 0
     True
     """
     store = value_store.current
     with store.lock:
-        _count_dropped(store)
+        _subtract_dropped(store)
         return Stats(**all_counts(), bytes_cached=store.cached_bytes, bytes_budget=store.budget)
 
 

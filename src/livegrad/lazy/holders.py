@@ -1,6 +1,7 @@
-"""Who holds lazy nodes: whose values are kept, which of them wait for a value, and which are computed together.
+"""Tracks the tensor handles that hold lazy nodes: values of held nodes are cached.
 
-`tensors` registers handles; `lazy.execution` asks for those that wait.
+`tensors` registers handles. `lazy.execution` queries which nodes are held, which handles wait for values, and which
+nodes are computed together.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from livegrad.ir.node import Node
-from livegrad.lazy.lazy_values import FEW_WAITING, Cell, Holder, cell_of, is_missing, value_store
+from livegrad.lazy.lazy_values import MIN_WAITING, Cell, Holder, cell_of, is_missing, value_store
 
 
-def hold(node: Node, holder: Holder) -> None:
+def register_holder(node: Node, holder: Holder) -> None:
     """Registers a holder of the node, so that its value is cached.
 
-    The first holder of a node takes no lock, as every operation makes one. If two threads come at the same moment, one
-    of the two may not be known: its value is then computed again where it could have been cached.
+    The first holder of a node takes no lock, because every operation registers one. If two threads register at the same
+    moment, one registration may be lost: the value is then recomputed instead of cached.
     """
     reference = weakref.ref(holder)
     first = node.holder
@@ -27,50 +28,50 @@ def hold(node: Node, holder: Holder) -> None:
         with value_store.current.lock:
             cell = cell_of(node)
             more = cell.more_holders
-            # Looked through only when their number has doubled: a thousand handles on one node cost no million steps.
+            # Pruned only when the length has doubled, so a thousand handles on one node take linear time.
             if len(more) & (len(more) - 1) == 0:
-                more = cell.more_holders = [other for other in more if other() is not None]
+                more = cell.more_holders = [existing for existing in more if existing() is not None]
             more.append(reference)  # type: ignore[union-attr]
     if node.operands:
-        note_waiting(reference)
+        register_waiting(reference)
 
 
-def note_waiting(reference: weakref.ref[Any]) -> None:
+def register_waiting(reference: weakref.ref[Any]) -> None:
     """Registers a holder of a node without a value."""
     store = value_store.current
     store.waiting.append(reference)
-    if len(store.waiting) >= store.look_through_at:
+    if len(store.waiting) >= store.prune_at:
         with store.lock:
-            _look_through(store.waiting, 0)
-            store.look_through_at = max(FEW_WAITING, 2 * len(store.waiting))
+            _prune_waiting(store.waiting, 0)
+            store.prune_at = max(MIN_WAITING, 2 * len(store.waiting))
 
 
-def _look_through(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.ref[Any]]:
-    """Takes out those who do not wait any more, from `start` on, and gives the others.
+def _prune_waiting(waiting: list[weakref.ref[Any]], start: int) -> list[weakref.ref[Any]]:
+    """Removes holders that no longer wait, from index `start` on, and returns the rest of that part.
 
-    Others may append meanwhile, who take no lock: what lies behind the present end stays.
+    Other threads append without the lock, so entries that arrive during the call are left alone.
     """
     end = len(waiting)
-    left = waiting[start:end] = [reference for reference in waiting[start:end] if _waits(reference())]
-    return left
+    remaining = waiting[start:end] = [reference for reference in waiting[start:end] if _is_waiting(reference())]
+    return remaining
 
 
-def waiting_holders(most: int = 1000) -> list[Any]:
-    """Who holds nodes that nobody has computed: the latest first, of a bounded number of whom there were."""
+def waiting_holders(max_entries: int = 1000) -> list[Any]:
+    """Returns the holders of nodes without values, latest first, among the last `max_entries` registrations."""
     store = value_store.current
     with store.lock:
-        # Asked for by every execution, so those who are done go: what is looked at stays short.
-        latest = _look_through(store.waiting, max(0, len(store.waiting) - most))
+        # Every execution comes here; pruning keeps the searched part short.
+        latest = _prune_waiting(store.waiting, max(0, len(store.waiting) - max_entries))
     holders = {id(holder): holder for reference in reversed(latest) if (holder := reference()) is not None}
-    return [holder for holder in holders.values() if not _is_pending(holder)]
+    return [holder for holder in holders.values() if not _is_claimed(holder)]
 
 
-def _waits(holder: Holder | None) -> bool:
-    """Whether the program holds a node without a value; a thread may be computing it, and may fail."""
+def _is_waiting(holder: Holder | None) -> bool:
+    """Whether a holder has a node without a value. A thread may be computing the value, and may fail."""
     if holder is None:
         return False
     if holder._deferred is not None:
-        return True  # for the value that it is a part of; to make its node here would register it again
+        return True  # for the value that it is an element of; creating its node here would register it again
     node = holder._node
     if node is None or not node.operands:
         return False
@@ -78,15 +79,15 @@ def _waits(holder: Holder | None) -> bool:
     return cell is None or cell.value is None
 
 
-def _is_pending(holder: Holder) -> bool:
+def _is_claimed(holder: Holder) -> bool:
     if holder._deferred is not None:
         return False
     cell: Cell | None = None if holder._node is None else holder._node.cell
-    return cell is not None and cell.pending is not None
+    return cell is not None and cell.claim is not None
 
 
 def holders_of(node: Node) -> Iterator[Any]:
-    """Everyone who holds the node now."""
+    """Yields the current holders of the node."""
     if node.holder is None:
         return
     cell: Cell | None = node.cell
@@ -99,7 +100,7 @@ def holders_of(node: Node) -> Iterator[Any]:
 
 
 def is_held(node: Node) -> bool:
-    """Whether anyone holds the node."""
+    """Whether a tensor holds the node."""
     if node.holder is None:
         return False
     holder = node.holder()
@@ -107,7 +108,7 @@ def is_held(node: Node) -> bool:
 
 
 def compute_together(holders: Iterable[Any]) -> None:
-    """Notes that values share most of their work: whoever asks for one of them has all computed that are held then."""
+    """Marks values that share most of their work: reading one of them computes all that are still held."""
     references = [weakref.ref(holder) for holder in holders]
     with value_store.current.lock:
         for reference in references:
@@ -117,8 +118,8 @@ def compute_together(holders: Iterable[Any]) -> None:
 
 
 def missing_companions(node: Node) -> list[Node]:
-    """What is computed together with a node, still held, and neither known nor under way."""
+    """Returns the nodes to compute together with a node: held, without a value, and not claimed."""
     cell: Cell | None = node.cell
     holders = [reference() for reference in cell.companions] if cell is not None else []
     nodes = [holder._node for holder in holders if holder is not None and holder._node is not None]
-    return [other for other in nodes if other is not node and is_missing(other)]
+    return [companion for companion in nodes if companion is not node and is_missing(companion)]

@@ -257,7 +257,7 @@ class Engine(GradientSource):
                 if journal.watches:
                     report_watch_errors(self.graph, frame)
                 if transaction.undo_log:
-                    transaction.set_entry(vars(self), "frame", frame)
+                    transaction.set_attribute(self, "frame", frame)
                 else:
                     self.frame = frame
                 transaction.is_open = False  # last, because it commits the frame
@@ -302,7 +302,7 @@ class Engine(GradientSource):
         else:
             frame.failed = frozenset(runtime.failed)
         frame.problems = runtime.problems
-        transaction.set_entry(vars(journal), "applying", pending)
+        transaction.set_attribute(journal, "applying", pending)
 
     @property
     def profiling(self) -> Literal["off", "block", "step"]:

@@ -1,6 +1,6 @@
-"""The op table. Importing this package defines every op.
+"""The op table. Importing this package registers every op.
 
-Passes and backends look up ops here or in the modules; users write `ops.sqrt(x) + ops.sin(y)`.
+Passes and backends import ops from here or from the modules; users write `ops.sqrt(x) + ops.sin(y)`.
 """
 
 from livegrad.ops.aggregate import get, get_at, get_field, make, make_tuple, make_vector, set_, set_at, splat

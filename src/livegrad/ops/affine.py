@@ -1,7 +1,7 @@
-"""Affine forms of integers: a constant plus a sum of unknowns, each times its coefficient.
+"""Analyses integers as affine forms: a constant plus a linear combination of unknowns.
 
-An unknown is whatever an analysis leaves open: a node, an axis of a tensor, the index of a loop between its bounds
-(`passes/affine_bounds.py`). `linear_form` is the one rule for arithmetic; each analysis adds its rules for other ops.
+The caller chooses the unknowns: nodes, axes of a tensor, loop indices with bounds (`passes/affine_bounds.py`).
+`linear_form` has the rules for arithmetic; each analysis adds rules for other ops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from livegrad.ops.failing import constant_integer
 T = TypeVar("T", bound=Hashable)
 
 _INTEGERS = ("signed", "unsigned")
-_MAX_UNKNOWNS = 32  # of a form; a longer sum is an unknown itself
+_MAX_UNKNOWNS = 32  # a longer form becomes an unknown itself
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class AffineForm(Generic[T]):
 
     @classmethod
     def of(cls, unknown: T) -> AffineForm[T]:
-        """The form of an unknown itself."""
+        """The form that is a single unknown."""
         return cls(0, {unknown: 1})
 
     @property
@@ -38,7 +38,7 @@ class AffineForm(Generic[T]):
         return not self.coefficients
 
     def plus(self, other: AffineForm[T], times: int = 1) -> AffineForm[T]:
-        """The sum with a multiple of another form."""
+        """Returns `self + times * other`."""
         coefficients = dict(self.coefficients)
         for unknown, coefficient in other.coefficients.items():
             total = coefficients.get(unknown, 0) + times * coefficient
@@ -53,7 +53,7 @@ class AffineForm(Generic[T]):
 
 
 def linear_form(node: Node, operands: Sequence[AffineForm[T] | None]) -> AffineForm[T] | None:
-    """The form of an integer from those of its operands, if it is a constant, or a sum or multiples of them."""
+    """The form of a constant, sum, difference or multiple, from the forms of its operands; None for other nodes."""
     integer = constant_integer(node)
     if integer is not None:
         return AffineForm(integer)
@@ -72,7 +72,7 @@ def linear_form(node: Node, operands: Sequence[AffineForm[T] | None]) -> AffineF
 
 
 def same_integer(node: Node) -> Node | None:
-    """The operand whose one integer a node has in another type, or after a check; None for other nodes."""
+    """The operand of a node that only converts or checks a single integer; None for other nodes."""
     if node.op.name in ("broadcast", "lookup", "reshape", "check"):
         is_same = shape_of(node.type) == () and len(node.operands) == 1 + (node.op.name == "check")
     else:
@@ -91,7 +91,7 @@ def expand_form(
     form_of: Callable[[Node, list[AffineForm[T]]], AffineForm[T] | None],
     unknown: Callable[[Node], T],
 ) -> AffineForm[T]:
-    """The form of a value from those of the nodes it is computed from, through the nodes that `follows` chooses."""
+    """Computes the form of a value bottom-up. Nodes that `follows` rejects, or that have no form, become unknowns."""
     forms: dict[Node, AffineForm[T]] = {}
     for node in toposort([value], stop=lambda node: not follows(node)):
         form = form_of(node, [forms[operand] for operand in node.operands]) if follows(node) else None
@@ -101,9 +101,7 @@ def expand_form(
 
 
 def affine_form(value: Node) -> AffineForm[Node]:
-    """An i64 over the nodes that it is computed from by addition and by multiplication with constants.
-
-    It is exact modulo 2**64.
+    """The form of an i64, whose unknowns are the nodes that are not sums or constant multiples. Exact modulo 2**64.
 
     >>> from livegrad.ir.function import trace
     >>> f = trace(lambda i, j: 2 * (i - j) + 5, i64, i64)
@@ -111,19 +109,19 @@ def affine_form(value: Node) -> AffineForm[Node]:
     >>> form.constant, list(form.coefficients.values())
     (5, [2, -2])
     """
-    return expand_form(value, lambda node: node.type is i64 and _is_arithmetic(node), _form_of_node, lambda node: node)
+    return expand_form(value, lambda node: node.type is i64 and _is_arithmetic(node), _derive_form, lambda node: node)
 
 
 def _is_arithmetic(node: Node) -> bool:
     return node.op.name in ("constant", "add", "sub", "neg", "mul") or same_integer(node) is not None
 
 
-def _form_of_node(node: Node, operands: list[AffineForm[Node]]) -> AffineForm[Node] | None:
+def _derive_form(node: Node, operands: list[AffineForm[Node]]) -> AffineForm[Node] | None:
     return linear_form(node, operands) if same_integer(node) is None else operands[0]
 
 
 def constant_difference(first: Node, second: Node) -> int | None:
-    """`first - second`, if it is the same number for all values that the expressions may have.
+    """`first - second`, if the difference is constant, else None.
 
     >>> from livegrad.ir.leaves import input_node
     >>> from livegrad.ir.node import Key
@@ -131,7 +129,7 @@ def constant_difference(first: Node, second: Node) -> int | None:
     >>> constant_difference(i * 3 + 5, i * 3), constant_difference(i * 2, i)
     (5, None)
     """
-    forms = [expand_form(v, _is_integer_arithmetic, _form_of_node, lambda node: node) for v in (first, second)]
+    forms = [expand_form(v, _is_integer_arithmetic, _derive_form, lambda node: node) for v in (first, second)]
     difference = forms[0].plus(forms[1], -1)
     return difference.constant if difference.is_constant else None
 

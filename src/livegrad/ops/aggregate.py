@@ -1,6 +1,6 @@
-"""Aggregates: construction, member access and member update of vectors, matrices, arrays, structs and tuples.
+"""Constructs, reads and updates aggregates: vectors, matrices, arrays, structs and tuples.
 
-`make`, `get` and `set` work on all of them; members are numbered in order (matrices by row).
+`make`, `get` and `set` work on all of them. Members are numbered in order; those of a matrix row by row.
 """
 
 from __future__ import annotations
@@ -143,9 +143,9 @@ set_ = Op(
 def _replace(target: Any, value: Any, index: int) -> Any:
     if isinstance(target, tuple):
         return (*target[:index], value, *target[index + 1 :])
-    changed = np.array(target)
-    changed.reshape(-1)[index] = value
-    return changed
+    copy = np.array(target)
+    copy.reshape(-1)[index] = value
+    return copy
 
 
 def _splat_type(value: Type, *, type: Type) -> Type:
@@ -218,8 +218,8 @@ def _set_at_jvp(y: Node, dx: Node | None, di: None, dv: Node | None) -> Node | N
 
 def _set_at_transpose(y: Node, ct: Node, x: bool, i: bool, v: bool) -> tuple[Node | None, ...]:
     _, index, value = y.operands
-    kept = set_at(ct, index, zero(value.type)) if x else None
-    return kept, None, get_at(ct, index) if v else None
+    ct_target = set_at(ct, index, zero(value.type)) if x else None
+    return ct_target, None, get_at(ct, index) if v else None
 
 
 set_at = Op(
@@ -274,7 +274,7 @@ def get_field(value: Node, name: str) -> Node:
 
 
 def member(value: Node, index: int) -> Node:
-    """One member of an aggregate. If `make` built the aggregate, this is the operand itself."""
+    """A member of an aggregate; for an aggregate built by `make`, the operand itself."""
     return value.operands[index] if value.op is make else get(value, index=index)
 
 

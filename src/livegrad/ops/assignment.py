@@ -1,4 +1,4 @@
-"""Assignment at computed indices. If several values are assigned to one element, the last one wins."""
+"""Assignment at computed indices (scatter). If several values are assigned to one element, the last one wins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from livegrad.ops.rules import or_zero, zero
 
 
 def indices_of(node: Node) -> tuple[Node, ...]:
-    """The indices by which a node uses a tensor, its first operand; none for other ops."""
+    """The indices at which a node reads or writes a tensor, its first operand; none for other ops."""
     if node.op is lookup:
         return node.operands[1:]
     return node.operands[2:] if node.op in (lookup_or, *UPDATES) else ()
@@ -44,11 +44,11 @@ def _assign_jvp(y: Node, dbase: Node | None, dupdates: Node | None, *_: None) ->
 def _assign_transpose(y: Node, ct: Node, base: bool, updates: bool, *others: bool) -> tuple[Node | None, ...]:
     _, update, *indices = y.operands
     to_base = assign(ct, zero(update.type), *indices) if base else None
-    to_updates = _read_back(ct, update, indices) if updates else None
+    to_updates = _update_cotangent(ct, update, indices) if updates else None
     return (to_base, to_updates, *[None] * len(indices))
 
 
-def _read_back(ct: Node, update: Node, indices: list[Node]) -> Node:
+def _update_cotangent(ct: Node, update: Node, indices: list[Node]) -> Node:
     """The cotangent of the assigned values."""
     box = written_box(ct, update, indices)
     if box is None:
@@ -57,7 +57,7 @@ def _read_back(ct: Node, update: Node, indices: list[Node]) -> Node:
 
 
 def written_box(base: Node, updates: Node, indices: Sequence[Node]) -> Box | None:
-    """The box that a tensor of values is assigned to, or None for a scalar or computed indices."""
+    """The box of elements that a tensor of updates is assigned to; None for a scalar or for computed indices."""
     return box_of(shape_of(base.type), indices) if isinstance(updates.type, Tensor) else None
 
 
@@ -67,16 +67,16 @@ def _assign_can_fail(operands: tuple[Node, ...], attributes: Attributes) -> bool
 
 
 def _drop_overwritten(values: Node, indices: list[Node], shape: tuple[Any, ...]) -> Node:
-    """The values of the assignments that no later one overwrites; zero elsewhere."""
+    """Zeroes the values of assignments that a later assignment to the same element overwrites."""
     points = shape_of(values.type)
     if are_distinct(indices):
-        return values  # there is only one for each element
+        return values  # each element is assigned once
     count = size_product(points)
     type = i32 if isinstance(count, int) and count < 1 << 31 else i64
-    numbers = iota(shape=(count,), axis=0, type=type)
-    numbers = numbers if len(points) == 1 else reshape(numbers, shape=points)
-    last = lookup(assign(zero(Tensor(type, shape)), numbers, *indices), *indices)
-    return select(equal(last, numbers), values, zero(values.type))
+    order = iota(shape=(count,), axis=0, type=type)
+    order = order if len(points) == 1 else reshape(order, shape=points)
+    last = lookup(assign(zero(Tensor(type, shape)), order, *indices), *indices)
+    return select(equal(last, order), values, zero(values.type))
 
 
 assign = Op(
@@ -91,4 +91,4 @@ assign = Op(
     cost=8.0,
 )
 
-UPDATES = (scatter_add, assign)  # ops that make a new version of their first operand
+UPDATES = (scatter_add, assign)  # ops that return an updated version of their first operand

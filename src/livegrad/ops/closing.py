@@ -1,7 +1,7 @@
 """Closure conversion of branches and loop bodies: captured values become additional inputs.
 
-Values that a branch or body computes belong to it, including their checks and derivatives. Loop invariants are still
-computed only once, before the loop, if the loop has at least one iteration.
+Values traced in a branch or body are computed inside it, and so are their checks and derivatives. Loop invariants are
+nevertheless computed once before the loop, provided that the loop has an iteration.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, flip, permute, reshape, slice_
 from livegrad.ops.rules import zero
 
-# A zero cotangent passes through these ops as zero, so they are harmless before a loop; they need no memory.
+# These ops map a zero cotangent to zero and need no memory, so they may be computed before a loop that does not run.
 _VIEWS = frozenset({broadcast, reshape, permute, slice_, flip, lookup})
 
-Closed = tuple[Function, tuple[Node, ...]]  # a function, and the captured values that follow its inputs
+Closed = tuple[Function, tuple[Node, ...]]  # a function, and the captured values for its additional parameters
 
 
 def runs_at_least_once(iterations: Node) -> bool:
     """Whether a loop provably has an iteration, so that its invariants may be computed before it."""
     count = constant_integer(iterations)
-    return isinstance(count, int) and count > 0  # not a symbolic size, which may be zero
+    return isinstance(count, int) and count > 0  # a symbolic size may be zero
 
 
 def close_branches(
     names: Sequence[str], inputs: tuple[Node, ...], results: Sequence[tuple[Node, ...]], scope: Scope
 ) -> tuple[list[Function], tuple[Node, ...]]:
-    """Turns traced branches into functions of their inputs and of everything that any of them captures.
+    """Turns traced branches into functions with the same parameters: the inputs, then the captures of all branches.
 
-    Values that were traced in a branch are computed inside it. A branch that is not taken therefore computes nothing,
-    and neither does its derivative, whether a value is an argument or a capture.
+    Values traced in a branch are computed inside it, so a branch that is not taken computes nothing, and neither does
+    its derivative.
     """
     captured = [node for nodes in results for node in captured_values(inputs, nodes, scope.can_be_passed)]
     captures = tuple(dict.fromkeys(captured))
@@ -47,36 +47,36 @@ def close_branches(
 def close_body(
     name: str, inputs: tuple[Node, ...], results: tuple[Node, ...], scope: Scope, runs: Callable[[], Node]
 ) -> Closed:
-    """Closes the body of a loop like `close_branches`, and captures invariants. The loop iterates if `runs` holds."""
+    """Closes the body of a loop and hoists its invariants. `runs` builds the condition that the loop iterates."""
     outer = captured_values(inputs, results)
     invariants = _invariant_tensors(outer, scope)
-    passed = _passed_beside(outer, invariants, scope)
-    (body,), captures = close_branches([name], inputs + invariants + passed, [results], scope)
-    return body, compute_if(runs, invariants, scope.can_be_passed) + passed + captures
+    dependents = _dependents_of_invariants(outer, invariants, scope)
+    (body,), captures = close_branches([name], inputs + invariants + dependents, [results], scope)
+    return body, compute_if(runs, invariants, scope.can_be_passed) + dependents + captures
 
 
-def _passed_beside(outer: tuple[Node, ...], invariants: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
-    """Values from around a body that depend on its invariants. With only those as inputs, it would recompute them.
+def _dependents_of_invariants(outer: tuple[Node, ...], invariants: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
+    """Outer values that depend on invariants of the body. Without a parameter for each, the body would recompute them.
 
-    So `factor = a[i, k]` before a loop is read there, although the loop computes the same index for `a[i, j]`.
+    For example, `factor = a[i, k]` is read before the loop, even if the loop computes the same index for `a[i, j]`.
     """
     if not invariants:
         return ()
     values = [node for node in outer if scope.can_be_passed(node)]
-    above = set(invariants)
+    dependents = set(invariants)
     for node in toposort(values):
-        if not above.isdisjoint(node.operands):
-            above.add(node)
-    return tuple([node for node in values if node in above])
+        if not dependents.isdisjoint(node.operands):
+            dependents.add(node)
+    return tuple([node for node in values if node in dependents])
 
 
 def _invariant_tensors(outer: tuple[Node, ...], scope: Scope) -> tuple[Node, ...]:
-    """The values that a body computes from captured tensors. Invariant scalars stay inside; kernels hoist them."""
+    """The invariants that depend on tensors. Invariant scalars stay in the body, where kernels hoist them."""
     invariants = [node for node in outer if not scope.can_be_passed(node)]
     from_tensors: set[Node] = set()
     for node in toposort(invariants, stop=scope.can_be_passed):
-        is_own_tensor = isinstance(node.type, Tensor) and not scope.can_be_passed(node)
-        if is_own_tensor or not from_tensors.isdisjoint(node.operands):
+        is_inner_tensor = isinstance(node.type, Tensor) and not scope.can_be_passed(node)
+        if is_inner_tensor or not from_tensors.isdisjoint(node.operands):
             from_tensors.add(node)
     return tuple(node for node in invariants if node in from_tensors)
 
@@ -84,8 +84,8 @@ def _invariant_tensors(outer: tuple[Node, ...], scope: Scope) -> tuple[Node, ...
 def compute_if(
     runs: Callable[[], Node], values: Sequence[Node], can_be_passed: Callable[[Node], bool]
 ) -> tuple[Node, ...]:
-    """The values, computed from values that can be passed if the loop `runs`, and zero otherwise."""
-    work = _work_of(values, can_be_passed)
+    """Computes values if the loop `runs`, and zeros otherwise, from values that can be passed to a branch."""
+    work = _nodes_below_views(values, can_be_passed)
     if not work:
         return tuple(values)
     captures = captured_values((), work, can_be_passed)
@@ -96,8 +96,8 @@ def compute_if(
     return tuple(substitute(values, dict(zip(work, parts, strict=True))))
 
 
-def _work_of(values: Sequence[Node], can_be_passed: Callable[[Node], bool]) -> tuple[Node, ...]:
-    """The nodes below views that the values are computed from."""
+def _nodes_below_views(values: Sequence[Node], can_be_passed: Callable[[Node], bool]) -> tuple[Node, ...]:
+    """The nodes that values are views of."""
     work: dict[Node, None] = {}
     pending, visited = list(reversed(values)), set(values)
     while pending:

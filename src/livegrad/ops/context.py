@@ -1,4 +1,4 @@
-"""Features of an evaluation context: names, stack levels, and the leaf that reads a feature inside a function.
+"""Reads features of an evaluation context inside functions: names, stack levels and the leaf op.
 
 A traced function that calls `context("animation_time")` contains a keyed input for it. `feature_leaves` finds the
 features that a function reads, so they need no declaration.
@@ -20,9 +20,9 @@ from livegrad.ir.walk import toposort
 
 @dataclass(frozen=True)
 class Feature:
-    """One part of a context. A stack has levels: a loop pushes one, and `index@1` is the loop outside.
+    """A named part of a context. A stack has levels: each loop pushes one, and `index@1` is the enclosing loop's.
 
-    `type` is the type that `context(name)` gives inside a livegrad function by default.
+    `type` is the default type of `context(name)` inside a livegrad function.
     """
 
     name: str
@@ -75,7 +75,7 @@ for _name, _stack, _type in (
 
 
 def feature_named(name: str) -> Feature:
-    """The registered feature of this name."""
+    """Looks up a registered feature."""
     feature = _features.get(name)
     if feature is None:
         raise UsageError(

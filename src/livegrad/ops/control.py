@@ -1,6 +1,7 @@
-"""Calls, branches, loops and maps: ops whose attributes are closed functions; every value they use is an operand.
+"""Control flow: calls, branches, loops and maps. Their bodies are closed functions in attributes.
 
-`evaluate` receives the functions as Python callables. `passes.differentiate` implements their derivatives.
+Every value that a body uses is an operand. `evaluate` receives the functions as Python callables, and
+`passes.differentiate` implements the derivatives.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from livegrad.diagnostics import TypeRuleError, UsageError, caller_origin
 from livegrad.ir.dimension import Dimension, Size
-from livegrad.ir.function import inline, name_of, returned_nodes, trace_open
+from livegrad.ir.function import call_with_nodes, inline, name_of, trace_open
 from livegrad.ir.leaves import input_node, parameter
 from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.op import Op
@@ -123,16 +124,17 @@ def _evaluate_for_loop(
     return tuple(state)
 
 
-# The index counts up from 0, or down to 0 with `reverse`; no iterations for a count below one. A loop with `lanes` is
-# a reduction, whose body combines each carried value with a term. Native code takes the terms of so many iterations at
-# once: sums of floats round differently from a serial sum, but the same on every machine. `independent` is the
-# promise that no iteration writes what another one reads or writes. Threads take `grain` iterations at once, and each
-# has its own of the carried tensors that are `private`; without a grain, the loop runs on one thread.
+# The index counts up from 0, or down to 0 with `reverse`; a count below one means no iterations. A loop with `lanes` is
+# a reduction: its body combines each carried value with a term, and native code accumulates the terms of that many
+# iterations at once. Sums of floats then round differently from a serial sum, but equally on every machine.
+# `independent` promises that no iteration writes what another iteration reads or writes. Threads take `grain`
+# iterations at a time, each with its own copy of the `private` carried tensors; without a grain, the loop runs on one
+# thread.
 for_loop = Op("for_loop", type_of=_for_loop_type, evaluate=_evaluate_for_loop)
 
 
 def promise_of(loop: Node) -> dict[str, bool]:
-    """The attribute by which a loop says that its iterations are independent, for a loop with the same writes."""
+    """The `independent` attribute of a loop, if it has one, for a new loop with the same writes."""
     return {"independent": True} if dict(loop.attributes).get("independent") else {}
 
 
@@ -166,7 +168,7 @@ while_loop = Op(
 
 
 def component_shape(type: Type) -> tuple[int, ...] | None:
-    """The trailing dimensions that values of a scalar, vector or matrix type take in a tensor; None for others."""
+    """The trailing dimensions of a tensor that holds scalars, vectors or matrices of a type; None for other types."""
     match type:
         case Scalar():
             return ()
@@ -178,7 +180,7 @@ def component_shape(type: Type) -> tuple[int, ...] | None:
 
 
 def lift_type(type: Type, domain: tuple[Size, ...]) -> Type:
-    """The type of an array with one value of `type` for each point of a domain."""
+    """The type of a tensor, or an aggregate of tensors, with one value of `type` for each point of a domain."""
     match type:
         case Scalar():
             return Tensor(type, domain)
@@ -221,11 +223,11 @@ def _map_type(*types: Type, function: Function, lifted: tuple[bool, ...], summed
     return results[0] if len(results) == 1 else Tuple(results)
 
 
-# `lifted` operands have one value for each point, the others are the same for all; `summed` results are added up
-# over the domain. A tensor that is not lifted can be read by index inside.
+# `lifted` operands have one value for each point; the others are the same at all points, and tensors among them can be
+# read by index in the function. `summed` results are summed over the domain.
 map_ = Op("map", type_of=_map_type)
 
-# --- building them from Python callables -----------------------------------------------------------------------------
+# --- construction from Python callables ------------------------------------------------------------------------------
 
 
 def make_cond(predicate: Node, then: Callable[..., Any], otherwise: Callable[..., Any], *arguments: Node) -> Node:
@@ -262,7 +264,7 @@ def make_for_loop(
 ) -> tuple[Node, ...]:
     """Runs `carried = body(index, *carried)` `iterations` times; returns the final carried values.
 
-    `scope` contains the nodes of the body that were traced before. A reduction may have `lanes`.
+    `scope` contains nodes of the body that are traced already. A reduction may have `lanes`.
 
     >>> import livegrad as lg
     >>> power = lg.ir.trace(lambda x, n: make_for_loop(n, lambda index, y: y * x, x)[0], lg.f64, lg.i64)
@@ -312,19 +314,19 @@ def make_while_loop(
 def _close_loop(body: Callable[..., Any], types: Sequence[Type], scope: Scope, runs: Callable[[], Node]) -> Closed:
     inputs = tuple(input_node(Key(f"argument{index}"), type) for index, type in enumerate(types))
     with scope.entered():
-        results = returned_nodes(body, inputs)
+        results = call_with_nodes(body, inputs)
     return close_body(name_of(body), inputs, results, scope, runs)
 
 
 def _close_together(
     callables: Sequence[Callable[..., Any]], arguments: tuple[Node, ...]
 ) -> tuple[list[Function], tuple[Node, ...]]:
-    """Functions with the same parameters: the arguments, then everything that any of them captures."""
+    """Traces functions with the same parameters: the arguments, then the captures of all functions."""
     inputs = tuple(input_node(Key(f"argument{index}"), node.type) for index, node in enumerate(arguments))
     scope, results = Scope(), []
     for callable in callables:
         with scope.entered():
-            results.append(returned_nodes(callable, inputs))
+            results.append(call_with_nodes(callable, inputs))
     functions, captures = close_branches([name_of(callable) for callable in callables], inputs, results, scope)
     return functions, (*arguments, *captures)
 
@@ -332,15 +334,15 @@ def _close_together(
 def _with_captures(
     function: Function, argument_count: int, captured: tuple[Node, ...], all_captures: tuple[Node, ...]
 ) -> Function:
-    """The function with a parameter for each of `all_captures`, used or not."""
+    """Gives a function a parameter for each of `all_captures`, used or not."""
     if captured == all_captures:
         return function
-    from_all = parameters_of(function.parameter_types[:argument_count] + tuple(n.type for n in all_captures))
+    parameters = parameters_of(function.parameter_types[:argument_count] + tuple(n.type for n in all_captures))
     position = {node: argument_count + index for index, node in enumerate(all_captures)}
-    replacements = dict(zip(function.parameters[:argument_count], from_all[:argument_count], strict=True))
+    replacements = dict(zip(function.parameters[:argument_count], parameters[:argument_count], strict=True))
     for captured_parameter, node in zip(function.parameters[argument_count:], captured, strict=True):
-        replacements[captured_parameter] = from_all[position[node]]
-    return Function(function.name, from_all, substitute(function.results, replacements))
+        replacements[captured_parameter] = parameters[position[node]]
+    return Function(function.name, parameters, substitute(function.results, replacements))
 
 
 def parameters_of(types: Sequence[Type]) -> tuple[Node, ...]:
@@ -349,8 +351,7 @@ def parameters_of(types: Sequence[Type]) -> tuple[Node, ...]:
 
 
 def make_map(function: Function, *operands: Node, summed: Sequence[bool] | None = None) -> Node:
-    """Evaluates `function` at every point. An operand of the parameter's own type is shared; any other has one value
-    per point.
+    """Evaluates `function` at every point. Operands of a parameter's type are shared, others have a value per point.
 
     >>> import livegrad as lg
     >>> square = lg.ir.trace(lambda x: x * x, lg.f32)

@@ -1,4 +1,4 @@
-"""Casts between scalar types, and the components of complex numbers."""
+"""Conversion ops: casts between scalar types, and complex numbers from and to their parts."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ make_complex = Op(
 
 
 def join_parts(re: Any, im: Any) -> Any:
-    """The complex array of these parts. `re + 1j*im` would lose infinities and signed zeros."""
+    """A complex array from its parts. `re + 1j*im` would lose infinities and signed zeros."""
     re, im = np.asarray(re), np.asarray(im)
-    joined = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)
-    joined.real, joined.imag = re, im
-    return joined
+    result = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)
+    result.real, result.imag = re, im
+    return result
 
 
-# Transposes pair by Re(ct * x): the transpose of imag is multiplication by -i.
+# The pairing of cotangents is Re(ct * x), so the transpose of imag is multiplication by -i.
 real = Op(
     "real",
     type_of=_part_type,

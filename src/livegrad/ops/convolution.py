@@ -1,7 +1,7 @@
 """Convolutions over any number of spatial dimensions, as matrix products over windows.
 
-Images are [batch, channels, *space], kernels [outputs, channels / groups, *window]; as everywhere in machine learning
-the kernel is not flipped. The op is linear in both operands, and its transposes are convolutions again.
+Images are [batch, channels, *space], kernels [outputs, channels / groups, *window]. The kernel is not flipped, as usual
+in machine learning. The op is linear in both operands, and its transposes are convolutions again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 25  # most memory for the windows of one chunk of the batch
 
 
 def window_count(size: Size, window: Size, stride: int, dilation: int) -> Size:
-    """How many windows fit into a padded extent."""
+    """The number of windows that fit into a padded extent."""
     room = size - (window - 1) * dilation - 1
     if isinstance(room, Dimension):
         steps = divide_exactly(room, stride)
@@ -94,24 +94,24 @@ def windows_of(x: Any, window: Any, strides: Any, dilation: Any) -> Any:
 
 
 def _evaluate_convolve(x: Any, w: Any, *, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """im2col and a matrix product per group, over one chunk of the batch after another."""
+    """im2col and a matrix product per group, chunk by chunk over the batch."""
     batch, outputs, window = x.shape[0], w.shape[0], w.shape[2:]
     padded = np.pad(x, ((0, 0), (0, 0), *padding))
-    every = zip(padded.shape[2:], window, strides, dilation, strict=True)
-    counts: Any = tuple(window_count(*one) for one in every)
+    axes = zip(padded.shape[2:], window, strides, dilation, strict=True)
+    counts: Any = tuple(window_count(*axis) for axis in axes)
     result = np.empty((batch, outputs, *counts), x.dtype)
     if 0 in result.shape or x.shape[1] == 0:
         return np.zeros_like(result)
     kernels = w.reshape(groups, outputs // groups, -1)
     depth, positions = kernels.shape[-1], int(np.prod(counts))
-    part = max(1, _CHUNK_BYTES // max(1, groups * depth * positions * x.itemsize))
+    chunk = max(1, _CHUNK_BYTES // max(1, groups * depth * positions * x.itemsize))
     rank = len(window)
-    for start in range(0, batch, part):
-        view = windows_of(padded[start : start + part], window, strides, dilation)
+    for start in range(0, batch, chunk):
+        view = windows_of(padded[start : start + chunk], window, strides, dilation)
         # [batch, channels, *counts, *window] to [batch, groups, channels of a group and window, positions]
         order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
         columns = view.transpose(order).reshape(view.shape[0], groups, depth, positions)
-        result[start : start + part] = np.matmul(kernels, columns).reshape(view.shape[0], outputs, *counts)
+        result[start : start + chunk] = np.matmul(kernels, columns).reshape(view.shape[0], outputs, *counts)
     return result
 
 
@@ -123,7 +123,7 @@ def _convolve_jvp(y: Node, dx: Node | None, dw: Node | None) -> Node | None:
     )
 
 
-def _in_groups(x: Node, axis: int, groups: int, to: int) -> Node:
+def _move_groups(x: Node, axis: int, groups: int, to: int) -> Node:
     """Moves the groups of one dimension to another, where they become the outermost part."""
     if groups == 1:
         return x
@@ -133,9 +133,9 @@ def _in_groups(x: Node, axis: int, groups: int, to: int) -> Node:
     split = reshape(x, shape=(*shape[:axis], groups, inner, *shape[axis + 1 :]))
     axes = [i for i in range(len(shape) + 1) if i != axis]
     target = axes.index(to if to < axis else to + 1)
-    moved = permute(split, axes=(*axes[:target], axis, *axes[target:]))
-    sizes = shape_of(moved.type)
-    return reshape(moved, shape=(*sizes[:target], sizes[target] * sizes[target + 1], *sizes[target + 2 :]))
+    permuted = permute(split, axes=(*axes[:target], axis, *axes[target:]))
+    sizes = shape_of(permuted.type)
+    return reshape(permuted, shape=(*sizes[:target], sizes[target] * sizes[target + 1], *sizes[target + 2 :]))
 
 
 def _swap_first(x: Node) -> Node:
@@ -145,10 +145,10 @@ def _swap_first(x: Node) -> Node:
 def spaced(x: Node, low: Sequence[Size], high: Sequence[Size], interior: Sequence[int]) -> Node:
     """Pads with zeros around and between the elements of each dimension. A negative width crops."""
     assert isinstance(x.type, Tensor)
-    around = [tuple(max(n, 0) if isinstance(n, int) else n for n in side) for side in (low, high)]
+    widths = [tuple(max(n, 0) if isinstance(n, int) else n for n in side) for side in (low, high)]
     if not any(interior) and all(isinstance(n, int) and n == 0 for n in (*low, *high)):
         return x
-    padded = pad(x, zero(x.type.element), low=around[0], high=around[1], interior=tuple(interior))
+    padded = pad(x, zero(x.type.element), low=widths[0], high=widths[1], interior=tuple(interior))
     start, end = (tuple(-n if isinstance(n, int) and n < 0 else 0 for n in side) for side in (low, high))
     size = tuple(n - a - b for n, a, b in zip(shape_of(padded.type), start, end, strict=True))
     return slice_(padded, start=start, size=size, step=(1,) * x.type.rank)
@@ -173,7 +173,7 @@ def spread_windows(
     return spaced(ct, low, high, [stride - 1 for stride in strides])
 
 
-def _by_image(y: Node, ct: Node) -> Node:
+def _image_cotangent(y: Node, ct: Node) -> Node:
     """The cotangent of the image: a transposed convolution, with the kernels flipped and channels swapped."""
     x, w = y.operands
     strides, dilation, groups = y.attribute("strides"), y.attribute("dilation"), y.attribute("groups")
@@ -181,22 +181,22 @@ def _by_image(y: Node, ct: Node) -> Node:
     if 0 in shape_of(ct.type):
         return zero(x.type)
     if any(stride > 1 for stride in strides) and all(isinstance(size, int) for size in shape_of(x.type)[2:] + window):
-        return _by_image_in_phases(y, ct)
-    whole = (1, 1)  # batch and channels have windows of size 1
+        return _image_cotangent_by_phase(y, ct)
+    single = (1, 1)  # batch and channels have windows of size 1
     spread = spread_windows(
         ct,
         (*shape_of(ct.type)[:2], *shape_of(x.type)[2:]),
-        whole + window,
-        whole + strides,
+        single + window,
+        single + strides,
         ((0, 0), (0, 0), *y.attribute("padding")),
-        whole + dilation,
+        single + dilation,
     )
-    flipped = flip(_swap_first(_in_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
+    flipped = flip(_swap_first(_move_groups(w, 0, groups, 1)), axes=tuple(range(2, 2 + len(window))))
     none = ((0, 0),) * len(window)
     return convolve(spread, flipped, strides=(1,) * len(window), padding=none, dilation=dilation, groups=groups)
 
 
-def _by_image_in_phases(y: Node, ct: Node) -> Node:
+def _image_cotangent_by_phase(y: Node, ct: Node) -> Node:
     """The cotangent of the image for strides above 1, as a sub-pixel (phase) convolution.
 
     Elements `stride` apart meet the same taps of the kernel. Each phase convolves the cotangents with every stride-th
@@ -211,17 +211,17 @@ def _by_image_in_phases(y: Node, ct: Node) -> Node:
     taps: Any = shape_of(kernel.type)[2:]
     steps = [-(-(size + before) // stride) for size, before, stride in zip(space, low, strides, strict=True)]
     high = [count - n for count, n in zip(steps, shape_of(ct.type)[2:], strict=True)]
-    around = spaced(ct, (0, 0, *(tap - 1 for tap in taps)), (0, 0, *high), (0,) * (rank + 2))
+    padded = spaced(ct, (0, 0, *(tap - 1 for tap in taps)), (0, 0, *high), (0,) * (rank + 2))
     ones, none = (1,) * rank, ((0, 0),) * rank
-    phases = convolve(around, kernel, strides=ones, padding=none, dilation=ones, groups=groups)
+    phases = convolve(padded, kernel, strides=ones, padding=none, dilation=ones, groups=groups)
     # [batch, groups * phases * channels, *steps] to [batch, channels of all groups, *(steps, phases)]
     batch, channels = shape_of(x.type)[0], shape_of(w.type)[1]
-    parted = reshape(phases, shape=(batch, groups, *strides, channels, *steps))
+    by_phase = reshape(phases, shape=(batch, groups, *strides, channels, *steps))
     pairs = [axis for dimension in range(rank) for axis in (3 + rank + dimension, 2 + dimension)]
-    mixed = permute(parted, axes=(0, 1, 2 + rank, *pairs))
+    interleaved = permute(by_phase, axes=(0, 1, 2 + rank, *pairs))
     sizes = [count * stride for count, stride in zip(steps, strides, strict=True)]
-    joined = reshape(mixed, shape=(batch, shape_of(x.type)[1], *sizes))
-    return slice_(joined, start=(0, 0, *low), size=shape_of(x.type), step=(1,) * (rank + 2))
+    image = reshape(interleaved, shape=(batch, shape_of(x.type)[1], *sizes))
+    return slice_(image, start=(0, 0, *low), size=shape_of(x.type), step=(1,) * (rank + 2))
 
 
 def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...], groups: int) -> Node:
@@ -230,18 +230,18 @@ def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...],
     spread: Any = [(extent - 1) * step + 1 for extent, step in zip(window, dilation, strict=True)]
     taps = [-(-extent // stride) for extent, stride in zip(spread, strides, strict=True)]
     missing = [tap * stride - extent for tap, stride, extent in zip(taps, strides, spread, strict=True)]
-    filled = spaced(w, (0,) * (rank + 2), (0, 0, *missing), (0, 0, *(step - 1 for step in dilation)))
+    dilated = spaced(w, (0,) * (rank + 2), (0, 0, *missing), (0, 0, *(step - 1 for step in dilation)))
     outputs = divide_exactly(shape_of(w.type)[0], groups)
     assert outputs is not None
     pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]
-    parted = reshape(filled, shape=(groups, outputs, channels, *pairs))
+    by_phase = reshape(dilated, shape=(groups, outputs, channels, *pairs))
     tap_axes, phase_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
-    flipped = permute(flip(parted, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
+    flipped = permute(flip(by_phase, axes=tuple(tap_axes)), axes=(0, *phase_axes, 2, 1, *tap_axes))
     phases = math.prod(strides)
     return reshape(flipped, shape=(groups * phases * channels, outputs, *taps))
 
 
-def _by_kernel(y: Node, ct: Node) -> Node:
+def _kernel_cotangent(y: Node, ct: Node) -> Node:
     """The cotangent of the kernel: the image convolved with the cotangents, with batch and channels swapped, and
     strides and dilations swapped."""
     x, w = y.operands
@@ -249,7 +249,7 @@ def _by_kernel(y: Node, ct: Node) -> Node:
     if 0 in shape_of(ct.type):
         return zero(w.type)
     # [batch, groups * channels] to [channels, groups * batch]; the cotangents to [outputs, batch]
-    image = _swap_first(_in_groups(x, 1, groups, 0))
+    image = _swap_first(_move_groups(x, 1, groups, 0))
     swapped = convolve(
         image, _swap_first(ct), strides=dilation, padding=y.attribute("padding"), dilation=strides, groups=groups
     )
@@ -265,7 +265,7 @@ convolve = Op(
     type_of=_convolve_type,
     evaluate=_evaluate_convolve,
     jvp=_convolve_jvp,
-    transpose=lambda y, ct, x, w: (_by_image(y, ct) if x else None, _by_kernel(y, ct) if w else None),
+    transpose=lambda y, ct, x, w: (_image_cotangent(y, ct) if x else None, _kernel_cotangent(y, ct) if w else None),
     linear_in=(0, 1),
     cost=100.0,
 )

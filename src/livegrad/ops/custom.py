@@ -1,7 +1,6 @@
-"""Calls with custom derivatives: rules for either mode, or another function to differentiate instead.
+"""Calls with custom derivatives: a rule for either mode, or another function to differentiate instead.
 
-Frontends use `make_custom_call`. `passes.differentiate` reads the rules; afterwards the call is a plain call of its
-function.
+Frontends use `make_custom_call`. `passes.differentiate` applies the rules and leaves an ordinary call.
 """
 
 from __future__ import annotations
@@ -56,17 +55,19 @@ def _custom_call_type(
             f"`{function.name}` has no custom rule", help="pass a forward or backward derivative, or use call"
         )
     if forward is not None:
-        rule = "it takes the arguments and a tangent for each differentiable one, and gives the results' tangents"
+        rule = (
+            "it takes the arguments and a tangent for each differentiable argument, and returns the results' tangents"
+        )
         _require(forward, "forward derivative", (*types, *differentials(types)), differentials(results), rule)
     if save is not None:
         if backward is None:
-            raise TypeRuleError(f"`{save.name}` saves values for a backward derivative, and there is none")
-        rule = "it takes the arguments, and gives what the backward derivative takes before the cotangents"
+            raise TypeRuleError(f"`{save.name}` saves values for a backward derivative, but there is none")
+        rule = "it takes the arguments and returns the residuals that the backward derivative takes"
         _require(save, "saving function", types, save.result_types, rule)
     if backward is not None:
         residuals = types if save is None else save.result_types
-        first = "the arguments" if save is None else "what was saved"
-        rule = f"it takes {first} and a cotangent for each differentiable result, and gives the arguments' cotangents"
+        first = "the arguments" if save is None else "the residuals"
+        rule = f"it takes {first} and a cotangent for each differentiable result, and returns the arguments' cotangents"
         _require(backward, "backward derivative", (*residuals, *differentials(results)), differentials(types), rule)
     if stand_in is not None:
         if forward is not None or backward is not None:
@@ -120,7 +121,7 @@ def make_custom_call(
 def _custom_linear_type(*types: Type, backward: Function, residuals: int) -> Type:
     saved, tangents = types[:residuals], types[residuals:]
     results = backward.parameter_types[residuals:]
-    _require(backward, "backward derivative", (*saved, *results), tangents, "it gives a cotangent for each tangent")
+    _require(backward, "backward derivative", (*saved, *results), tangents, "it returns a cotangent for each tangent")
     return tuple_of(results)
 
 
@@ -174,5 +175,5 @@ def _recompute_linear_type(*types: Type, function: Function, results: int, activ
 
 
 # The linear part of a `recompute_call`: (arguments, residuals, tangents of the active arguments) → tangents of the
-# differentiable results. `function` returns its `results`, then the residuals. Like `custom_linear` it never runs.
+# differentiable results. `function` returns its `results`, then the residuals. Like `custom_linear`, it never runs.
 recompute_linear = Op("recompute_linear", type_of=_recompute_linear_type)

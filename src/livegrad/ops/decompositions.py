@@ -1,11 +1,10 @@
 """Factorisations of batches of matrices, real and complex: Cholesky, QR, eigenvalues, singular values.
 
 Backends run these with NumPy's LAPACK. If an algorithm does not converge, or a matrix is not positive definite, the run
-ends with an error that names the user's line. Eigenvectors and singular vectors are made unique, so that their
-derivatives are well defined: each is scaled by a factor of modulus one so that its first component that is at least
-half as large as the largest is real and positive. Vectors of repeated eigenvalues or singular values have no
-derivative: the formulas give infinities or NaN, while the derivatives of the values alone (`eigvalsh`, `svdvals`) stay
-correct.
+ends with an error that names the user's line. Eigenvectors and singular vectors are normalised to be unique, so that
+their derivatives are well defined: a factor of modulus one makes the pivot, the first component at least half as large
+as the largest, real and positive. Vectors of repeated eigenvalues or singular values have no derivative: the formulas
+return infinities or NaN, while the derivatives of the values alone (`eigvalsh`, `svdvals`) remain correct.
 """
 
 from __future__ import annotations
@@ -51,19 +50,19 @@ from livegrad.ops.solving import solve, triangular_solve
 # --- undefined derivatives -------------------------------------------------------------------------------------------
 
 
-def _refuse(reason: str, where: SourceLocation | None = None) -> DifferentiationError:
+def _not_unique_error(reason: str, where: SourceLocation | None = None) -> DifferentiationError:
     return DifferentiationError("a value that is not unique has no derivative", where=where, help=reason)
 
 
 def _refuse_to_run(dx: Any, *, type: Type, reason: str) -> Any:
-    raise _refuse(reason)
+    raise _not_unique_error(reason)
 
 
 def _refuse_to_derive(y: Node, *differentials: object) -> Any:
-    raise _refuse(y.attribute("reason"), y.origin)
+    raise _not_unique_error(y.attribute("reason"), y.origin)
 
 
-# The tangent of a result that has none, while other results do. Only using it is an error.
+# The tangent of a result without a derivative, beside results that have one. Only its use is an error.
 undefined_tangent = Op(
     "undefined_tangent",
     type_of=lambda dx, *, type, reason: type,
@@ -128,13 +127,15 @@ def _qr_jvp(y: Node, dx: Node | None) -> Node | None:
         return make_tuple(*_tall_qr_tangents(q, r, dx))
     rest = columns - inner
     dq, dr = _tall_qr_tangents(q, part_of_columns(r, 0, inner), part_of_columns(dx, 0, inner))
-    beyond = matmul(adjoint(dq), part_of_columns(x, inner, rest)) + matmul(adjoint(q), part_of_columns(dx, inner, rest))
+    dr_rest = matmul(adjoint(dq), part_of_columns(x, inner, rest)) + matmul(
+        adjoint(q), part_of_columns(dx, inner, rest)
+    )
     rank = len(shape_of(x.type))
-    return make_tuple(dq, concatenate(dr, beyond, axis=rank - 1))
+    return make_tuple(dq, concatenate(dr, dr_rest, axis=rank - 1))
 
 
 def _complete_qr_tangents(y: Node, dx: Node) -> Node:
-    """The tangents for a tall matrix: R is the R of the reduced QR above rows of zeros; Q's last columns are free."""
+    """The tangents for a tall matrix. R is that of the reduced QR above rows of zeros; Q's last columns are free."""
     tangents = _qr_jvp(qr(y.operands[0], mode="reduced"), dx)
     assert tangents is not None
     upper = member(tangents, 1)
@@ -151,24 +152,24 @@ def _complete_qr_tangents(y: Node, dx: Node) -> Node:
 
 def _tall_qr_tangents(q: Node, r: Node, dx: Node) -> tuple[Node, Node]:
     """Splits dA R⁻¹ = dQ + Q dR R⁻¹: Qᴴ dQ is skew, dR R⁻¹ is upper triangular with a real diagonal."""
-    divided = swap_last(triangular_solve(swap_last(r), swap_last(dx), lower=True))
-    inner = matmul(adjoint(q), divided)
+    quotient = swap_last(triangular_solve(swap_last(r), swap_last(dx), lower=True))
+    inner = matmul(adjoint(q), quotient)
     lower = lower_triangle(inner, strictly=True)
     skew = lower - adjoint(lower)
     if is_complex(inner):
-        turn = imag(inner)
-        skew = skew + select(diagonal_mask(inner), make_complex(zero(turn.type), turn), zero(inner.type))
-    return matmul(q, skew - inner) + divided, matmul(inner - skew, r)
+        phase = imag(inner)
+        skew = skew + select(diagonal_mask(inner), make_complex(zero(phase.type), phase), zero(inner.type))
+    return matmul(q, skew - inner) + quotient, matmul(inner - skew, r)
 
 
 def _evaluate_qr(x: Any, *, mode: Literal["reduced", "complete"]) -> Any:
     return tuple(np.linalg.qr(x, mode))
 
 
-# (Q, R) by Householder reflections: the diagonal of R is real, of either sign.
+# (Q, R) by Householder reflections. The diagonal of R is real, of either sign.
 qr = Op("qr", type_of=_qr_type, evaluate=_evaluate_qr, jvp=_qr_jvp, checked=True, cost=300.0)
 
-# --- the phase of vectors --------------------------------------------------------------------------------------------
+# --- the phase of eigenvectors and singular vectors ------------------------------------------------------------------
 
 
 def _unit_phases(vectors: Any) -> Any:
@@ -183,7 +184,7 @@ def _unit_phases(vectors: Any) -> Any:
     return np.where(size > 0, pivot / np.where(size > 0, size, 1), 1)
 
 
-def _rotation_angles(vectors: Node, moved: Node) -> Node | None:
+def _rotation_angles(vectors: Node, tangent: Node) -> Node | None:
     """The angle that rotates each column so that its pivot stays real; None for real vectors."""
     if not is_complex(vectors):
         return None
@@ -192,18 +193,18 @@ def _rotation_angles(vectors: Node, moved: Node) -> Node | None:
     magnitude = abs(vectors)
     largest = over_rows(reduce(magnitude, kind="max", axes=(rank - 2,)), shape)
     first = arg_reduce(greater_equal(2.0 * magnitude, largest), kind="argmax", axis=rank - 2)
-    decides = equal(index_along(shape, rank - 2), over_rows(first, shape))
-    pivot = sum_of_rows(select(decides, magnitude, zero(magnitude.type)))
-    sideways = imag(moved)
-    return -sum_of_rows(select(decides, sideways, zero(sideways.type))) / pivot
+    is_pivot = equal(index_along(shape, rank - 2), over_rows(first, shape))
+    pivot = sum_of_rows(select(is_pivot, magnitude, zero(magnitude.type)))
+    imaginary = imag(tangent)
+    return -sum_of_rows(select(is_pivot, imaginary, zero(imaginary.type))) / pivot
 
 
-def _rotate_columns(vectors: Node, moved: Node, angle: Node | None) -> Node:
+def _rotate_columns(vectors: Node, tangent: Node, angle: Node | None) -> Node:
     """The tangent of the columns after rotating each by its angle."""
     if angle is None:
-        return moved
-    spread = over_rows(angle, shape_of(vectors.type))
-    return moved + make_complex(zero(spread.type), spread) * vectors
+        return tangent
+    angles = over_rows(angle, shape_of(vectors.type))
+    return tangent + make_complex(zero(angles.type), angles) * vectors
 
 
 def _inverse_gaps(values: Node, shape: tuple[Size, ...]) -> Node:
@@ -235,8 +236,8 @@ def _eigh_jvp(y: Node, dx: Node | None) -> Node | None:
     values, vectors = get(y, index=0), get(y, index=1)
     inner = matmul(adjoint(vectors), matmul(hermitian_part(dx), vectors))
     gaps = as_element_of(_inverse_gaps(values, shape_of(inner.type)), inner)
-    moved = matmul(vectors, gaps * inner)
-    return make_tuple(real_part(diagonal(inner)), _rotate_columns(vectors, moved, _rotation_angles(vectors, moved)))
+    tangent = matmul(vectors, gaps * inner)
+    return make_tuple(real_part(diagonal(inner)), _rotate_columns(vectors, tangent, _rotation_angles(vectors, tangent)))
 
 
 def _eigvalsh_jvp(y: Node, dx: Node | None) -> Node | None:
@@ -304,10 +305,10 @@ def _eig_jvp(y: Node, dx: Node | None) -> Node | None:
         return zero(y.type)
     values, vectors = get(y, index=0), get(y, index=1)
     inner = solve(vectors, matmul(_as_complex(dx), vectors))
-    moved = matmul(vectors, _inverse_gaps(values, shape_of(inner.type)) * inner)
-    longer = as_element_of(real_part(sum_of_rows(conjugate(vectors) * moved)), vectors)
-    moved = moved - vectors * over_rows(longer, shape_of(vectors.type))
-    return make_tuple(diagonal(inner), _rotate_columns(vectors, moved, _rotation_angles(vectors, moved)))
+    tangent = matmul(vectors, _inverse_gaps(values, shape_of(inner.type)) * inner)
+    norm_tangent = as_element_of(real_part(sum_of_rows(conjugate(vectors) * tangent)), vectors)
+    tangent = tangent - vectors * over_rows(norm_tangent, shape_of(vectors.type))
+    return make_tuple(diagonal(inner), _rotate_columns(vectors, tangent, _rotation_angles(vectors, tangent)))
 
 
 def _eigvals_jvp(y: Node, dx: Node | None) -> Node | None:
@@ -347,10 +348,10 @@ def _svd_type(x: Type, *, full_matrices: bool) -> Type:
 
 def _evaluate_svd(x: Any, *, full_matrices: bool) -> Any:
     left, values, right = np.linalg.svd(x, full_matrices)
-    shared = values.shape[-1]
-    phases = _unit_phases(left[..., :shared])
-    left[..., :shared] *= np.conj(phases)
-    right[..., :shared, :] *= np.swapaxes(phases, -1, -2)
+    count = values.shape[-1]
+    phases = _unit_phases(left[..., :count])
+    left[..., :count] *= np.conj(phases)
+    right[..., :count, :] *= np.swapaxes(phases, -1, -2)
     return left, values, right
 
 
@@ -367,28 +368,29 @@ def _svd_jvp(y: Node, dx: Node | None) -> Node | None:
     left, values, right = get(y, index=0), get(y, index=1), adjoint(get(y, index=2))
     inner = matmul(adjoint(left), matmul(dx, right))
     shape = shape_of(inner.type)
-    by_column, by_row = (as_element_of(spread(values, shape), inner) for spread in (over_rows, over_columns))
+    by_column, by_row = (as_element_of(broadcast(values, shape), inner) for broadcast in (over_rows, over_columns))
     gaps = as_element_of(_inverse_gaps(values * values, shape), inner)
-    across, down = by_column * inner, by_row * inner
-    turn_left = gaps * (across + adjoint(across))
-    turn_right = gaps * (down + adjoint(down))
+    scaled_columns, scaled_rows = by_column * inner, by_row * inner
+    left_rotation = gaps * (scaled_columns + adjoint(scaled_columns))
+    right_rotation = gaps * (scaled_rows + adjoint(scaled_rows))
     if is_complex(inner):
         # The matrix determines only the difference of the phases of a pair of vectors.
-        turn_left = turn_left + select(
+        left_rotation = left_rotation + select(
             diagonal_mask(inner), 0.5 * (inner - adjoint(inner)) / by_column, zero(inner.type)
         )
-    moved_left, moved_right = matmul(left, turn_left), matmul(right, turn_right)
+    left_tangent, right_tangent = matmul(left, left_rotation), matmul(right, right_rotation)
     if rows != smaller(rows, columns):
-        moved_left = moved_left + _outside(left, matmul(dx, right), values)
+        left_tangent = left_tangent + _orthogonal_part(left, matmul(dx, right), values)
     if columns != smaller(rows, columns):
-        moved_right = moved_right + _outside(right, matmul(adjoint(dx), left), values)
-    angle = _rotation_angles(left, moved_left)
-    moved_left, moved_right = _rotate_columns(left, moved_left, angle), _rotate_columns(right, moved_right, angle)
-    return make_tuple(moved_left, real_part(diagonal(inner)), adjoint(moved_right))
+        right_tangent = right_tangent + _orthogonal_part(right, matmul(adjoint(dx), left), values)
+    angle = _rotation_angles(left, left_tangent)
+    left_tangent = _rotate_columns(left, left_tangent, angle)
+    right_tangent = _rotate_columns(right, right_tangent, angle)
+    return make_tuple(left_tangent, real_part(diagonal(inner)), adjoint(right_tangent))
 
 
 def _full_svd_tangents(y: Node, dx: Node) -> Node:
-    """The values and the smaller side's vectors are those of the thin SVD; the larger side's last vectors are free."""
+    """The tangents of the thin SVD, but undefined for the larger side, whose last vectors are not unique."""
     rows, columns = shape_of(dx.type)[-2:]
     thin = svd(y.operands[0], full_matrices=False)
     tangents = _svd_jvp(thin, dx)
@@ -400,10 +402,10 @@ def _full_svd_tangents(y: Node, dx: Node) -> Node:
     return make_tuple(left, values, undefined_tangent(dx, type=components(y.type)[2], reason=reason))
 
 
-def _outside(vectors: Node, moved: Node, values: Node) -> Node:
-    """The component of the tangent outside of the space that the vectors span."""
-    beyond = moved - matmul(vectors, matmul(adjoint(vectors), moved))
-    return beyond / as_element_of(over_rows(values, shape_of(beyond.type)), beyond)
+def _orthogonal_part(vectors: Node, product: Node, values: Node) -> Node:
+    """The component of a tangent orthogonal to the span of the vectors."""
+    orthogonal = product - matmul(vectors, matmul(adjoint(vectors), product))
+    return orthogonal / as_element_of(over_rows(values, shape_of(orthogonal.type)), orthogonal)
 
 
 def _svdvals_jvp(y: Node, dx: Node | None) -> Node | None:

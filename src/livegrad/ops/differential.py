@@ -1,4 +1,4 @@
-"""Derivatives as ops: requests that the `differentiate` pass expands."""
+"""Derivatives as ops, `fwd_diff` and `bwd_diff`, which the `differentiate` pass expands."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from livegrad.ir.types import Tuple, Type, differential_of
 from livegrad.ops.rules import tuple_of
 
 
-def _split(types: tuple[Type, ...], function: Function, other: tuple[Type, ...], role: str) -> None:
-    expected = (*function.parameter_types, *map(differential_of, other))
+def _require_operands(types: tuple[Type, ...], function: Function, primals: tuple[Type, ...], role: str) -> None:
+    expected = (*function.parameter_types, *map(differential_of, primals))
     if types != expected:
         raise TypeRuleError(
             f"a derivative of `{function.name}` takes its arguments, then {role}",
@@ -20,12 +20,12 @@ def _split(types: tuple[Type, ...], function: Function, other: tuple[Type, ...],
 
 
 def _forward_type(*types: Type, function: Function) -> Type:
-    _split(types, function, function.parameter_types, "a tangent for each")
+    _require_operands(types, function, function.parameter_types, "a tangent for each")
     return Tuple((function.result_type, tuple_of(tuple(map(differential_of, function.result_types)))))
 
 
 def _backward_type(*types: Type, function: Function) -> Type:
-    _split(types, function, function.result_types, "a cotangent for each result")
+    _require_operands(types, function, function.result_types, "a cotangent for each result")
     return tuple_of(tuple(map(differential_of, function.parameter_types)))
 
 

@@ -189,15 +189,15 @@ fmod = Op(
 
 
 def _float_mod(a: Node, b: Node) -> Node:
-    """The C remainder, moved by one divisor where the signs differ; a zero takes the divisor's sign."""
+    """The C remainder, plus the divisor where the signs differ. A zero takes the divisor's sign."""
     remainder = fmod(a, b)
     differs = (remainder < 0.0) ^ (b < 0.0)
-    moved = select(differs, remainder + b, remainder)
-    return select(equal(remainder, 0.0), copysign(zero(a.type), b), moved)
+    corrected = select(differs, remainder + b, remainder)
+    return select(equal(remainder, 0.0), copysign(zero(a.type), b), corrected)
 
 
 def _float_floor_div(a: Node, b: Node) -> Node:
-    """As NumPy divides: from the exact remainder, so that the quotient is never off by one."""
+    """Floor division from the exact remainder, as in NumPy, so that the quotient is never off by one."""
     remainder = fmod(a, b)
     differs = not_equal(remainder, 0.0) & ((remainder < 0.0) ^ (b < 0.0))
     quotient = (a - remainder) / b
@@ -252,7 +252,7 @@ select = Op(
 def _extremum_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
     """The derivative of the selected operand; at a tie, half of each.
 
-    There is a select for each operand, so that reverse mode never multiplies the other operand by zero.
+    Each operand has its own select, so that reverse mode never multiplies a cotangent by zero.
     """
     a, b = y.operands
     tie = equal(a, b)
@@ -327,8 +327,8 @@ def _over_magnitude(value: Node, x: Node) -> Node:
     """A complex value divided by |x|, and 0 where x is 0."""
     scalar, size = scalar_of(x.type), abs(x)
     at_zero = equal(size, 0.0)
-    divided = value / cast(select(at_zero, filled(1.0, size.type), size), type=scalar)
-    return select(at_zero, zero(x.type), divided)
+    quotient = value / cast(select(at_zero, filled(1.0, size.type), size), type=scalar)
+    return select(at_zero, zero(x.type), quotient)
 
 
 def _expand_sign(y: Node) -> Node:
@@ -350,8 +350,8 @@ def _sign_jvp(y: Node, dx: Node | None) -> Node | None:
     scalar = scalar_of(y.type)
     if dx is None or scalar is None or scalar.kind != "complex":
         return None
-    along = real(conj(y) * dx)
-    return _over_magnitude(dx - y * make_complex(along, zero(along.type)), y.operands[0])
+    radial = real(conj(y) * dx)
+    return _over_magnitude(dx - y * make_complex(radial, zero(radial.type)), y.operands[0])
 
 
 sign = Op(
@@ -378,7 +378,7 @@ copysign = Op(
     elementwise=True,
 )
 
-# --- derivatives cut off --------------------------------------------------------------------------------------------
+# --- stopping derivatives -------------------------------------------------------------------------------------------
 
 detach = Op(
     "detach",

@@ -1,6 +1,6 @@
-"""Rules that decide from operands and attributes whether a checked op can fail.
+"""The `can_fail` rules of op records: whether a checked op can fail for its operands and attributes.
 
-Op records refer to them as `can_fail`. A node that cannot fail is shared by all lines that use it.
+A node that cannot fail is shared by all source lines that create it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from livegrad.ir.node import Attribute, Node
 from livegrad.ir.types import Scalar, Tensor, components, scalar_of
 
 _INTEGERS = ("signed", "unsigned")
-_SPREADING = ("broadcast", "splat")
+_BROADCASTS = ("broadcast", "splat")
 
 Operands = tuple[Node, ...]
 Attributes = tuple[tuple[str, Attribute], ...]
 
 
 def constant_number(node: Node) -> float | None:
-    """The real number that every element of a node has, or None if it is not a constant."""
-    while node.op.name in _SPREADING:
+    """The value of a float constant, or of a broadcast of one; None for other nodes."""
+    while node.op.name in _BROADCASTS:
         (node,) = node.operands
     if node.op is not constant_op or not isinstance(node.type, Scalar) or node.type.kind != "float":
         return None
@@ -26,8 +26,8 @@ def constant_number(node: Node) -> float | None:
 
 
 def constant_integer(node: Node) -> int | None:
-    """The integer that every element of a node has, or None if it is not a constant."""
-    while node.op.name in _SPREADING:
+    """The value of an integer constant, or of a broadcast of one; None for other nodes."""
+    while node.op.name in _BROADCASTS:
         (node,) = node.operands
     if node.op is not constant_op or not isinstance(node.type, Scalar) or node.type.kind not in _INTEGERS:
         return None
@@ -39,7 +39,7 @@ def division_can_fail(operands: Operands, attributes: Attributes) -> bool:
     if not operands:
         return False
     divisor = operands[-1]
-    while divisor.op.name in _SPREADING:
+    while divisor.op.name in _BROADCASTS:
         (divisor,) = divisor.operands
     if divisor.op is constant_op and divisor.attribute("value"):
         return False
@@ -78,20 +78,20 @@ def lookup_can_fail(operands: Operands, attributes: Attributes) -> bool:
 
 
 def write_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """An index into a tensor that is not proved to be in range may fail."""
+    """An index into a tensor may be out of range, unless it was proved to be in range."""
     if not operands or not isinstance(operands[0].type, Tensor):
         return True
-    proven = dict(attributes).get("in_range")
-    return proven is None or len(proven) < len(operands[0].type.shape)
+    axes_in_range = dict(attributes).get("in_range")
+    return axes_in_range is None or len(axes_in_range) < len(operands[0].type.shape)
 
 
 def loop_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """A loop without a limit never fails."""
+    """A loop fails when it exceeds its limit; a loop without a limit never fails."""
     return dict(attributes).get("limit") is not None
 
 
 def power_can_fail(operands: Operands, attributes: Attributes) -> bool:
-    """An integer has no negative powers."""
+    """Integers have no negative powers."""
     scalar = scalar_of(operands[-1].type) if operands else None
     exponent = constant_integer(operands[-1]) if operands else None
     return not (scalar is not None and scalar.kind == "unsigned") and (exponent is None or exponent < 0)

@@ -1,7 +1,7 @@
-"""Elementwise ops with non-trivial edge cases: `nextafter`, `copysign`, `logaddexp`, integer powers.
+"""Elementwise ops with non-trivial edge cases: `signbit`, `nextafter`, `logaddexp`, `gap`, integer powers.
 
-`square`, `reciprocal` and the logical functions of the Array API need no separate op: they are x * x, 1 / x and the
-bitwise ops on booleans.
+`square`, `reciprocal` and the logical functions of the Array API need no ops: they are x * x, 1 / x and the bitwise ops
+on booleans.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _nextafter_type(x: Type, towards: Type) -> Type:
     return same(2, FLOATS)(x, towards)
 
 
-# The next representable number from the first operand towards the second. The step has no derivative.
+# The next representable number after the first operand in the direction of the second. The derivative ignores the step.
 nextafter = Op(
     "nextafter",
     type_of=_nextafter_type,
@@ -63,11 +63,11 @@ def _expand_logaddexp(y: Node) -> Node:
     a, b = y.operands
     # Equal infinities have no difference.
     same_value = equal(a, b)
-    apart = select(same_value, zero(a.type), abs(a - b))
-    return select(same_value, a + math.log(2.0), maximum(a, b) + log1p(exp(-apart)))
+    distance = select(same_value, zero(a.type), abs(a - b))
+    return select(same_value, a + math.log(2.0), maximum(a, b) + log1p(exp(-distance)))
 
 
-def _share(y: Node, exponent: Node, other: Node) -> Node:
+def _softmax_weight(y: Node, exponent: Node, other: Node) -> Node:
     """exp(exponent) / (exp(exponent) + exp(other)) without overflow. Equal infinities share evenly."""
     d = select(equal(exponent, other) & is_infinite(exponent), zero(exponent.type), other - exponent)
     smaller = greater(d, 0.0)
@@ -80,7 +80,7 @@ logaddexp = Op(
     "logaddexp",
     type_of=same(2, FLOATS),
     evaluate=np.logaddexp,
-    jvp=scale_by(lambda y, a, b: _share(y, a, b), lambda y, a, b: _share(y, b, a)),
+    jvp=scale_by(lambda y, a, b: _softmax_weight(y, a, b), lambda y, a, b: _softmax_weight(y, b, a)),
     expand=_expand_logaddexp,
     elementwise=True,
     cost=30.0,
@@ -116,13 +116,13 @@ def _evaluate_integer_pow(base: Any, exponent: Any) -> Any:
 
 
 def _all_of(condition: Node) -> Node:
-    """Whether a bool, or every element of several, is true."""
+    """Whether a bool, or every member of an aggregate or tensor of bools, is true."""
     if isinstance(condition.type, Tensor):
         return lookup(reduce(condition, kind="all", axes=tuple(range(len(shape_of(condition.type))))))
     members = [get(condition, index=index) for index in range(len(components(condition.type)))] or [condition]
     total = members[0]
-    for one in members[1:]:
-        total = bit_and(total, one)
+    for member in members[1:]:
+        total = bit_and(total, member)
     return total
 
 

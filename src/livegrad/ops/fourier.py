@@ -1,7 +1,7 @@
-"""Fourier transforms as linear ops, computed by NumPy's FFT in the precision of the operand.
+"""Fourier transforms as linear ops, in the precision of the operand.
 
-`fft` maps complex to complex over any axes, `rfft` real to half a spectrum, and `irfft` back. All transforms of the
-Array API are one of these or composed of them (`rfftn`, `irfftn`, `hfft`, `ihfft` below).
+`fft` maps complex to complex over any axes, `rfft` real values to a half spectrum, and `irfft` a half spectrum to real
+values. All transforms of the Array API are composed of these (`rfftn`, `irfftn`, `hfft`, `ihfft` below).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.movement import index_along, require_tensor
 from livegrad.ops.rules import filled
 
-# The scale is 1/n in the inverse ("backward"), 1/sqrt(n) in both ("ortho"), or 1/n in the forward transform
-# ("forward"). A transposed transform has the opposite direction and the same scale, so the norm's opposite name.
+# The inverse ("backward") or forward ("forward") transform is scaled by 1/n, or both by 1/sqrt(n) ("ortho").
+# Transposing reverses the direction but keeps the scale, and so swaps the names of the norms.
 _TRANSPOSED_NORM = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
@@ -92,8 +92,8 @@ def _irfft_type(x: Type, *, axis: int, size: int, norm: str) -> Type:
     return Tensor(f32 if tensor.element is c64 else f64, _with_length(tensor, axis, size))
 
 
-def _scaled_inside(spectrum: Node, axis: int, length: int, factor: float) -> Node:
-    """Scales the entries of a half spectrum that also stand for their conjugates."""
+def _scale_paired(spectrum: Node, axis: int, length: int, factor: float) -> Node:
+    """Scales the entries of a half spectrum that also represent their conjugates."""
     frequency = index_along(shape_of(spectrum.type), axis)
     single = equal(frequency, 0)
     if length % 2 == 0:
@@ -104,14 +104,14 @@ def _scaled_inside(spectrum: Node, axis: int, length: int, factor: float) -> Nod
 def _rfft_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     axis, norm = y.attribute("axis"), y.attribute("norm")
     length = _require_static_length(shape_of(y.operands[0].type)[axis])
-    halved = _scaled_inside(conj(ct), axis, length, 0.5)
-    return (irfft(halved, axis=axis, size=length, norm=_TRANSPOSED_NORM[norm]),)
+    spectrum = _scale_paired(conj(ct), axis, length, 0.5)
+    return (irfft(spectrum, axis=axis, size=length, norm=_TRANSPOSED_NORM[norm]),)
 
 
 def _irfft_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     axis, norm = y.attribute("axis"), y.attribute("norm")
     spectrum = conj(rfft(ct, axis=axis, norm=_TRANSPOSED_NORM[norm]))
-    return (_scaled_inside(spectrum, axis, y.attribute("size"), 2.0),)
+    return (_scale_paired(spectrum, axis, y.attribute("size"), 2.0),)
 
 
 rfft = Op(
@@ -160,7 +160,7 @@ def irfftn(x: Node, axes: tuple[int, ...], size: int, norm: str = "backward") ->
 
 
 def hfft(x: Node, axis: int, size: int, norm: str = "backward") -> Node:
-    """The real spectrum of a signal that is hermitian, given by its first half.
+    """The real spectrum of a hermitian signal, of which `x` is the first half.
 
     >>> from livegrad.ir.leaves import parameter
     >>> hfft(parameter(0, Tensor(c64, (4,))), 0, 6).type
@@ -170,7 +170,7 @@ def hfft(x: Node, axis: int, size: int, norm: str = "backward") -> Node:
 
 
 def ihfft(x: Node, axis: int, norm: str = "backward") -> Node:
-    """The first half of the hermitian signal that has this real spectrum: the inverse of `hfft`.
+    """The first half of a hermitian signal from its real spectrum: the inverse of `hfft`.
 
     >>> from livegrad.ir.leaves import parameter
     >>> ihfft(parameter(0, Tensor(f32, (6,))), 0).type

@@ -1,7 +1,7 @@
-"""Python callables inside programs: `host_call` and printing. Backends run them on the host, between their kernels.
+"""Calls of Python functions inside programs: `host_call` and printing. Backends run them on the host between kernels.
 
-Frontends create these through `make_host_call` and `make_print`. A callable is a pure function of its operands unless
-it declares an effect; then it runs once each time the program reaches it, in program order.
+Frontends use `make_host_call` and `make_print`. A callable is a pure function of its operands unless it declares an
+effect; then it runs each time the program reaches it, in program order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from livegrad.ops.rules import tuple_of
 
 
 class HostFunction(Key):
-    """A Python callable in a program. It is compared by identity or, if a version is given, by name and version.
+    """A Python callable in a program. It compares by identity or, if it has a version, by name and version.
 
     >>> HostFunction(abs) == HostFunction(abs), HostFunction(abs, version=1) == HostFunction(abs, version=1)
     (False, True)
@@ -60,24 +60,26 @@ def _host_call_type(*types: Type, function: HostFunction, results: tuple[Type, .
             "a host call must return something, such as a token", help="use make_print, or return a bool"
         )
     if not 0 <= follows <= len(types):
-        raise TypeRuleError(f"{follows} operands for order alone among {len(types)}")
+        raise TypeRuleError(f"{follows} ordering operands, but only {len(types)} operands")
     return tuple_of(results)
 
 
 def _evaluate_host_call(*values: Any, function: HostFunction, results: tuple[Type, ...], follows: int) -> Any:
-    # Copies, because the callable may keep its arguments, and a plan reuses memory.
+    # Copies, because the callable may keep its arguments while the plan reuses their memory.
     arguments = [_copy_arrays(value) for value in values[: len(values) - follows]]
     try:
         returned = function.callable(*arguments)
     except Exception as error:
         raise UsageError(f"host function `{function.name}` failed: {error.__class__.__name__}: {error}") from error
-    several = (returned,) if len(results) == 1 else returned
-    if not isinstance(several, tuple | list) or len(several) != len(results):
+    values_returned = (returned,) if len(results) == 1 else returned
+    if not isinstance(values_returned, tuple | list) or len(values_returned) != len(results):
         raise UsageError(
             f"host function `{function.name}` must return {len(results)} values", found=repr(returned)[:80]
         )
-    taken = tuple(_convert_result(value, type, function.name) for value, type in zip(several, results, strict=True))
-    return taken[0] if len(taken) == 1 else taken
+    converted = tuple(
+        _convert_result(value, type, function.name) for value, type in zip(values_returned, results, strict=True)
+    )
+    return converted[0] if len(converted) == 1 else converted
 
 
 def _copy_arrays(value: Any) -> Any:
@@ -124,8 +126,8 @@ def _refuse_to_derive(y: Node, *tangents: object) -> Any:
     )
 
 
-# callable(*operands) on the host, with results of the types `results`. The last `follows` operands are not arguments:
-# they only have to be computed before. The callable may raise, so dead-code elimination keeps it.
+# callable(*operands) on the host, with results of the types `results`. The last `follows` operands are not arguments;
+# they only have to be computed first. The callable may raise, so dead-code elimination keeps it.
 host_call = Op(
     "host_call",
     type_of=_host_call_type,
@@ -153,22 +155,23 @@ def make_host_call(
     >>> make_host_call(HostFunction(abs), [f64], parameter(0, f64))
     <host_call: f64>
     """
-    promised = tuple(results)
+    result_types = tuple(results)
     if vjp is None and jvp is None:
-        return host_call(*operands, *follows, function=function, results=promised, follows=len(follows))
+        return host_call(*operands, *follows, function=function, results=result_types, follows=len(follows))
     if follows or function.effect:
         raise UsageError("a host function with a derivative cannot have side effects", where=caller_origin())
     types = tuple(node.type for node in operands)
-    plain = _wrapped(function, types, promised)
+    primal = _wrap_call(function, types, result_types)
     rules: dict[str, Any] = {}
     if jvp is not None:
-        rules["forward"] = _wrapped(jvp, (*types, *differentials(types)), differentials(promised))
+        rules["forward"] = _wrap_call(jvp, (*types, *differentials(types)), differentials(result_types))
     if vjp is not None:
-        rules["backward"] = _wrapped(vjp, (*types, *differentials(promised)), differentials(types))
-    return make_custom_call(plain, *operands, **rules)
+        rules["backward"] = _wrap_call(vjp, (*types, *differentials(result_types)), differentials(types))
+    return make_custom_call(primal, *operands, **rules)
 
 
-def _wrapped(function: HostFunction, types: Sequence[Type], results: Sequence[Type]) -> Function:
+def _wrap_call(function: HostFunction, types: Sequence[Type], results: Sequence[Type]) -> Function:
+    """A function that only calls the host function."""
     parameters = tuple(parameter(index, type) for index, type in enumerate(types))
     value = host_call(*parameters, function=function, results=tuple(results), follows=0)
     get = Op.named("get")

@@ -1,6 +1,6 @@
-"""How an index moves from point to point, as far as is known without its values.
+"""Analyses how an index tensor varies over the points of its shape: affine in one coordinate, or computed.
 
-Derivatives of writes and the scheduler decide by it which points write different elements.
+Derivatives of writes and the scheduler use it to prove that different points write different elements.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import shape_of
 from livegrad.ops.affine import AffineForm, expand_form, linear_form
 
-_FOLLOWED = ("constant", "iota", "broadcast", "add", "sub", "neg", "mul")
+_AFFINE_OPS = ("constant", "iota", "broadcast", "add", "sub", "neg", "mul")
 
 
 class Motion(NamedTuple):
-    """`start + step * (position along axis)`; without an axis the index moves along `others` alone.
+    """An index `start + step * (coordinate along axis)`; without an axis it varies along `others` only.
 
-    `start` is None where it is computed, from values that vary along the axes `others`.
+    `start` is None if it is computed, from values that vary along the axes `others`.
     """
 
     axis: int | None
@@ -29,29 +29,29 @@ class Motion(NamedTuple):
 
 
 class _Computed(NamedTuple):
-    """A computed value at each point: the element whose place along each of its axes is the point's along one."""
+    """A computed value at each point: axis k of `value` is indexed by the point's coordinate along `axes[k]`."""
 
     value: Node
     axes: tuple[int, ...]
 
     @property
     def moving(self) -> frozenset[int]:
-        """The axes of the points along which the value may change."""
+        """The axes of the points along which the value may vary."""
         sizes = shape_of(self.value.type)
         return frozenset(axis for axis, size in zip(self.axes, sizes, strict=True) if size != 1)
 
 
-_Unknown = int | _Computed  # the position along an axis, or a computed value
+_Unknown = int | _Computed  # the coordinate along an axis, or a computed value
 
 
 def motion_of(index: Node) -> Motion:
-    """How an index moves from point to point.
+    """Analyses how an index varies over the points.
 
     >>> from livegrad.ops.movement import index_along
     >>> motion_of(index_along((3, 4), 1) * 2 + 5)
     Motion(axis=1, start=5, step=2, others=frozenset())
     """
-    form = expand_form(index, lambda node: node.op.name in _FOLLOWED, _form, _computed)
+    form = expand_form(index, lambda node: node.op.name in _AFFINE_OPS, _derive_form, _make_computed)
     axes = [unknown for unknown in form.coefficients if isinstance(unknown, int)]
     computed = [unknown for unknown in form.coefficients if isinstance(unknown, _Computed)]
     others = frozenset[int]().union(*[value.moving for value in computed])
@@ -61,32 +61,32 @@ def motion_of(index: Node) -> Motion:
     return Motion(axes[0], start, form.coefficients[axes[0]], others) if axes else Motion(None, start, 0, others)
 
 
-def _computed(node: Node) -> _Unknown:
+def _make_computed(node: Node) -> _Unknown:
     return _Computed(node, tuple(range(len(shape_of(node.type)))))
 
 
-def _form(node: Node, operands: list[AffineForm[_Unknown]]) -> AffineForm[_Unknown] | None:
+def _derive_form(node: Node, operands: list[AffineForm[_Unknown]]) -> AffineForm[_Unknown] | None:
     if node.op.name == "iota":
         return AffineForm.of(node.attribute("axis"))
     form = linear_form(node, operands)
-    return _spread(operands[0], node) if form is None and node.op.name == "broadcast" else form
+    return _broadcast_form(operands[0], node) if form is None and node.op.name == "broadcast" else form
 
 
-def _spread(form: AffineForm[_Unknown], broadcast: Node) -> AffineForm[_Unknown]:
-    """The same index at the points of a broadcast."""
+def _broadcast_form(form: AffineForm[_Unknown], broadcast: Node) -> AffineForm[_Unknown]:
+    """The form of an index at the points of a broadcast."""
     sizes, axes = shape_of(broadcast.operands[0].type), broadcast.attribute("axes")
-    spread: AffineForm[_Unknown] = AffineForm(form.constant)
+    result: AffineForm[_Unknown] = AffineForm(form.constant)
     for unknown, coefficient in form.coefficients.items():
         if isinstance(unknown, _Computed):
             value = _Computed(unknown.value, tuple([axes[axis] for axis in unknown.axes]))
-            spread = spread.plus(AffineForm.of(value), coefficient)
+            result = result.plus(AffineForm.of(value), coefficient)
         elif sizes[unknown] != 1:
-            spread = spread.plus(AffineForm.of(axes[unknown]), coefficient)
-    return spread
+            result = result.plus(AffineForm.of(axes[unknown]), coefficient)
+    return result
 
 
 def separating_axes(indices: Sequence[Node]) -> frozenset[int]:
-    """Axes of the points that separate elements: two points that differ along one of them have different elements.
+    """The axes that separate elements: points that differ along one of them have different elements.
 
     >>> from livegrad.ops.movement import index_along
     >>> separating_axes([index_along((3, 4), 1), index_along((3, 4), 1) + 2])
@@ -95,7 +95,7 @@ def separating_axes(indices: Sequence[Node]) -> frozenset[int]:
     motions = [motion for motion in map(motion_of, indices) if motion.axis is not None and motion.step]
     axes: frozenset[int] = frozenset()
     while True:
-        # An index separates points along its axis if all else that it depends on is the same at both.
+        # An index separates points along its axis if everything else it depends on is equal at both points.
         more = {motion.axis for motion in motions if motion.axis is not None and motion.others <= axes}
         if more <= axes:
             return axes
@@ -103,15 +103,17 @@ def separating_axes(indices: Sequence[Node]) -> frozenset[int]:
 
 
 def are_distinct(indices: Sequence[Node]) -> bool:
-    """Whether all points surely have different elements."""
+    """Whether all points provably have different elements."""
     sizes = shape_of(indices[0].type) if indices else ()
-    several = {axis for axis, size in enumerate(sizes) if size != 1}
-    return several <= separating_axes(indices)
+    nontrivial_axes = {axis for axis, size in enumerate(sizes) if size != 1}
+    return nontrivial_axes <= separating_axes(indices)
 
 
 class Box(NamedTuple):
-    """Evenly spaced elements along each dimension of a tensor, all inside; `axes` are the points' axes that move there,
-    in order (None: one element)."""
+    """Evenly spaced elements along each dimension of a tensor, all in bounds.
+
+    `axes` has the axis of the points for each dimension, in order; None for a single element.
+    """
 
     start: tuple[int, ...]
     size: tuple[int, ...]
@@ -124,8 +126,7 @@ class Box(NamedTuple):
 
 
 def box_of(shape: Sequence[Size], indices: Sequence[Node]) -> Box | None:
-    """The box that the indices of all points fill, in the points' own order; None if they do not, or sizes are not
-    known.
+    """The box that the indices of all points fill, in the order of the points; None if there is none or sizes vary.
 
     >>> from livegrad.ops.movement import index_along
     >>> box_of((9,), [index_along((3,), 0) * 2 + 1])

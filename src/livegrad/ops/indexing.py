@@ -1,4 +1,4 @@
-"""Gathers (reads by computed index) and their transpose, scatter-adds."""
+"""Gathers (`lookup`) and their transpose, `scatter_add`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _require_axes(tensor: Tensor, in_range: tuple[int, ...]) -> None:
 
 
 def _lookup_type(source: Type, *indices: Type, in_range: tuple[int, ...] = ()) -> Type:
-    """`in_range` are the axes whose indices were proved to be in range: code does not check them."""
+    """`in_range` are the axes whose indices were proved to be in range, which compiled code does not check."""
     tensor = require_tensor(source)
     lifted, shape = _index_shape(tensor, indices)
     _require_axes(tensor, in_range)
@@ -46,9 +46,9 @@ def _lookup_type(source: Type, *indices: Type, in_range: tuple[int, ...] = ()) -
 
 def require_indices(shape: tuple[int, ...], indices: tuple[Any, ...]) -> None:
     for axis, (index, size) in enumerate(zip(indices, shape, strict=True)):
-        wrong = (np.asarray(index) < 0) | (np.asarray(index) >= size)
-        if np.any(wrong):
-            first = np.asarray(index)[wrong].reshape(-1)[0] if np.ndim(index) else index
+        outside = (np.asarray(index) < 0) | (np.asarray(index) >= size)
+        if np.any(outside):
+            first = np.asarray(index)[outside].reshape(-1)[0] if np.ndim(index) else index
             raise IndexError(f"index {int(first)} is out of range for axis {axis} of size {size}")
 
 
@@ -104,19 +104,19 @@ def _expand_lookup_or(node: Node) -> Node:
     inside: Node | None = None
     clamped: list[Node] = []
     for index, size in zip(indices, sizes, strict=True):
-        here = greater_equal(index, 0) & less(index, size)
-        inside = here if inside is None else inside & here
-        clamped.append(select(here, index, zero(index.type)))
+        in_bounds = greater_equal(index, 0) & less(index, size)
+        inside = in_bounds if inside is None else inside & in_bounds
+        clamped.append(select(in_bounds, index, zero(index.type)))
     element = lookup(tensor, *clamped)
     return element if inside is None else select(inside, element, otherwise)
 
 
-# The element at the indices, or another value out of bounds: padding that takes no memory.
+# The element at the indices, or another value if they are out of bounds: padding that needs no memory.
 lookup_or = Op("lookup_or", type_of=_lookup_or_type, evaluate=_evaluate_lookup_or, expand=_expand_lookup_or, cost=4.0)
 
 
 def write_type(base: Type, updates: Type, *indices: Type, in_range: tuple[int, ...] = ()) -> Type:
-    """The type of a tensor after writes at indices, with one index per dimension for each update."""
+    """The type rule of writes at indices, with one index per dimension for each update."""
     tensor = require_tensor(base)
     lifted, shape = _index_shape(tensor, indices)
     _require_axes(tensor, in_range)
@@ -127,7 +127,7 @@ def write_type(base: Type, updates: Type, *indices: Type, in_range: tuple[int, .
 
 
 def flat_indices(shape: tuple[int, ...], indices: tuple[Any, ...]) -> Any:
-    """Flat (row-major) indices. NumPy writes several times faster through these than through an index per dimension."""
+    """Row-major flat indices. NumPy writes several times faster through these than through an index per dimension."""
     require_indices(shape, indices)
     flat: Any = np.int64(0)
     for index, size in zip(indices, shape, strict=True):

@@ -1,4 +1,4 @@
-"""Linear algebra on tensors that backends delegate to a library."""
+"""Matrix products of batches of matrices, and broadcasting of shapes."""
 
 from __future__ import annotations
 

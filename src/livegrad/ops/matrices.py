@@ -1,6 +1,6 @@
-"""Common parts of the ops on batches of matrices: type rules, adjoints, triangles, diagonals.
+"""Helpers for ops on batches of matrices: type rules, adjoints, triangles, diagonals.
 
-`solving` and `decompositions` build their records and derivatives from these. Matrices are the last two dimensions.
+`solving` and `decompositions` use them for records and derivatives. The matrices are the last two dimensions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def adjoint(x: Node) -> Node:
 
 
 def as_element_of(x: Node, like: Node) -> Node:
-    """A real tensor in the element type of another."""
+    """Casts a real tensor to the element type of another tensor."""
     assert isinstance(x.type, Tensor)
     assert isinstance(like.type, Tensor)
     return x if x.type.element is like.type.element else cast(x, type=like.type.element)
@@ -88,7 +88,7 @@ def _rows_and_columns(x: Node) -> tuple[Node, Node]:
 
 
 def diagonal_mask(x: Node) -> Node:
-    """Where row and column are the same."""
+    """A mask of the elements on the diagonal."""
     return equal(*_rows_and_columns(x))
 
 
@@ -112,19 +112,19 @@ def diagonal(x: Node) -> Node:
 
 
 def diagonal_along(x: Node, axis: int) -> Node:
-    """The diagonal of two neighbouring dimensions of one size, in place of both.
+    """Replaces two adjacent dimensions of equal size by their diagonal.
 
-    Read as a slice of both laid out as one: each step goes one row and one column on. A size that is not known yet
-    cannot be a step; then what is off the diagonal is masked out.
+    The diagonal is a slice of the flattened dimensions, in steps of `size + 1`. A symbolic size cannot be a step; the
+    elements off the diagonal are then masked out.
     """
     shape = shape_of(x.type)
-    before, size, behind = shape[:axis], shape[axis], shape[axis + 2 :]
+    before, size, after = shape[:axis], shape[axis], shape[axis + 2 :]
     if not isinstance(size, int):
         mask = equal(index_along(shape, axis), index_along(shape, axis + 1))
         return reduce(select(mask, x, zero(x.type)), kind="sum", axes=(axis + 1,))
-    flat = reshape(x, shape=(*before, size * size, *behind))
-    steps = (*(1 for _ in before), size + 1, *(1 for _ in behind))
-    return slice_(flat, start=(0,) * len(steps), size=(*before, size, *behind), step=steps)
+    flat = reshape(x, shape=(*before, size * size, *after))
+    steps = (*(1 for _ in before), size + 1, *(1 for _ in after))
+    return slice_(flat, start=(0,) * len(steps), size=(*before, size, *after), step=steps)
 
 
 def over_rows(values: Node, shape: tuple[Size, ...]) -> Node:

@@ -1,7 +1,7 @@
-"""Calls of a function for every member of a batch, in two equivalent forms; each target chooses one.
+"""Batched calls in two equivalent forms, of which each target chooses one. `vmap` creates them.
 
-`vmap` makes them. Together: one program over whole tensors, whose loops run until the last member is done. In turn: a
-loop over members, which each run their own loops and write their own arrays by index.
+Together: one program over whole tensors, whose loops run until the last member is done. In turn: a loop over the
+members, each of which runs its own loops and writes its own arrays by index.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _members_call_type(*types: Type, function: Function, in_turn: Function) -> T
 
 
 def call_together(node: Node) -> Node:
-    """The call as one program over the whole batch; derivatives are those of this form."""
+    """Expands to one program over the whole batch, which also defines the derivatives."""
     return Op.named("call")(*node.operands, function=node.attribute("function"))
 
 
 def call_in_turn(node: Node) -> Node:
-    """The call as a loop over the members."""
+    """Expands to a loop over the members."""
     return Op.named("call")(*node.operands, function=node.attribute("in_turn"))
 
 

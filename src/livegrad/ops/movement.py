@@ -1,4 +1,4 @@
-"""Ops that move elements of tensors without changing them: broadcast, reshape, permute, slice, pad, flip, join."""
+"""Data-movement ops: broadcast, reshape, permute, slice, pad, flip, concatenate, iota."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_tensor(type: Type) -> Tensor:
 
 
 def are_axes_in_order(axes: Sequence[int], rank: int) -> bool:
-    """Whether axes are different dimensions of a shape of `rank`, in order."""
+    """Whether axes are distinct dimensions of a shape of `rank`, in ascending order."""
     last = -1
     for axis in axes:
         if not last < axis < rank:
@@ -48,18 +48,18 @@ def _broadcast_type(source: Type, *, shape: tuple[Size, ...], axes: tuple[int, .
 
 def _evaluate_broadcast(value: Any, *, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     value = np.asarray(value)
-    spread = [1] * len(shape)
+    aligned = [1] * len(shape)
     for size, axis in zip(value.shape, axes, strict=True):
-        spread[axis] = size
-    return np.broadcast_to(value.reshape(spread), shape)
+        aligned[axis] = size
+    return np.broadcast_to(value.reshape(aligned), shape)
 
 
 def _broadcast_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     (x,) = y.operands
     axes, sizes = y.attribute("axes"), shape_of(x.type)
-    kept = [axis for axis, size in zip(axes, sizes, strict=True) if size == shape_of(y.type)[axis]]
-    summed = tuple(axis for axis in range(len(shape_of(y.type))) if axis not in kept)
-    total = Op.named("reduce")(ct, kind="sum", axes=summed) if summed else ct
+    preserved = [axis for axis, size in zip(axes, sizes, strict=True) if size == shape_of(y.type)[axis]]
+    broadcast_axes = tuple(axis for axis in range(len(shape_of(y.type))) if axis not in preserved)
+    total = Op.named("reduce")(ct, kind="sum", axes=broadcast_axes) if broadcast_axes else ct
     if not isinstance(x.type, Tensor):
         return (Op.named("lookup")(total),)
     return (reshape(total, shape=x.type.shape),)
@@ -137,13 +137,13 @@ def _evaluate_slice(value: Any, *, start: Any, size: Any, step: Any) -> Any:
 def _slice_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ...]:
     (x,) = y.operands
     start, size, step = (y.attribute(name) for name in ("start", "size", "step"))
-    used = [0 if n == 0 else (n - 1) * s + 1 for n, s in zip(size, step, strict=True)]
-    high = tuple(extent - a - u for extent, a, u in zip(shape_of(x.type), start, used, strict=True))
+    spans = [0 if n == 0 else (n - 1) * s + 1 for n, s in zip(size, step, strict=True)]
+    high = tuple(extent - a - span for extent, a, span in zip(shape_of(x.type), start, spans, strict=True))
     padding = zero(y.type.element) if isinstance(y.type, Tensor) else None
     return (pad(ct, padding, low=start, high=high, interior=tuple(s - 1 for s in step)),)
 
 
-# `slice` counts forward: flip first for a negative step.
+# Steps are positive; a negative step is a `flip` followed by a slice.
 slice_ = Op(
     "slice",
     type_of=_slice_type,
@@ -172,10 +172,10 @@ def _pad_type(
 
 
 def _evaluate_pad(value: Any, padding: Any, *, low: Any, high: Any, interior: Any) -> Any:
-    spread = [n if n == 0 else n + (n - 1) * i for n, i in zip(value.shape, interior, strict=True)]
-    shape = [a + n + b for n, a, b in zip(spread, low, high, strict=True)]
+    spans = [n if n == 0 else n + (n - 1) * i for n, i in zip(value.shape, interior, strict=True)]
+    shape = [a + n + b for n, a, b in zip(spans, low, high, strict=True)]
     padded = np.full(shape, padding, value.dtype)
-    interior_slices = tuple(slice(a, a + n, i + 1) for n, a, i in zip(spread, low, interior, strict=True))
+    interior_slices = tuple(slice(a, a + n, i + 1) for n, a, i in zip(spans, low, interior, strict=True))
     padded[interior_slices] = value
     return padded
 
@@ -194,8 +194,8 @@ def _pad_transpose(y: Node, ct: Node, x: bool, v: bool) -> tuple[Node | None, ..
     if not v:
         return inner, None
     axes = tuple(range(source.rank))
-    total, kept = (Op.named("reduce")(part, kind="sum", axes=axes) for part in (ct, inner))
-    return (inner if x else None), Op.named("lookup")(total - kept)
+    total, inner_total = (Op.named("reduce")(part, kind="sum", axes=axes) for part in (ct, inner))
+    return (inner if x else None), Op.named("lookup")(total - inner_total)
 
 
 pad = Op(
@@ -291,7 +291,7 @@ iota = Op("iota", type_of=_iota_type, evaluate=_evaluate_iota, jvp=zero_tangent,
 
 
 def index_along(shape: tuple[Size, ...], axis: int) -> Node:
-    """The position of each element along one axis.
+    """The coordinate of each element along one axis.
 
     >>> index_along((2, 3), 1)
     <iota: tensor<i64, [2, 3]>>
@@ -329,15 +329,18 @@ def sum_to(value: Node, shape: tuple[Size, ...]) -> Node:
 
 
 def sizes(node: Node) -> tuple[int, ...]:
-    """A node's shape, in a function without symbolic sizes."""
+    """The shape of a node in a function without symbolic sizes."""
     return shape_of(node.type)  # type: ignore[return-value]
 
 
 def squeezed_axes(source: tuple[int, ...], target: tuple[int, ...]) -> list[int | None] | None:
-    """For a reshape that only adds or drops dimensions of 1: for each source dimension its target (None for a 1)."""
-    kept_source = [size for size in source if size != 1]
-    kept_target = [axis for axis, size in enumerate(target) if size != 1]
-    if kept_source != [target[axis] for axis in kept_target]:
+    """Maps the dimensions of a reshape that only adds or drops dimensions of 1; None for other reshapes.
+
+    The result has the target axis of each source dimension, or None for a dimension of 1.
+    """
+    source_sizes = [size for size in source if size != 1]
+    target_axes = [axis for axis, size in enumerate(target) if size != 1]
+    if source_sizes != [target[axis] for axis in target_axes]:
         return None
-    supply = iter(kept_target)
-    return [None if size == 1 else next(supply) for size in source]
+    remaining = iter(target_axes)
+    return [None if size == 1 else next(remaining) for size in source]

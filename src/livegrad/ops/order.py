@@ -1,7 +1,7 @@
-"""Ops that control when values are computed and which are stored. They return their operand, and no pass removes them.
+"""Identity ops that constrain scheduling and storage: `after` orders evaluation, `kept` stores a residual.
 
-`passes.differentiate` creates `after` where reverse mode recomputes values. Frontends create it to print in program
-order, and `kept` to store a value.
+`passes.differentiate` creates `after` where reverse mode recomputes values; frontends create it to print in program
+order, and `kept` to prevent recomputation.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def _after_type(value: Type, *others: Type) -> Type:
     return value
 
 
-# The value, after the others have been computed. Everything computed from it therefore runs after them, and is never
-# merged with what is computed from the value itself.
+# The value, after the others have been computed. Everything computed from it therefore runs later, and is never merged
+# with the same computation from the value itself.
 after = Op(
     "after",
     type_of=_after_type,
@@ -49,7 +49,7 @@ def each_after(value: Node, *others: Node) -> Node:
     return make(*parts, type=value.type)
 
 
-# The value, which reverse mode stores even where it would recompute it: in a map, or from a loop index.
+# The value, which reverse mode stores even where it would otherwise recompute it: in a map, or from a loop index.
 kept = Op(
     "kept",
     type_of=lambda type: type,

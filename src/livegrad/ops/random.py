@@ -1,6 +1,6 @@
-"""Random numbers as a pure function of a key and a counter: the Threefry-2x32 generator with twenty rounds.
+"""Counter-based random numbers: Threefry-2x32 with twenty rounds, a pure function of a key and a counter.
 
-The same key and counter give the same bits on every backend, in any order and number of threads.
+The bits are the same on every backend, for any order of evaluation and any number of threads.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ random_bits = Op(
 
 
 def random_uniform(key: Node, counter: Node, type: Scalar) -> Node:
-    """Uniform numbers in [0, 1), one for each counter, with as many random bits as the type has digits.
+    """Uniform numbers in [0, 1), one for each counter, with as many random bits as the type has significant digits.
 
     >>> from livegrad.ir.leaves import constant
     >>> from livegrad.ir.types import f32
@@ -95,10 +95,10 @@ def random_uniform(key: Node, counter: Node, type: Scalar) -> Node:
 
 
 def random_normal(key: Node, counter: Node, type: Scalar) -> Node:
-    """Numbers of the normal distribution (mean 0, variance 1), one for each counter, by Box and Muller's method.
+    """Standard normal numbers, one for each counter, by the Box-Muller transform.
 
     >>> import livegrad as lg
-    >>> lg.random.normal(lg.random.key(0), (1000,)).shape      # written with it
+    >>> lg.random.normal(lg.random.key(0), (1000,)).shape      # uses it
     (1000,)
     """
     bits = random_bits(key, counter)

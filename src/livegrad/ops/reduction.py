@@ -1,4 +1,4 @@
-"""Reductions along axes of tensors (sums, products, extrema), and scans."""
+"""Reductions along axes of tensors (sums, products, extrema, arguments of extrema), scans and linear recurrences."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from livegrad.ops.rules import NUMBERS, REALS, filled, zero, zero_tangent
 _KINDS = {"sum": NUMBERS, "prod": NUMBERS, "max": REALS, "min": REALS, "any": ("bool",), "all": ("bool",)}
 _FOLDS: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all}
 
-# How two values of each kind of reduction are combined.
+# The op that combines two values, for each kind of reduction.
 COMBINE = {"sum": add, "prod": mul, "max": maximum, "min": minimum, "any": bit_or, "all": bit_and}
 
 
 def is_better(value: Node, best: Node, largest: bool) -> Node:
-    """Whether a value is the first that comes before all earlier ones; a NaN comes before everything."""
+    """Whether a value replaces the best one so far in an arg-reduction. A NaN is better than every number."""
     better = greater(value, best) if largest else less(value, best)
     if value.type.kind == "float":  # type: ignore[union-attr]
         better = bit_or(better, bit_and(is_nan(value), bit_not(is_nan(best))))
@@ -34,9 +34,9 @@ def is_better(value: Node, best: Node, largest: bool) -> Node:
 
 
 def fold_start(kind: str, type: Scalar) -> bool | int | float:
-    """The neutral element of a reduction, which it starts from.
+    """The neutral element of a reduction.
 
-    An empty sum is +0. A sum starts from +0 too, like NumPy's, so a sum of -0 is +0.
+    A sum starts from +0, like NumPy's, so a sum of -0 is +0.
 
     >>> from livegrad.ir.types import f32, u8
     >>> fold_start("prod", f32), fold_start("max", f32), fold_start("argmin", u8)
@@ -109,17 +109,17 @@ def _reduce_jvp(y: Node, dx: Node | None) -> Node | None:
     if kind == "sum":
         return reduce(dx, kind="sum", axes=axes)
     if kind == "prod":
-        return reduce(dx * _others(x, axes), kind="sum", axes=axes)
+        return reduce(dx * _product_of_others(x, axes), kind="sum", axes=axes)
     if kind in ("any", "all"):
         return None
     # Elements that tie for the extremum share the derivative evenly.
     element = x.type.element if isinstance(x.type, Tensor) else None
-    hit = cast(equal(x, spread_back(y, shape_of(x.type), axes)), type=element)
-    return reduce(dx * hit, kind="sum", axes=axes) / reduce(hit, kind="sum", axes=axes)
+    ties = cast(equal(x, spread_back(y, shape_of(x.type), axes)), type=element)
+    return reduce(dx * ties, kind="sum", axes=axes) / reduce(ties, kind="sum", axes=axes)
 
 
-def _others(x: Node, axes: tuple[int, ...]) -> Node:
-    """For each element, the product of all others. It is correct where elements are zero."""
+def _product_of_others(x: Node, axes: tuple[int, ...]) -> Node:
+    """For each element, the product of all others, without a division, so that zeros are allowed."""
     shape = shape_of(x.type)
     result: Node | None = None
     rest = x
@@ -148,7 +148,7 @@ reduce = Op(
 
 
 def _extremum_of_all(name: str, fold: Any, pair: Op) -> Op:
-    """An elementwise extremum of three or more operands: those that tie share the derivative evenly."""
+    """An elementwise extremum of three or more operands. Operands that tie share the derivative evenly."""
 
     def type_of(*types: Type) -> Type:
         if len(types) < 3 or any(type is not types[0] for type in types):
@@ -159,9 +159,9 @@ def _extremum_of_all(name: str, fold: Any, pair: Op) -> Op:
         active = [(x, dx) for x, dx in zip(y.operands, tangents, strict=True) if dx is not None]
         if not active:
             return None
-        hits = [select(equal(x, y), filled(1.0, y.type), zero(y.type)) for x in y.operands]
+        ties = [select(equal(x, y), filled(1.0, y.type), zero(y.type)) for x in y.operands]
         parts = [select(equal(x, y), dx, zero(y.type)) for x, dx in active]
-        return fold_pairs(add, parts) / fold_pairs(add, hits)
+        return fold_pairs(add, parts) / fold_pairs(add, ties)
 
     return Op(
         name,
@@ -197,7 +197,7 @@ arg_reduce = Op(
     differentiable=False,
 )
 
-_RUNNING: dict[str, Any] = {
+_SCANS: dict[str, Any] = {
     "sum": np.add.accumulate,
     "prod": np.multiply.accumulate,
     "max": np.maximum.accumulate,
@@ -207,7 +207,7 @@ _RUNNING: dict[str, Any] = {
 
 def _cumulative_type(source: Type, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Type:
     tensor = require_tensor(source)
-    if kind not in _RUNNING or tensor.element.kind not in _KINDS[kind] or not 0 <= axis < tensor.rank:
+    if kind not in _SCANS or tensor.element.kind not in _KINDS[kind] or not 0 <= axis < tensor.rank:
         raise TypeRuleError(f"no running {kind} of {tensor} along axis {axis}")
     if exclusive and kind not in ("sum", "prod"):
         raise TypeRuleError(f"an exclusive running {kind} has no first value")
@@ -216,7 +216,7 @@ def _cumulative_type(source: Type, *, kind: str, axis: int, reverse: bool, exclu
 
 def _evaluate_cumulative(value: Any, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Any:
     ordered = np.flip(value, axis) if reverse else value
-    running = _RUNNING[kind](ordered, axis=axis, dtype=value.dtype)
+    running = _SCANS[kind](ordered, axis=axis, dtype=value.dtype)
     if exclusive:
         first = np.full_like(np.take(running, [0], axis) if running.shape[axis] else running, 0 if kind == "sum" else 1)
         running = np.concatenate([first, np.delete(running, -1, axis)], axis) if running.shape[axis] else running
@@ -250,12 +250,12 @@ def _cumulative_jvp(y: Node, dx: Node | None) -> Node | None:
         )
         tangent = recurrence(x, dx * shifted(full, axis, reverse, 1.0), axis=axis, reverse=reverse)
         return shifted(tangent, axis, reverse, 0.0) if y.attribute("exclusive") else tangent
-    # Keep the running derivative while the extremum stays, take the new one where it changes, and half of each at a
-    # tie. The NaN before the first element compares with nothing, so the first element is always taken.
+    # Keep the running derivative while the extremum is unchanged, take the new one where it changes, and half of each
+    # at a tie. Comparisons with the NaN before the first element are false, so the first element is always taken.
     before = shifted(y, axis, reverse, float("nan"))
-    kept = x < before if kind == "max" else x > before
+    is_unchanged = x < before if kind == "max" else x > before
     half, one, nothing = (filled(v, x.type) for v in (0.5, 1.0, 0.0))
-    weight = select(equal(x, before), half, select(kept, nothing, one))
+    weight = select(equal(x, before), half, select(is_unchanged, nothing, one))
     return recurrence(1.0 - weight, weight * dx, axis=axis, reverse=reverse)
 
 

@@ -1,7 +1,4 @@
-"""Common parts of op records: type rules, helpers for derivatives, zeros.
-
-Every module of `ops/` builds its records from these.
-"""
+"""Helpers for op records: type rules, derivatives and zeros, which every module of `ops/` uses."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ ANY = ("bool", "signed", "unsigned", "float", "complex")
 
 
 def same(count: int, kinds: tuple[str, ...]) -> TypeRule:
-    """The rule for `count` operands of one type, with a scalar of one of these kinds; the result has that type."""
+    """A type rule for `count` operands of one type with a scalar of these kinds; the result has the same type."""
 
     def rule(*types: Type) -> Type:
         if len(types) != count:
@@ -53,7 +50,7 @@ def same(count: int, kinds: tuple[str, ...]) -> TypeRule:
                 raise TypeRuleError("operands of different types", help=_match_help(first, other))
         return first
 
-    # Every new node asks, mostly about the same few types.
+    # Cached: every new node calls a rule, mostly for the same few types.
     return lru_cache(maxsize=1024)(rule)
 
 
@@ -74,7 +71,7 @@ def predicate(count: int, kinds: tuple[str, ...]) -> TypeRule:
 
 
 def scale_by(*partials: Callable[..., Node]) -> Callable[..., Node | None]:
-    """The jvp with these partial derivatives, one per operand, as functions of (result, *operands)."""
+    """A jvp rule from the partial derivatives, one per operand, as functions of (result, *operands)."""
 
     def jvp(node: Node, *tangents: Node | None) -> Node | None:
         total: Node | None = None
@@ -96,11 +93,11 @@ def add_tangents(first: Node | None, second: Node | None) -> Node | None:
 def add_values(first: Node, second: Node) -> Node:
     """The sum of two values of one differentiable type, member by member for aggregates."""
     for value, other in ((first, second), (second, first)):
-        if _adds_into_nothing(other):
-            # Scatter directly into the other summand instead of into zeros.
+        if _adds_to_zeros(other):
+            # Scatter into the other summand instead of into zeros.
             return make_node(other.op, (value, *other.operands[1:]), other.attributes)
-        if _is_one_element(other):
-            # Change that element of the other summand: adding all of them makes a loop over a list quadratic.
+        if _has_one_nonzero_element(other):
+            # Update that element of the other summand: adding all elements would make a loop over a list quadratic.
             _, index, part = other.operands
             return make_node(other.op, (value, index, add_values(Op.named("get_at")(value, index), part)), ())
     if isinstance(first.type, Tape):
@@ -116,19 +113,19 @@ def add_values(first: Node, second: Node) -> Node:
     return make(*members, type=first.type)
 
 
-def _adds_into_nothing(value: Node) -> bool:
+def _adds_to_zeros(value: Node) -> bool:
     if value.op.name == "tape_add":
         return value.operands[0].op.name == "tape_new"
     return value.op.name == "scatter_add" and is_zero_node(value.operands[0])
 
 
-def _is_one_element(value: Node) -> bool:
-    """Whether a list is zero but for one element, whose index is known when it runs."""
+def _has_one_nonzero_element(value: Node) -> bool:
+    """Whether a list is zero except for one element at a computed index."""
     return isinstance(value.type, Array) and value.op.name == "set_at" and is_zero_node(value.operands[0])
 
 
 def zero_tangent(node: Node, *tangents: Node | None) -> None:
-    """The jvp of an op that is constant wherever it is differentiable."""
+    """The jvp rule of an op whose derivative is zero."""
     return None
 
 
@@ -155,7 +152,7 @@ _ZEROS = {"bool": False, "float": 0.0, "complex": 0j}
 
 
 def is_zero_node(node: Node) -> bool:
-    """Whether a node is the zero of its type, as `zero` makes it.
+    """Whether a node is the zero of its type as created by `zero`.
 
     >>> from livegrad.ir.types import Tensor, f32
     >>> is_zero_node(zero(Tensor(f32, (3,)))), is_zero_node(filled(-0.0, Tensor(f32, (3,))))
@@ -191,10 +188,10 @@ def filled(value: bool | int | float | complex, type: Type) -> Node:
 
 
 def or_zero(tangent: Node | None, type: Type) -> Node:
-    """A tangent that may be identically zero, as a node."""
+    """Replaces None, an identically zero tangent, by a node."""
     return zero(type) if tangent is None else tangent
 
 
 def tuple_of(types: tuple[Type, ...]) -> Type:
-    """The type of several results: their tuple, or the only one."""
+    """The type of a call with these result types: a tuple, or the type of the single result."""
     return types[0] if len(types) == 1 else Tuple(types)

@@ -44,10 +44,10 @@ def _solve_jvp(y: Node, da: Node | None, db: Node | None) -> Node | None:
     a, _ = y.operands
     if y.op is triangular_solve and da is not None:
         da = triangle(da, y.attribute("lower"))
-    moved = None if da is None else -matmul(da, y)
+    sides = None if da is None else -matmul(da, y)
     if db is not None:
-        moved = db if moved is None else moved + broadcast_to(db, shape_of(moved.type))
-    return y.op(a, moved, **dict(y.attributes))
+        sides = db if sides is None else sides + broadcast_to(db, shape_of(sides.type))
+    return y.op(a, sides, **dict(y.attributes))
 
 
 solve = Op(
@@ -70,10 +70,10 @@ def _evaluate_triangular_solve(a: Any, b: Any, *, lower: bool) -> Any:
         return np.linalg.solve(np.tril(a) if lower else np.triu(a), b)
     half = size // 2
     first, second = (slice(None, half), slice(half, None))[:: 1 if lower else -1]
-    solved = _evaluate_triangular_solve(a[..., first, first], b[..., first, :], lower=lower)
-    rest = b[..., second, :] - a[..., second, first] @ solved
-    others = _evaluate_triangular_solve(a[..., second, second], rest, lower=lower)
-    return np.concatenate((solved, others)[:: 1 if lower else -1], axis=-2)
+    first_solution = _evaluate_triangular_solve(a[..., first, first], b[..., first, :], lower=lower)
+    rest = b[..., second, :] - a[..., second, first] @ first_solution
+    second_solution = _evaluate_triangular_solve(a[..., second, second], rest, lower=lower)
+    return np.concatenate((first_solution, second_solution)[:: 1 if lower else -1], axis=-2)
 
 
 def _triangular_transpose(y: Node, ct: Node, a: bool, b: bool) -> tuple[Node | None, ...]:
@@ -116,34 +116,36 @@ def _pinv_type(a: Type, tolerance: Type) -> Type:
 def _evaluate_pinv(a: Any, tolerance: Any) -> Any:
     left, values, right = np.linalg.svd(a, full_matrices=False)
     largest = np.max(values, axis=-1, keepdims=True, initial=0.0)
-    kept = values > tolerance[..., None] * largest
-    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0).astype(values.dtype)
+    is_nonzero = values > tolerance[..., None] * largest
+    inverse = np.where(is_nonzero, 1.0 / np.where(is_nonzero, values, 1.0), 0.0).astype(values.dtype)
     return np.conj(np.swapaxes(right, -1, -2)) @ (inverse[..., :, None] * np.conj(np.swapaxes(left, -1, -2)))
 
 
 def _pinv_jvp(y: Node, da: Node | None, dtolerance: Node | None) -> Node | None:
     """Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973), for
-    changes that keep the rank; the part outside of the row or column space of a matrix of full rank is zero."""
+    perturbations that keep the rank. The part outside the row or column space of a matrix of full rank is zero."""
     if da is None:
         return None
     a, _ = y.operands
     da_adjoint = adjoint(da)
-    outside_columns = _unless_all(a, y, da_adjoint - matmul(matmul(da_adjoint, a), y))  # dAᴴ (1 - A A⁺)
-    outside_rows = _unless_all(y, a, da_adjoint - matmul(y, matmul(a, da_adjoint)))  # (1 - A⁺ A) dAᴴ
+    outside_columns = _zero_at_full_rank(a, y, da_adjoint - matmul(matmul(da_adjoint, a), y))  # dAᴴ (1 - A A⁺)
+    outside_rows = _zero_at_full_rank(y, a, da_adjoint - matmul(y, matmul(a, da_adjoint)))  # (1 - A⁺ A) dAᴴ
     inside = -matmul(y, matmul(da, y))
     return inside + matmul(y, matmul(adjoint(y), outside_columns)) + matmul(outside_rows, matmul(adjoint(y), y))
 
 
-def _unless_all(a: Node, b: Node, outside: Node) -> Node:
-    """The part outside of the range of the projection A B: exactly zero if the projection has full rank.
+def _zero_at_full_rank(a: Node, b: Node, outside: Node) -> Node:
+    """Replaces the part outside the range of the projection A B by exact zeros if the projection has full rank.
 
-    Each further derivative would multiply rounding errors by the condition number.
+    Otherwise, each further derivative would multiply rounding errors by the condition number.
     """
     rank = len(shape_of(a.type))
     on_diagonal = real_part(reduce(a * swap_last(b), kind="sum", axes=(rank - 1,)))
     missing = reduce(1.0 - on_diagonal, kind="sum", axes=(rank - 2,))  # a projection's trace is its rank
-    is_all = spread_back(less(detach(missing), filled(0.5, missing.type)), shape_of(outside.type), (rank - 2, rank - 1))
-    return select(is_all, zero(outside.type), outside)
+    has_full_rank = spread_back(
+        less(detach(missing), filled(0.5, missing.type)), shape_of(outside.type), (rank - 2, rank - 1)
+    )
+    return select(has_full_rank, zero(outside.type), outside)
 
 
 # The Moore-Penrose inverse; singular values up to the tolerance times the largest count as 0.
@@ -183,8 +185,8 @@ def determinant(a: Node) -> Node:
 
     def at(row: int, column: int) -> Node:
         start: tuple[Size, ...] = (*[0] * (len(shape) - 2), row, column)
-        one = slice_(a, start=start, size=(*shape[:-2], 1, 1), step=(1,) * len(shape))
-        return reshape(one, shape=shape[:-2])
+        element = slice_(a, start=start, size=(*shape[:-2], 1, 1), step=(1,) * len(shape))
+        return reshape(element, shape=shape[:-2])
 
     rows = [[at(i, j) for j in range(size)] for i in range(size)]
     if size == 1:
@@ -193,7 +195,7 @@ def determinant(a: Node) -> Node:
         return _minor(rows[0], rows[1], 0, 1)
     polynomial = _expand_by_cofactors(rows)
     accurate = _expand_by_cofactors(_eliminate_below_pivot([[detach(x) for x in row] for row in rows]))
-    return accurate + (polynomial - detach(polynomial))  # the polynomial has the simpler derivatives
+    return accurate + (polynomial - detach(polynomial))  # the value of one, the simpler derivatives of the other
 
 
 def _expand_by_cofactors(rows: list[list[Node]]) -> Node:
@@ -211,20 +213,20 @@ def _minor(above: list[Node], below: list[Node], first: int, second: int) -> Nod
 
 
 def _eliminate_below_pivot(rows: list[list[Node]]) -> list[list[Node]]:
-    """Three rows with the same determinant: the one with the largest first element, and the others less its multiples.
+    """One step of Gaussian elimination with partial pivoting on three rows, which preserves the determinant.
 
-    An expansion of the rows as they are has an error of ε‖A‖³: no digit is right where the condition number exceeds
-    ε^-½, which is 3,000 in float32. That of these rows has an error of ε‖A‖ in each element of the matrix.
+    Expanding the original rows has an error of ε‖A‖³: no digit is right where the condition number exceeds ε^-½, which
+    is 3,000 in float32. Expanding the eliminated rows has an error of ε‖A‖ in each element of the matrix.
     """
     first, *others = rows
     for i, other in enumerate(others):
         is_larger = greater(abs(other[0]), abs(first[0]))
-        # An exchange of two rows changes the sign, which one of them takes.
+        # Swapping two rows flips the sign of the determinant, so one of them is negated.
         others[i] = [select(is_larger, -x, y) for x, y in zip(first, other, strict=True)]
         first = [select(is_larger, y, x) for x, y in zip(first, other, strict=True)]
     pivot = first[0]
     is_zero = equal(pivot, zero(pivot.type))
-    divisor = select(is_zero, filled(1.0, pivot.type), pivot)  # no element below a zero is larger
+    divisor = select(is_zero, filled(1.0, pivot.type), pivot)  # a zero pivot means zeros below it
     factors = [other[0] / divisor for other in others]
     return [
         first,
@@ -278,7 +280,7 @@ def _evaluate_cofactors(a: Any) -> Any:
 
 
 def _cofactors_jvp(y: Node, da: Node | None) -> Node | None:
-    """From cofactor(A) = det(A) A⁻ᵀ; a singular matrix has a derivative here too, but no inverse to write it with."""
+    """From cofactor(A) = det(A) A⁻ᵀ. Singular matrices have a derivative too, but this formula needs the inverse."""
     if da is None or shape_of(da.type)[-1] == 1:
         return None  # the cofactor of a matrix of one element is 1
     inverse_transpose = swap_last(inv(y.operands[0]))
@@ -315,8 +317,8 @@ def _slogdet_jvp(y: Node, da: Node | None) -> Node | None:
     trace = _sum_of_products(swap_last(inv(a)), da)
     if not is_complex(a):
         return make_tuple(zero(trace.type), trace)
-    turn = make_complex(zero(real(trace).type), imag(trace))
-    return make_tuple(get(y, index=0) * turn, real(trace))
+    rotation = make_complex(zero(real(trace).type), imag(trace))
+    return make_tuple(get(y, index=0) * rotation, real(trace))
 
 
 # (sign, log|det|), with sign * exp(log|det|) = det: for determinants that overflow.
@@ -330,12 +332,12 @@ slogdet = Op(
 
 
 def solve_vector(a: Node, b: Node) -> Node:
-    """The solution of a x = b for one vector b, which every matrix of a batch shares.
+    """Solves a x = b for one vector b, which all matrices of a batch share.
 
     >>> from livegrad.ir.leaves import parameter
     >>> from livegrad.ir.types import f64
     >>> solve_vector(parameter(0, Tensor(f64, (7, 3, 3))), parameter(1, Tensor(f64, (3,)))).type
     tensor<f64, [7, 3]>
     """
-    solved = solve(a, reshape(b, shape=(*shape_of(b.type), 1)))
-    return reshape(solved, shape=shape_of(solved.type)[:-1])
+    solution = solve(a, reshape(b, shape=(*shape_of(b.type), 1)))
+    return reshape(solution, shape=shape_of(solution.type)[:-1])

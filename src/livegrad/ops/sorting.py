@@ -39,8 +39,8 @@ def _argsort_type(source: Type, *, axis: int, descending: bool, stable: bool) ->
     return Tensor(i64, _require_axis(source, axis).shape)
 
 
-def _tells_equals_apart(value: Any) -> bool:
-    """Whether equal elements can be distinguished: only zeros of both signs can."""
+def _has_both_zeros(value: Any) -> bool:
+    """Whether an array has zeros of both signs, the only equal elements that can be distinguished."""
     if value.dtype.kind != "f":
         return False
     negative = np.signbit(value[value == 0])
@@ -48,7 +48,7 @@ def _tells_equals_apart(value: Any) -> bool:
 
 
 def _evaluate_sort(value: Any, *, axis: int, descending: bool, stable: bool) -> Any:
-    stable = stable and _tells_equals_apart(value)  # NumPy sorts several times as fast without keeping an order
+    stable = stable and _has_both_zeros(value)  # NumPy's unstable sort is several times faster
     if not descending:
         return np.sort(value, axis=axis, stable=stable)
     # Flip before and after, so that equal elements keep their order.
@@ -126,14 +126,15 @@ def take_along_axis(x: Node, indices: Node, axis: int) -> Node:
     >>> take_along_axis(x, order, 1).type
     tensor<f32, [4, 2]>
     """
-    sizes, wanted = shape_of(x.type), shape_of(indices.type)
-    if len(sizes) != len(wanted) or not 0 <= axis < len(sizes):
+    sizes, index_sizes = shape_of(x.type), shape_of(indices.type)
+    if len(sizes) != len(index_sizes) or not 0 <= axis < len(sizes):
         raise TypeRuleError(
             "`take_along_axis` takes a tensor and indices of as many dimensions",
             where=caller_origin(),
             found=f"{x.type} and {indices.type} along axis {axis}",
         )
-    shape = tuple(m if i == axis else _broadcast_size(n, m) for i, (n, m) in enumerate(zip(sizes, wanted, strict=True)))
+    pairs = enumerate(zip(sizes, index_sizes, strict=True))
+    shape = tuple(m if i == axis else _broadcast_size(n, m) for i, (n, m) in pairs)
     index_type = Tensor(i64, shape)
     positions = [
         broadcast_to(indices, shape)
@@ -155,7 +156,7 @@ def _broadcast_size(first: Size, second: Size) -> Size:
     return second if first == 1 else first
 
 
-# --- the first few in order ------------------------------------------------------------------------------------------
+# --- partial sorts ---------------------------------------------------------------------------------------------------
 
 
 def _top_positions_type(source: Type, *, axis: int, count: int, largest: bool) -> Type:
@@ -167,32 +168,34 @@ def _top_positions_type(source: Type, *, axis: int, count: int, largest: bool) -
 
 
 def _evaluate_top_positions(value: Any, *, axis: int, count: int, largest: bool) -> Any:
-    """Sorts only the first `count` elements, selected by comparison with the last of them, which a partition finds."""
+    """Partitions to find the last of the first `count` elements, selects by comparison with it, and sorts these."""
     rows = np.moveaxis(value, axis, -1)
     extent = rows.shape[-1]
-    if 4 * count >= extent or count == 0:  # sorting all of it is no more work
+    if 4 * count >= extent or count == 0:  # a full sort is as fast
         order = _evaluate_argsort(rows, axis=-1, descending=largest, stable=True)[..., :count]
         return np.moveaxis(order, -1, axis)
     rank = extent - count if largest else count - 1
     # Short rows sort faster than they partition.
     ranked = np.sort(rows, axis=-1) if extent <= _SHORT else np.partition(rows, rank, axis=-1)
     last = ranked[..., rank : rank + 1]
-    chosen = ~(rows < last) if largest else rows <= last
-    if np.count_nonzero(chosen) != count * (rows.size // extent):
-        chosen = _without_later_equals(rows, last, count, largest)
-    positions = np.flatnonzero(chosen).reshape((*rows.shape[:-1], count)) % extent  # in the order of their positions
+    selected = ~(rows < last) if largest else rows <= last
+    if np.count_nonzero(selected) != count * (rows.size // extent):
+        selected = _select_without_extra_ties(rows, last, count, largest)
+    positions = np.flatnonzero(selected).reshape((*rows.shape[:-1], count)) % extent  # ascending
     order = _evaluate_argsort(np.take_along_axis(rows, positions, -1), axis=-1, descending=largest, stable=True)
     return np.moveaxis(np.take_along_axis(positions, order, -1), -1, axis)
 
 
-def _without_later_equals(rows: Any, last: Any, count: int, largest: bool) -> Any:
-    """Selects the elements before `last` in order, and as many elements equal to it as are missing from `count`. NaN is
-    greater than every number."""
+def _select_without_extra_ties(rows: Any, last: Any, count: int, largest: bool) -> Any:
+    """Selects the elements that precede `last`, and the first elements equal to it up to `count` in total.
+
+    NaN is greater than every number.
+    """
     better, equal = rows > last if largest else rows < last, rows == last
     if rows.dtype.kind == "f":
-        missing, ends = np.isnan(rows), np.isnan(last)
-        better |= (missing & ~ends) if largest else (~missing & ends)
-        equal |= missing & ends
+        is_nan, last_is_nan = np.isnan(rows), np.isnan(last)
+        better |= (is_nan & ~last_is_nan) if largest else (~is_nan & last_is_nan)
+        equal |= is_nan & last_is_nan
     room = count - np.count_nonzero(better, axis=-1, keepdims=True)
     return better | (equal & (np.cumsum(equal, axis=-1) <= room))
 
@@ -203,7 +206,7 @@ def _expand_top_positions(y: Node) -> Node:
     return slice_(order, start=(0,) * rank, size=shape_of(y.type), step=(1,) * rank)
 
 
-# The positions of the first `count` elements of the stable order: cheaper than a full sort.
+# The positions of the first `count` elements in stable order, cheaper than a full sort.
 top_positions = Op(
     "top_positions",
     type_of=_top_positions_type,

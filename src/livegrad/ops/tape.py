@@ -1,7 +1,7 @@
-"""Tapes: the residuals of loops by iteration, zero where none was set. Created only by reverse mode.
+"""Tapes: the residuals of loops, by iteration. Only reverse mode creates them.
 
-A tape grows as it is written. Reading an index that was never set gives zero, so the transpose of a read is an addition
-into an empty tape.
+A tape grows as it is written. An entry that was never set reads as zero, so the transpose of a read is an addition to
+an empty tape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from livegrad.diagnostics import TypeRuleError
 from livegrad.ir.dimension import Dimension, Size
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import (
     Matrix,
     Scalar,
@@ -32,7 +32,7 @@ from livegrad.ops.rules import or_zero, zero, zero_tangent
 
 
 def zero_value(type: Type) -> Any:
-    """The zero of a type, as a value of the reference interpreter."""
+    """The zero of a type as a value of the reference evaluator."""
     match type:
         case Scalar():
             return type(0)
@@ -45,16 +45,16 @@ def zero_value(type: Type) -> Any:
                 raise TypeRuleError(f"{type} has no zero before its sizes are known")
             return np.zeros(shape, element.dtype)  # type: ignore[arg-type]
         case Tape():
-            return Entries()
+            return PersistentArray()
     return tuple(map(zero_value, components(type)))
 
 
 def add_plain(first: Any, second: Any) -> Any:
-    """The sum of two values of the reference interpreter."""
+    """The sum of two values of the reference evaluator."""
     if isinstance(first, tuple):
         return tuple(map(add_plain, first, second))
     if isinstance(first, Mapping):
-        return Entries({key: _sum_entries(first.get(key), second.get(key)) for key in {**first, **second}})
+        return PersistentArray({key: _sum_entries(first.get(key), second.get(key)) for key in {**first, **second}})
     return first + second
 
 
@@ -73,8 +73,10 @@ def _new_type(*, type: Type, residuals: bool = False) -> Type:
     return type
 
 
-# With `residuals`, reverse mode promises that it only reads entries that it has set.
-tape_new = Op("tape_new", type_of=_new_type, evaluate=lambda *, type, residuals=False: Entries(), jvp=zero_tangent)
+# `residuals` promises that only entries that were set are read.
+tape_new = Op(
+    "tape_new", type_of=_new_type, evaluate=lambda *, type, residuals=False: PersistentArray(), jvp=zero_tangent
+)
 
 
 def _set_type(tape: Type, index: Type, value: Type) -> Type:
@@ -83,24 +85,24 @@ def _set_type(tape: Type, index: Type, value: Type) -> Type:
     return tape
 
 
-def _set_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
-    if dtrace is None and dvalue is None:
+def _set_jvp(y: Node, dtape: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
+    if dtape is None and dvalue is None:
         return None
     tape, index, value = y.operands
     type = differential_of(tape.type)
-    return tape_set(or_zero(dtrace, type), index, or_zero(dvalue, differential_of(value.type)))
+    return tape_set(or_zero(dtape, type), index, or_zero(dvalue, differential_of(value.type)))
 
 
 def _set_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> tuple[Node | None, ...]:
     position = y.operands[1]
-    below = tape_set(ct, position, zero(y.operands[2].type)) if tape else None
-    return below, None, tape_get(ct, position) if value else None
+    ct_tape = tape_set(ct, position, zero(y.operands[2].type)) if tape else None
+    return ct_tape, None, tape_get(ct, position) if value else None
 
 
 tape_set = Op(
     "tape_set",
     type_of=_set_type,
-    evaluate=lambda tape, index, value: tape.with_entry(int(index), value),
+    evaluate=lambda tape, index, value: tape.with_item(int(index), value),
     jvp=_set_jvp,
     transpose=_set_transpose,
     linear_in=(0, 2),
@@ -113,14 +115,14 @@ def _get_type(tape: Type, index: Type) -> Type:
     return _element(tape)
 
 
-def _get_jvp(y: Node, dtrace: Node | None, dindex: None) -> Node | None:
-    return None if dtrace is None or not is_differentiable(y.type) else tape_get(dtrace, y.operands[1])
+def _get_jvp(y: Node, dtape: Node | None, dindex: None) -> Node | None:
+    return None if dtape is None or not is_differentiable(y.type) else tape_get(dtape, y.operands[1])
 
 
 tape_get = Op(
     "tape_get",
     type_of=_get_type,
-    evaluate=None,  # the reference fills in the zero of the node's own type
+    evaluate=None,  # the reference evaluator needs the node's type for the zero
     jvp=_get_jvp,
     transpose=lambda y, ct, tape, index: (
         tape_add(Op.named("tape_new")(type=y.operands[0].type), y.operands[1], ct),
@@ -136,15 +138,15 @@ def _add_transpose(y: Node, ct: Node, tape: bool, index: bool, value: bool) -> t
 
 def _evaluate_add(tape: Any, index: Any, value: Any) -> Any:
     entry = tape.get(int(index))
-    return tape.with_entry(int(index), value if entry is None else add_plain(entry, value))
+    return tape.with_item(int(index), value if entry is None else add_plain(entry, value))
 
 
-def _add_jvp(y: Node, dtrace: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
-    if dtrace is None and dvalue is None:
+def _add_jvp(y: Node, dtape: Node | None, dindex: None, dvalue: Node | None) -> Node | None:
+    if dtape is None and dvalue is None:
         return None
     tape, index, value = y.operands
     type = differential_of(tape.type)
-    return tape_add(or_zero(dtrace, type), index, or_zero(dvalue, differential_of(value.type)))
+    return tape_add(or_zero(dtape, type), index, or_zero(dvalue, differential_of(value.type)))
 
 
 tape_add = Op(
@@ -210,15 +212,15 @@ def _unstack_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | None, ..
 tape_stack = Op(
     "tape_stack",
     type_of=_stack_type,
-    evaluate=None,  # the reference fills in zeros of the node's own type
-    jvp=lambda y, dtrace: None if dtrace is None else tape_stack(dtrace, size=y.attribute("size")),
+    evaluate=None,  # the reference evaluator needs the node's type for zeros
+    jvp=lambda y, dtape: None if dtape is None else tape_stack(dtape, size=y.attribute("size")),
     transpose=_stack_transpose,
     linear_in=(0,),
 )
 tape_unstack = Op(
     "tape_unstack",
     type_of=_unstack_type,
-    evaluate=lambda stacked: Entries(dict(enumerate(stacked))),
+    evaluate=lambda stacked: PersistentArray(dict(enumerate(stacked))),
     jvp=lambda y, dx: None if dx is None else tape_unstack(dx),
     transpose=_unstack_transpose,
     linear_in=(0,),
@@ -234,9 +236,8 @@ def _unwritten_type(*, type: Type, slot: int) -> Type:
     return type
 
 
-# The tensor in place of a tape, or of another tensor that a loop fills, before its first write. Nothing depends on an
-# element that a loop has not written, so a loop that writes in place starts from memory as it is. Tensors of one type
-# differ by `slot`.
+# Uninitialised memory for a tensor that a loop fills, for instance in place of a tape. No element is read before it is
+# written, so a loop that writes in place needs no initial value. `slot` distinguishes tensors of the same type.
 unwritten = Op(
     "unwritten",
     type_of=_unwritten_type,

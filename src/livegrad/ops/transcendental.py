@@ -30,8 +30,7 @@ def _evaluate_log1p(x: Any) -> Any:
 
 
 def _evaluate_expm1(x: Any) -> Any:
-    """NumPy's `expm1`, except by parts for complex numbers, where NumPy loses digits near zero and spreads NaN from
-    infinities."""
+    """NumPy's `expm1`, but by parts for complex numbers: NumPy loses digits near zero and turns infinities into NaN."""
     if np.asarray(x).dtype.kind != "c":
         return np.expm1(x)
     re, im, whole = np.real(x), np.imag(x), np.exp(x)
@@ -42,7 +41,7 @@ def _evaluate_expm1(x: Any) -> Any:
 
 
 def _evaluate_tanh(x: Any) -> Any:
-    """NumPy's `tanh`, except at infinity, where the imaginary part is a zero with the sign of the argument's."""
+    """NumPy's `tanh`, except at complex infinity, where the imaginary part is a zero with the argument's sign."""
     result = np.tanh(x)
     if np.asarray(x).dtype.kind != "c":
         return result
@@ -88,7 +87,7 @@ rsqrt = _unary(
 cbrt = _unary("cbrt", np.cbrt, lambda y, x: 1.0 / (3.0 * y * y))
 exp = _unary("exp", np.exp, lambda y, x: y, kinds=INEXACT)
 exp2 = _unary("exp2", np.exp2, lambda y, x: y * math.log(2.0))
-# The derivative of expm1 is not written as y + 1, which has no digits left far below zero.
+# The derivative of expm1 is not written as y + 1, which cancels for large negative x.
 expm1 = _unary("expm1", _evaluate_expm1, lambda y, x: exp(x), kinds=INEXACT)
 log = _unary("log", np.log, lambda y, x: 1.0 / x, kinds=INEXACT)
 log2 = _unary("log2", np.log2, lambda y, x: 1.0 / (x * math.log(2.0)), kinds=INEXACT)
@@ -127,8 +126,8 @@ def _binary(name: str, function: Any, partials: tuple[Any, Any], cost: float, ki
 
 
 def _pow_by_base(y: Node, x: Node, exponent: Node) -> Node:
-    # x**0 is 1 for every x, so its derivative is 0 even at x = 0, where x**(0-1) is infinite. Elsewhere the product
-    # stays, because it still depends on the exponent: the mixed derivative at exponent 0 is 1/x.
+    # x**0 is 1 for every x, so its derivative is 0 even at x = 0, where x**(0-1) is infinite. Elsewhere the product is
+    # kept, because it still depends on the exponent: the mixed derivative at exponent 0 is 1/x.
     constant = constant_number(exponent)
     if constant is not None and constant != 0.0:
         return exponent * (x if constant == 2.0 else pow(x, exponent - 1.0))

@@ -1,4 +1,4 @@
-"""Geometry on short vectors and small matrices. Every op here is defined by its expansion."""
+"""Vector and matrix ops on short vectors and small matrices, all defined by expansion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _require_numbers(type: Vector | Matrix) -> None:
         raise TypeRuleError("operand of the wrong kind", expected=" or ".join(NUMBERS))
 
 
-def _vectors(count: int) -> Any:
+def _require_vectors(count: int) -> Any:
     def check(*types: Type) -> Vector:
         first = types[0]
         if len(types) != count or not isinstance(first, Vector) or any(type is not first for type in types):
@@ -43,7 +43,7 @@ def _sum(terms: list[Node]) -> Node:
 
 dot = Op(
     "dot",
-    type_of=lambda a, b: _vectors(2)(a, b).element,
+    type_of=lambda a, b: _require_vectors(2)(a, b).element,
     evaluate=lambda a, b: sum_in_order(a * b),
     expand=lambda y: _sum([a * b for a, b in zip(*map(members_of, y.operands), strict=True)]),
     code="dot({0}, {1})",
@@ -60,7 +60,7 @@ def sum_in_order(values: Any) -> Any:
 
 
 def _cross_type(a: Type, b: Type) -> Type:
-    type = _vectors(2)(a, b)
+    type = _require_vectors(2)(a, b)
     if type.size != 3:
         raise TypeRuleError("cross takes vectors of three components")
     return type
@@ -82,7 +82,7 @@ cross = Op(
 
 
 def _float_vector(type: Type) -> Vector:
-    vector = _vectors(1)(type)
+    vector = _require_vectors(1)(type)
     if vector.element.kind != "float":
         raise TypeRuleError("operand of the wrong kind", expected="a vector of floats")
     return vector
@@ -91,7 +91,7 @@ def _float_vector(type: Type) -> Vector:
 def _expand_length(y: Node) -> Node:
     (x,) = y.operands
     square = dot(x, x)
-    # The length of zero is zero with derivative zero: the square root never sees a zero.
+    # The length of the zero vector has derivative zero: the square root is never taken at zero.
     at_zero = square <= 0.0
     return select(at_zero, square, sqrt(select(at_zero, filled(1.0, square.type), square)))
 
@@ -185,7 +185,7 @@ matrix_transpose = Op(
 )
 
 
-def _square(type: Type) -> Matrix:
+def _require_small_square(type: Type) -> Matrix:
     if not isinstance(type, Matrix) or type.rows != type.columns or type.element.kind not in _FLOATING:
         raise TypeRuleError("operand must be a square matrix of floats")
     if type.rows > 4:
@@ -210,7 +210,7 @@ def _determinant(rows: list[list[Node]]) -> Node:
 
 determinant = Op(
     "determinant",
-    type_of=lambda type: _square(type).element,
+    type_of=lambda type: _require_small_square(type).element,
     evaluate=lambda m: np.linalg.det(m.astype(np.complex128 if m.dtype.kind == "c" else np.float64)),
     expand=lambda y: _determinant(_rows(y.operands[0])),
     cost=40.0,
@@ -224,8 +224,8 @@ def _expand_inverse(y: Node) -> Node:
         return make(filled(1.0, rows[0][0].type) / rows[0][0], type=y.type)
     cofactors = [[_determinant(_minor(rows, i, j)) for j in range(size)] for i in range(size)]
     signed = [[-c if (i + j) % 2 else c for j, c in enumerate(line)] for i, line in enumerate(cofactors)]
-    whole = _sum([a * b for a, b in zip(rows[0], signed[0], strict=True)])
-    return make(*[signed[j][i] / whole for i in range(size) for j in range(size)], type=y.type)
+    total = _sum([a * b for a, b in zip(rows[0], signed[0], strict=True)])
+    return make(*[signed[j][i] / total for i in range(size) for j in range(size)], type=y.type)
 
 
 def _evaluate_inverse(matrix: Any) -> Any:
@@ -237,7 +237,7 @@ def _evaluate_inverse(matrix: Any) -> Any:
 
 inverse = Op(
     "inverse",
-    type_of=_square,
+    type_of=_require_small_square,
     evaluate=_evaluate_inverse,
     expand=_expand_inverse,
     cost=150.0,

@@ -1,7 +1,6 @@
-"""Expands window ops to ops that kernels support.
+"""Expands window ops into slices, selects and reductions, for the records of `windows.py`.
 
-Called by the records of `windows.py`. A *tap* is a position in the window; the elements at one tap of all windows are a
-strided view of the tensor.
+A *tap* is a position in the window. The elements at one tap of all windows are a strided view of the tensor.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class Windows(NamedTuple):
 
     @property
     def side_by_side(self) -> bool:
-        """Whether the windows touch, and none overlap."""
-        every = zip(self.window, self.strides, self.dilation, strict=True)
-        return all(extent == stride and (step == 1 or extent == 1) for extent, stride, step in every)
+        """Whether the windows tile the tensor: they touch and do not overlap."""
+        axes = zip(self.window, self.strides, self.dilation, strict=True)
+        return all(extent == stride and (step == 1 or extent == 1) for extent, stride, step in axes)
 
     @property
     def is_padded(self) -> bool:
@@ -67,7 +66,7 @@ def windows_of_node(node: Node) -> Windows:
 
 
 def neutral(kind: str, dtype: Any) -> Any:
-    """The value of padding: the neutral element of the reduction."""
+    """The neutral element of the reduction, the value of padding."""
     if kind == "sum":
         return dtype.type(0)
     if dtype.kind == "f":
@@ -94,8 +93,8 @@ def _at_tap(padded: Node, windows: Windows, tap: Sequence[int], counts: tuple[Si
 def has_few_taps(node: Node) -> bool:
     """Whether windows are unrolled: large ones only if they tile the tensor and no tap is selected."""
     windows = windows_of_node(node)
-    whole = node.op.name in ("reduce_window", "put_window") and windows.side_by_side
-    return whole or prod(windows.window) <= MAX_TAPS
+    is_tiling = node.op.name in ("reduce_window", "put_window") and windows.side_by_side
+    return is_tiling or prod(windows.window) <= MAX_TAPS
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ def fold_windows(y: Node) -> Node:
     lasts = [count for count, extent in zip(counts, windows.window, strict=True) if extent > 1][-1:]
     few = any(isinstance(count, int) and count < _SHORT_LINE for count in lasts)
     if windows.side_by_side and (few or prod(windows.window) > MAX_TAPS):
-        return _fold_blocks(padded, kind, windows.window, counts)
+        return _reduce_blocks(padded, kind, windows.window, counts)
 
     def fold(axis: int, tap: tuple[int, ...]) -> Node:
         """Reduces the taps along the dimensions up to `axis`, one dimension after the other."""
@@ -122,21 +121,21 @@ def fold_windows(y: Node) -> Node:
     return fold(len(counts) - 1, ())
 
 
-def _fold_blocks(padded: Node, kind: str, window: tuple[int, ...], counts: tuple[Size, ...]) -> Node:
-    whole = tuple(count * extent for count, extent in zip(counts, window, strict=True))
+def _reduce_blocks(padded: Node, kind: str, window: tuple[int, ...], counts: tuple[Size, ...]) -> Node:
+    covered_shape = tuple(count * extent for count, extent in zip(counts, window, strict=True))
     covered = padded
-    if shape_of(padded.type) != whole:
-        covered = slice_(padded, start=(0,) * len(window), size=whole, step=(1,) * len(window))
+    if shape_of(padded.type) != covered_shape:
+        covered = slice_(padded, start=(0,) * len(window), size=covered_shape, step=(1,) * len(window))
     for axis in reversed(range(len(window))):
         if window[axis] > 1:
             shape = shape_of(covered.type)
-            parted = reshape(covered, shape=(*shape[:axis], counts[axis], window[axis], *shape[axis + 1 :]))
-            covered = reduce(parted, kind=kind, axes=(axis + 1,))
+            blocks = reshape(covered, shape=(*shape[:axis], counts[axis], window[axis], *shape[axis + 1 :]))
+            covered = reduce(blocks, kind=kind, axes=(axis + 1,))
     return covered
 
 
 def find_in_windows(y: Node) -> Node:
-    """The index of the tap with the extremum: a NaN before all numbers, the first on a tie, -1 if all are padding."""
+    """The index of the tap with the extremum; -1 if all are padding. NaN beats numbers, the first tap wins a tie."""
     (x,), windows, kind = y.operands, windows_of_node(y), y.attribute("kind")
     counts, is_float = shape_of(y.type), _element(x).kind == "float"
     if 0 in counts:
@@ -164,9 +163,9 @@ def find_in_windows(y: Node) -> Node:
 def _is_inside(x: Node, windows: Windows, tap: Sequence[int], counts: tuple[Size, ...]) -> Node | None:
     """Where a tap reads an element rather than padding; None means everywhere."""
     sizes: Any = (shape_of(x.type), counts)
-    every = zip(windows.first(tap), windows.strides, windows.padding, *sizes, strict=True)
+    axes = zip(windows.first(tap), windows.strides, windows.padding, *sizes, strict=True)
     conditions = []
-    for axis, (first, stride, (low, _), size, count) in enumerate(every):
+    for axis, (first, stride, (low, _), size, count) in enumerate(axes):
         start = iota(shape=counts, axis=axis, type=i32) * stride
         if first - low < 0:
             conditions.append(greater_equal(start, low - first))
@@ -185,23 +184,22 @@ def take_at_taps(y: Node) -> Node:
     if 0 in counts:
         return zero(y.type)
     padded = _pad_for_windows(x, 0, windows)
-    taken = zero(y.type)
+    result = zero(y.type)
     for tap_index, tap in enumerate(windows.taps):
-        taken = select(equal(tap_indices, tap_index), _at_tap(padded, windows, tap, counts), taken)
-    return taken
+        result = select(equal(tap_indices, tap_index), _at_tap(padded, windows, tap, counts), result)
+    return result
 
 
 def scatter_to_taps(y: Node) -> Node:
-    """Puts one value per window at its tap: a select if windows do not overlap, else a sum over the windows of each
-    element."""
+    """Adds the value of each window at its tap: by a select if windows do not overlap, else by a sum over taps."""
     ct, tap_indices = y.operands
     windows, shape = windows_of_node(y), shape_of(y.type)
     if 0 in shape_of(ct.type):
         return zero(y.type)
     if windows.side_by_side:
         values = _repeat_over_windows(ct, windows)
-        chosen = equal(_repeat_over_windows(tap_indices, windows), _tap_indices(windows, shape_of(values.type)))
-        return _join_blocks(select(chosen, values, zero(values.type)), windows, shape)
+        at_tap = equal(_repeat_over_windows(tap_indices, windows), _tap_indices(windows, shape_of(values.type)))
+        return _join_blocks(select(at_tap, values, zero(values.type)), windows, shape)
     spread = spread_windows(ct, shape, *windows)
     spread_indices = spread_windows(tap_indices + 1, shape, *windows)  # 0 where there is no window
     total = None
@@ -217,7 +215,7 @@ def scatter_to_taps(y: Node) -> Node:
 
 
 def repeat_windows(ct: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
-    """Repeats the values of windows that do not overlap over their elements; 0 outside of all windows."""
+    """Broadcasts the values of windows that do not overlap over their elements; 0 outside all windows."""
     return _join_blocks(_repeat_over_windows(ct, windows), windows, shape)
 
 
@@ -237,15 +235,15 @@ def _tap_indices(windows: Windows, blocks: tuple[Size, ...]) -> Node:
 
 
 def _repeat_over_windows(value: Node, windows: Windows) -> Node:
-    """[*counts] to [*(counts, window)]."""
+    """Broadcasts [*counts] to [*(counts, window)]."""
     counts = shape_of(value.type)
     return broadcast(value, shape=_block_shape(windows, counts), axes=tuple(range(0, 2 * len(counts), 2)))
 
 
 def _join_blocks(blocks: Node, windows: Windows, shape: tuple[Size, ...]) -> Node:
-    """[*(counts, window)] to the tensor under the windows."""
+    """Joins [*(counts, window)] to the tensor that the windows cover."""
     sizes = shape_of(blocks.type)
-    whole = tuple(a * b for a, b in zip(sizes[::2], sizes[1::2], strict=True))
+    joined = tuple(a * b for a, b in zip(sizes[::2], sizes[1::2], strict=True))
     low = [-before for before, _ in windows.padding]
-    high = [size + before - covered for size, (before, _), covered in zip(shape, windows.padding, whole, strict=True)]
-    return spaced(reshape(blocks, shape=whole), low, high, (0,) * len(shape))
+    high = [size + before - extent for size, (before, _), extent in zip(shape, windows.padding, joined, strict=True)]
+    return spaced(reshape(blocks, shape=joined), low, high, (0,) * len(shape))

@@ -1,7 +1,7 @@
-"""Reductions over windows of tensors (pooling). Padding never counts as a maximum or minimum.
+"""Reductions over windows of tensors (pooling). Padding is never a maximum or minimum.
 
-Sums are linear, with a transpose of the same kind. The derivative of an extremum goes to the first element with that
-value, as usual in pooling layers (a reduction along whole axes shares it among ties instead).
+Sums are linear, and their transpose is a window op too. The derivative of an extremum goes to the first element with
+that value, as usual in pooling layers; a reduction along whole axes shares it among ties instead.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ _FOLDS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
 def _evaluate_reduce_window(x: Any, *, kind: str, window: Any, strides: Any, padding: Any, dilation: Any) -> Any:
-    """One axis after the other: a window of 3 by 3 takes 6 passes, not 9."""
+    """Reduces axis by axis: a window of 3 by 3 takes 6 passes instead of 9."""
     wide = np.dtype(np.float32) if x.dtype == np.float16 and kind == "sum" else x.dtype
     value = np.pad(x.astype(wide, copy=False), padding, constant_values=neutral(kind, wide))
     for axis, (extent, stride, step) in enumerate(zip(window, strides, dilation, strict=True)):
         if extent == stride == 1:
             continue
         first, *others = _shifts(value, axis, extent, stride, step)
-        folded = first.copy()
+        total = first.copy()
         for other in others:
-            _FOLDS[kind](folded, other, out=folded)
-        value = folded
+            _FOLDS[kind](total, other, out=total)
+        value = total
     return value.astype(x.dtype, copy=False)
 
 
 def _evaluate_arg_reduce_window(x: Any, *, kind: str, **attributes: Any) -> Any:
-    """Tap after tap, so that the first one wins on a tie."""
+    """Compares tap by tap, so that the first one wins on a tie."""
     windows = Windows(**attributes)
     value = np.pad(x, windows.padding, constant_values=neutral(kind, x.dtype))
     is_element = np.pad(np.ones(x.shape, bool), windows.padding)
@@ -101,8 +101,8 @@ def _evaluate_arg_reduce_window(x: Any, *, kind: str, **attributes: Any) -> Any:
 
 def _views(padded: Any, windows: Windows) -> Iterator[Any]:
     """For each tap, its elements in all windows."""
-    every = zip(padded.shape, windows.window, windows.strides, windows.dilation, strict=True)
-    counts: Any = [window_count(*one) for one in every]
+    axes = zip(padded.shape, windows.window, windows.strides, windows.dilation, strict=True)
+    counts: Any = [window_count(*axis) for axis in axes]
     for tap in windows.taps:
         ranges = zip(windows.first(tap), counts, windows.strides, strict=True)
         yield padded[tuple(slice(a, a + (n - 1) * s + 1 if n else a, s) for a, n, s in ranges)]
@@ -136,7 +136,7 @@ def _reduce_window_transpose(y: Node, ct: Node, linear: bool) -> tuple[Node | No
     return (reduce_window(spread, kind="sum", window=window, strides=ones, padding=none, dilation=dilation),)
 
 
-# Windows, strides, padding and dilation are given for each dimension, batch and channels included.
+# Windows, strides, padding and dilation have a value for each dimension, including batch and channels.
 reduce_window = Op(
     "reduce_window",
     type_of=_reduce_window_type,
@@ -181,10 +181,10 @@ def _take_window_type(x: Type, tap_indices: Type, **attributes: Any) -> Type:
 
 def _evaluate_take_window(x: Any, tap_indices: Any, **attributes: Any) -> Any:
     windows = Windows(**attributes)
-    taken = np.zeros(tap_indices.shape, x.dtype)
+    result = np.zeros(tap_indices.shape, x.dtype)
     for tap, view in enumerate(_views(np.pad(x, windows.padding), windows)):
-        np.copyto(taken, view, where=tap_indices == tap)
-    return taken
+        np.copyto(result, view, where=tap_indices == tap)
+    return result
 
 
 # The element at one tap of each window; 0 for a tap on padding, and for the tap -1.
@@ -205,12 +205,12 @@ take_window = Op(
 
 def _put_window_type(values: Type, tap_indices: Type, *, shape: tuple[Size, ...], **attributes: Any) -> Type:
     tensor = require_tensor(values)
-    whole = Tensor(tensor.element, shape)
-    window_values = require_tensor(_reduce_window_type(whole, kind="sum", **attributes))
+    result = Tensor(tensor.element, shape)
+    window_values = require_tensor(_reduce_window_type(result, kind="sum", **attributes))
     if window_values is not tensor:
         raise TypeRuleError("each window needs a value", expected=str(window_values), found=str(values))
     _require_taps(tap_indices, tensor.shape)
-    return whole
+    return result
 
 
 def _evaluate_put_window(values: Any, tap_indices: Any, *, shape: Any, **attributes: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Bounds of integers: affine forms over symbols, integers between known numbers.
+"""Affine bounds analysis of integers: each value is an affine form over symbols with constant and affine bounds.
 
-The index of a loop also has an affine bound, its number of iterations: `for j in range(i)` gives j <= i - 1. Used for
-the loops of kernels (bounds checks, threads), the lengths of tapes, and indices in captured functions.
+A loop index has an affine bound too, its number of iterations: `for j in range(i)` gives j <= i - 1. Used for the loops
+of kernels (bounds checks, threads), the lengths of tapes, and indices in captured functions.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from livegrad.ops.affine import AffineForm, linear_form, same_integer
 from livegrad.ops.control import for_loop
 from livegrad.passes.regions import Region
 
-_SYMBOLS_TRIED = 8  # the search for a bound tries two bounds of each symbol
-_MAX_DEPTH = 32  # of expressions that are looked through
-_LARGE = 1 << 31  # a range that reaches so far is as good as none
+_MAX_SYMBOLS = 8  # in a form for which all bounds of each symbol are tried: the search is exponential
+_MAX_DEPTH = 32  # of expressions that are analysed
+_LARGE = 1 << 31  # ranges that reach this far count as unbounded
 
-Range = tuple[int, int]  # both ends belong to it
+Range = tuple[int, int]  # inclusive at both ends
 Ranges = Mapping[Node, Range]
 
 
 @dataclass(frozen=True, eq=False)
 class Symbol:
-    """An integer from `low` to `high`; none of the forms in `at_most` is less than it.
+    """An integer from `low` to `high` that is at most each form in `at_most`.
 
-    Those forms refer to symbols of lower `depth` only."""
+    These forms refer only to symbols of lower `depth`.
+    """
 
     low: int
     high: int
@@ -43,29 +44,30 @@ def depth_of(form: Form) -> int:
 
 
 def least(form: Form) -> int:
-    """A number that a form is never less than: the greatest that the bounds of its symbols give."""
+    """The best lower bound of a form that follows from the bounds of its symbols."""
     if form.is_constant:
         return form.constant
     symbol, coefficient = max(form.coefficients.items(), key=lambda term: term[0].depth)
     bounds = [Form(symbol.low if coefficient > 0 else symbol.high)]
-    if coefficient < 0 and len(form.coefficients) <= _SYMBOLS_TRIED:
+    if coefficient < 0 and len(form.coefficients) <= _MAX_SYMBOLS:
         bounds += symbol.at_most
-    rest = form.plus(Form.of(symbol), -coefficient)
-    return max(least(rest.plus(bound, coefficient)) for bound in bounds)
+    other_terms = form.plus(Form.of(symbol), -coefficient)
+    return max(least(other_terms.plus(bound, coefficient)) for bound in bounds)
 
 
 def greatest(form: Form) -> int:
+    """The best upper bound of a form that follows from the bounds of its symbols."""
     return -least(form.times(-1))
 
 
 def index_below(iterations: Form) -> Form:
-    """The index of a loop that runs so many times."""
+    """The index of a loop with this number of iterations."""
     last = iterations.plus(Form(-1))
     return Form.of(Symbol(0, max(0, greatest(last)), depth_of(last) + 1, (last,)))
 
 
 def between(low: int, high: int, at_most: Sequence[Form] = ()) -> Form:
-    """An integer of which these bounds are known."""
+    """A new integer with these bounds."""
     if low == high:
         return Form(low)
     depth = max(map(depth_of, at_most), default=0) + 1
@@ -73,7 +75,7 @@ def between(low: int, high: int, at_most: Sequence[Form] = ()) -> Form:
 
 
 def any_number(type: Type) -> Form | None:
-    """The form of an integer of which only the type is known; None for other types."""
+    """A new integer that may be any value of its type; None for other types."""
     return between(*_limits(type)) if type in (i32, i64) else None
 
 
@@ -87,13 +89,14 @@ def _limits(type: Type) -> Range:
     return -(1 << type.bits - 1), (1 << type.bits - 1) - 1
 
 
-# --- what arithmetic gives --------------------------------------------------------------------------------------------
+# --- rules of ops ----------------------------------------------------------------------------------------------------
 
 
 def form_of(node: Node, operands: Sequence[Form | None]) -> Form | None:
-    """The form of a signed integer from those of its operands; None for other types.
+    """The form of a signed integer, from the forms of its operands; None for other types.
 
-    A form is exact: what may overflow is any number of its type."""
+    Forms ignore overflow, so a result that may overflow becomes any number of its type.
+    """
     scalar = _integer_type(node.type)
     if scalar is None:
         return None
@@ -103,7 +106,7 @@ def form_of(node: Node, operands: Sequence[Form | None]) -> Form | None:
 
 
 def _integer_type(type: Type) -> Scalar | None:
-    """The type of a signed integer, which may be the one element of a tensor of rank 0."""
+    """The scalar type of a signed integer or of a rank-0 tensor of one; None for other types."""
     scalar = type.element if isinstance(type, Tensor) and not type.shape else type
     return scalar if isinstance(scalar, Scalar) and scalar in (i32, i64) else None
 
@@ -138,13 +141,13 @@ def _is_whole(type: Type) -> bool:
 
 
 def _quotient(form: Form, divisor: Form) -> Form:
-    """The quotient by a positive number, rounded as Python does."""
+    """The quotient by a positive number, rounded down."""
     ends = [x // y for x in (least(form), greatest(form)) for y in (least(divisor), greatest(divisor))]
     return between(min(ends), max(ends), (form,) if least(form) >= 0 else ())
 
 
 def _remainder(form: Form, divisor: Form) -> Form:
-    """The remainder by a positive number, with its sign, as in Python."""
+    """The remainder by a positive number, which is never negative."""
     low, high = least(form), greatest(form)
     if divisor.is_constant and low // divisor.constant == high // divisor.constant:
         return form.plus(divisor, -(low // divisor.constant))
@@ -154,12 +157,14 @@ def _remainder(form: Form, divisor: Form) -> Form:
     return between(0, greatest(divisor) - 1, (*bounds, form) if low >= 0 else bounds)
 
 
-# --- from the outside in ----------------------------------------------------------------------------------------------
+# --- inside loops and branches ---------------------------------------------------------------------------------------
 
 
 def forms_inside(region: Region, operands: Sequence[Form | None]) -> tuple[Form | None, list[Form | None]]:
-    """What is known of the parameters of the functions that a node runs, from the forms of its operands: the index of a
-    loop, and the arguments. A loop may carry any number."""
+    """The forms inside a loop or branch, from those of its operands: the index (None for branches) and the arguments.
+
+    A carried value may be any number of its type.
+    """
     arguments = list(operands[len(region.leading) :])
     if not region.is_loop:
         return None, arguments
@@ -170,26 +175,26 @@ def forms_inside(region: Region, operands: Sequence[Form | None]) -> tuple[Form 
     return any_index if iterations is None else index_below(iterations), arguments
 
 
-def range_of(value: Node, known: Ranges) -> Range | None:
-    """The range of an integer, from the ranges of nodes it is computed from; None if it has no bounds.
+def range_of(value: Node, ranges: Ranges) -> Range | None:
+    """The range of an integer, from the ranges of nodes that it is computed from; None if it is unbounded.
 
     >>> from livegrad.ir.function import trace
     >>> f = trace(lambda i: 2 * i + 1, i64)
     >>> range_of(f.results[0], {f.parameters[0]: (0, 9)})
     (1, 19)
     """
-    form = _form_from_ranges(value, known, {}, _MAX_DEPTH)
+    form = _form_from_ranges(value, ranges, {}, _MAX_DEPTH)
     if form is None or least(form) <= -_LARGE or greatest(form) >= _LARGE:
         return None
     return least(form), greatest(form)
 
 
-def _form_from_ranges(node: Node, known: Ranges, forms: dict[Node, Form | None], depth: int) -> Form | None:
+def _form_from_ranges(node: Node, ranges: Ranges, forms: dict[Node, Form | None], depth: int) -> Form | None:
     if node not in forms:
-        if node in known:
-            forms[node] = between(*known[node])
+        if node in ranges:
+            forms[node] = between(*ranges[node])
         elif depth and _integer_type(node.type) is not None:
-            operands = [_form_from_ranges(operand, known, forms, depth - 1) for operand in node.operands]
+            operands = [_form_from_ranges(operand, ranges, forms, depth - 1) for operand in node.operands]
             forms[node] = form_of(node, operands)
         else:
             forms[node] = any_number(node.type)
@@ -197,7 +202,7 @@ def _form_from_ranges(node: Node, known: Ranges, forms: dict[Node, Form | None],
 
 
 def ranges_inside(loop: Node, iterations: Range, around: Ranges) -> Ranges:
-    """The ranges of the parameters of a `for_loop`'s body: of its index, and of what it captures."""
+    """The ranges of the index and the captures of a `for_loop`, by parameter of its body."""
     assert loop.op is for_loop
     body: Function = loop.attribute("body")
     carried = loop.attribute("carried")

@@ -1,4 +1,4 @@
-"""Replaces symbolic sizes by numbers in types and attributes, including nested functions."""
+"""The `bind_sizes` pass: replaces symbolic sizes by integers in types and attributes, including nested functions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from livegrad.ir.walk import nodes_of
 
 
 def has_symbols(type: Type) -> bool:
+    """Whether a type has tensors with a `Dimension` in their shape."""
     return any(
         isinstance(size, Dimension) for inner in inner_types(type) if isinstance(inner, Tensor) for size in inner.shape
     )
@@ -24,32 +25,34 @@ def has_symbols(type: Type) -> bool:
 
 @propagates_lines
 def bind_sizes(function: Function, sizes: Mapping[str, int]) -> Function:
-    """The function for these sizes; itself when it has no symbolic ones."""
-    # A closed function can only have the symbolic sizes of its parameters.
+    """Replaces the dimensions of a function by these sizes. Returns a function without dimensions unchanged."""
+    # A function is closed, so its only dimensions are those of its parameters.
     if not sizes or not any(map(has_symbols, function.parameter_types)):
         return function
     parameters = tuple(parameter(index, bind_type(type, sizes)) for index, type in enumerate(function.parameter_types))
-    done: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))
+    replacements: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))
     for node in nodes_of(function):
-        if node not in done:
-            attributes = tuple((name, _bound(value, sizes)) for name, value in node.attributes)
+        if node not in replacements:
+            attributes = tuple((name, _bind_value(value, sizes)) for name, value in node.attributes)
             with originating_from(node.origins):
-                done[node] = make_node(node.op, tuple(done[operand] for operand in node.operands), attributes)
-    return Function(function.name, parameters, tuple(done[result] for result in function.results))
+                replacements[node] = make_node(
+                    node.op, tuple(replacements[operand] for operand in node.operands), attributes
+                )
+    return Function(function.name, parameters, tuple(replacements[result] for result in function.results))
 
 
-def _bound(value: Any, sizes: Mapping[str, int]) -> Any:
+def _bind_value(value: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(value, Dimension):
         return value.evaluate(sizes)
     if isinstance(value, Type):
         return bind_type(value, sizes)
     if isinstance(value, Function):
         return bind_sizes(value, sizes)
-    return tuple(_bound(item, sizes) for item in value) if isinstance(value, tuple) else value
+    return tuple(_bind_value(item, sizes) for item in value) if isinstance(value, tuple) else value
 
 
 def has_symbolic_size(node: Node) -> bool:
-    """Whether a node's type or attributes have a symbolic size."""
+    """Whether a node's type or attributes, or its nested functions, contain a `SymbolicSize`."""
     values = [value for _, value in node.attributes]
     if symbolic_within(values) is not None:
         return True
@@ -60,44 +63,44 @@ def has_symbolic_size(node: Node) -> bool:
     )
 
 
-def bind_symbolic(function: Function, number_of: Callable[[SymbolicSize], int]) -> Function:
-    """A function that was traced with symbolic sizes, with numbers for them."""
+def bind_symbolic(function: Function, size_of: Callable[[SymbolicSize], int]) -> Function:
+    """Replaces each `SymbolicSize` in a function by the integer that `size_of` returns for it."""
 
-    def bound(value: Any) -> Any:
+    def bind_value(value: Any) -> Any:
         if isinstance(value, Function):
-            return bind_symbolic(value, number_of)
+            return bind_symbolic(value, size_of)
         if isinstance(value, Type):
-            return bind_symbolic_type(value, number_of)
+            return bind_symbolic_type(value, size_of)
         if builtins.type(value) is SymbolicSize:
-            return number_of(value)
-        return tuple(map(bound, value)) if isinstance(value, tuple) else value
+            return size_of(value)
+        return tuple(map(bind_value, value)) if isinstance(value, tuple) else value
 
-    done: dict[Node, Node] = {}
+    replacements: dict[Node, Node] = {}
     for node in (*function.parameters, *nodes_of(function)):
-        if node not in done:
-            attributes = {name: bound(value) for name, value in node.attributes}
+        if node not in replacements:
+            attributes = {name: bind_value(value) for name, value in node.attributes}
             with originating_from(node.origins):
                 if node.op is constant_op:  # a size may be a float
-                    done[node] = constant(**attributes)
+                    replacements[node] = constant(**attributes)
                 else:
-                    operands = tuple(done[operand] for operand in node.operands)
-                    done[node] = make_node(node.op, operands, tuple(attributes.items()))
-    parameters = tuple(done[parameter] for parameter in function.parameters)
-    return Function(function.name, parameters, tuple(done[result] for result in function.results))
+                    operands = tuple(replacements[operand] for operand in node.operands)
+                    replacements[node] = make_node(node.op, operands, tuple(attributes.items()))
+    parameters = tuple(replacements[parameter] for parameter in function.parameters)
+    return Function(function.name, parameters, tuple(replacements[result] for result in function.results))
 
 
-def bind_symbolic_type(type: Type, number_of: Callable[[SymbolicSize], int]) -> Type:
-    """A type with numbers for symbolic sizes."""
-    return _with_shapes(type, lambda shape: replace_sizes(shape, number_of))
+def bind_symbolic_type(type: Type, size_of: Callable[[SymbolicSize], int]) -> Type:
+    """Replaces each `SymbolicSize` in a type by an integer."""
+    return _with_shapes(type, lambda shape: replace_sizes(shape, size_of))
 
 
 def bind_type(type: Type, sizes: Mapping[str, int]) -> Type:
-    """A type with numbers for its dimensions."""
+    """Replaces the dimensions in a type by these sizes."""
     return _with_shapes(type, lambda shape: tuple(s.evaluate(sizes) if isinstance(s, Dimension) else s for s in shape))
 
 
 def _with_shapes(type: Type, bind: Callable[[Any], Any]) -> Type:
-    """A type with other shapes of the tensors in it."""
+    """Replaces the shapes of all tensors in a type."""
     if isinstance(type, Tensor):
         return Tensor(type.element, bind(type.shape))
     return map_members(type, lambda member: _with_shapes(member, bind))

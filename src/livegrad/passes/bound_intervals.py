@@ -1,4 +1,4 @@
-"""Interval arithmetic as a pass: turns a function of numbers into a function of their bounds.
+"""The `bound_intervals` pass: turns a function into one that computes bounds of its results by interval arithmetic.
 
 Meshers, slicers and renderers evaluate it over boxes to exclude those that no surface can cross. The result is an
 ordinary function: it is compiled once and runs over all boxes of a level at a time.
@@ -18,12 +18,12 @@ from livegrad.ir.types import Type
 from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import parameters_of
 from livegrad.passes.expand import expand_ops
-from livegrad.passes.interval_rules import RULES, Interval, anything
+from livegrad.passes.interval_rules import RULES, Interval, entire_interval
 
 __all__ = ["Interval", "bound_intervals", "intervals_of"]
 
 CallRule = Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]
-_Known = tuple[tuple[bool, bool, bool], ...]  # of each argument: whether it is a point, unbounded, never negative
+_Properties = tuple[tuple[bool, bool, bool], ...]  # of each argument: whether it is a point, unbounded, never negative
 
 
 @propagates_lines
@@ -63,86 +63,82 @@ def _point(node: Node) -> Interval:
 
 @dataclass
 class _Bounds:
-    """Computes bounds of nodes, function by function: each once for what is known of its arguments, however often it
-    is called.
-    """
+    """Computes the bounds of nodes. Callees get one bounding function for each combination of argument properties."""
 
     rules: dict[Function, CallRule]
-    done: dict[tuple[Function, _Known], tuple[Function, tuple[Interval, ...]]] = field(default_factory=dict)
+    _bounding_functions: dict[tuple[Function, _Properties], tuple[Function, tuple[Interval, ...]]] = field(
+        default_factory=dict
+    )
 
     def call(self, function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
         rule = self.rules.get(function)
         if rule is not None:
             return rule(function, arguments)
-        plain = expand_ops(function, lambda node: node.op.name not in _KNOWN and node.op.expand is not None)
+        plain = expand_ops(function, lambda node: node.op.name not in _OPS_WITH_RULES and node.op.expand is not None)
         values: dict[Node, Interval] = {}
         for node in nodes_of(plain):
             with originating_from(node.origins):
-                values[node] = self._bounds(node, values, arguments)
+                values[node] = self._bound_node(node, values, arguments)
         return tuple(values[result] for result in plain.results)
 
-    def _bounds(self, node: Node, values: dict[Node, Interval], arguments: Sequence[Interval]) -> Interval:
+    def _bound_node(self, node: Node, values: dict[Node, Interval], arguments: Sequence[Interval]) -> Interval:
         if node.op is parameter_op:
             return arguments[node.attribute("index")]
         if node.op is constant_op:
             return _point(node)
         operands = [values[operand] for operand in node.operands]
         if node.op is ops.call and node.attribute("function") in self.rules:
-            return _packed(node.type, self.call(node.attribute("function"), operands))
+            return _pack_results(node.type, self.call(node.attribute("function"), operands))
         if node.op is ops.call and not all(operand.is_point for operand in operands):
-            return _packed(node.type, self._called(node.attribute("function"), operands))
+            return _pack_results(node.type, self._bound_call(node.attribute("function"), operands))
         if all(operand.is_point for operand in operands):
-            # The same for the whole box: no bounds are needed, loops and reads of tensors included.
+            # The value is the same for the whole box. This covers loops and reads of tensors too.
             return _point(node.op(*[operand.low for operand in operands], **dict(node.attributes)))
         rule = RULES.get(node.op.name)
         if rule is None:
-            return anything(node.type)
+            return entire_interval(node.type)
         bounds = rule(node, *operands)
         unbounded = bounds.unbounded or any(operand.unbounded for operand in operands)
         return replace(bounds, unbounded=unbounded) if unbounded else bounds
 
-    def _called(self, function: Function, operands: Sequence[Interval]) -> tuple[Interval, ...]:
-        """The bounds of a call, as a call of a function that computes them."""
-        operand_facts = tuple((operand.is_point, operand.unbounded, operand.nonnegative) for operand in operands)
-        if (function, operand_facts) not in self.done:
-            self.done[function, operand_facts] = self._function_of_bounds(function, operands)
-        bounding, results = self.done[function, operand_facts]
-        ends = [end for operand in operands for end in _ends(operand)]
+    def _bound_call(self, function: Function, operands: Sequence[Interval]) -> tuple[Interval, ...]:
+        """Bounds a call by a call of the callee's bounding function."""
+        properties = tuple((operand.is_point, operand.unbounded, operand.nonnegative) for operand in operands)
+        if (function, properties) not in self._bounding_functions:
+            self._bounding_functions[function, properties] = self._build_bounding_function(function, operands)
+        bounding, results = self._bounding_functions[function, properties]
+        ends = [end for operand in operands for end in operand.ends]
         value = ops.call(*ends, function=bounding)
-        number = len(bounding.results)
-        supply = iter([value] if number == 1 else [ops.get(value, index=index) for index in range(number)])
+        count = len(bounding.results)
+        supply = iter([value] if count == 1 else [ops.get(value, index=index) for index in range(count)])
 
-        def moved(result: Interval) -> Interval:
+        def move_to_caller(result: Interval) -> Interval:
             if result.is_point:
                 point = result.low if result.low.op is constant_op else next(supply)
                 return replace(result, low=point, high=point)
             return replace(result, low=next(supply), high=next(supply))
 
-        return tuple(map(moved, results))
+        return tuple(map(move_to_caller, results))
 
-    def _function_of_bounds(
+    def _build_bounding_function(
         self, function: Function, operands: Sequence[Interval]
     ) -> tuple[Function, tuple[Interval, ...]]:
-        """(the ends of each operand) → the ends of each result that is no constant; and what is known of those."""
-        parameters = parameters_of([end.type for operand in operands for end in _ends(operand)])
+        """Builds (ends of each operand) → ends of each result that is not constant; also returns its intervals."""
+        parameters = parameters_of([end.type for operand in operands for end in operand.ends])
         fresh = iter(parameters)
         arguments = []
         for operand in operands:
             low = next(fresh)
             arguments.append(replace(operand, low=low, high=low if operand.is_point else next(fresh)))
         results = self.call(function, arguments)
-        ends = [end for result in results for end in _ends(result) if end.op is not constant_op or not result.is_point]
+        ends = [end for result in results for end in result.ends if end.op is not constant_op or not result.is_point]
         return Function(f"{function.name}.bounds", parameters, tuple(ends or parameters[:1])), results
 
 
-def _ends(interval: Interval) -> tuple[Node, ...]:
-    return (interval.low,) if interval.is_point else (interval.low, interval.high)
+_OPS_WITH_RULES = frozenset(RULES)
 
 
-_KNOWN = frozenset(RULES)
-
-
-def _packed(type: Type, results: tuple[Interval, ...]) -> Interval:
+def _pack_results(type: Type, results: tuple[Interval, ...]) -> Interval:
     if len(results) == 1:
         return results[0]
     return Interval(

@@ -1,4 +1,4 @@
-"""What is known of the integers that a loop carries: those that grow or shrink by the same number in each iteration.
+"""Induction variable analysis: affine bounds of carried integers that change by a constant step in each iteration.
 
 In: a loop and the forms of its operands. Out: the forms of its carried values where the condition of a `while_loop` is
 tested, inside an iteration, and after the loop. Used by the loop pass `eliminate_bounds_checks`.
@@ -19,7 +19,7 @@ from livegrad.ops.control import for_loop
 from livegrad.ops.elementwise import add, sub
 from livegrad.passes.affine_bounds import Form, any_number, between, form_of, greatest, index_below, least
 
-# A number that starts within the second and changes by at most the first overflows after 2 ** 52 iterations: never.
+# A variable with a step and a start within these limits overflows only after 2 ** 52 iterations, which is never.
 _MAX_STEP, _MAX_START = 1 << 10, 1 << 62
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 _OPPOSITE = {less: greater, less_equal: greater_equal, greater: less, greater_equal: less_equal}
@@ -28,7 +28,7 @@ Forms = Sequence[Form | None]
 
 
 class CarriedBounds(NamedTuple):
-    """The forms of what a loop carries: before each test, inside an iteration, and after the loop."""
+    """The forms of a loop's carried values: before each test of its condition, in an iteration, and after the loop."""
 
     before_test: list[Form | None]
     inside: list[Form | None]
@@ -36,34 +36,34 @@ class CarriedBounds(NamedTuple):
 
 
 def bounds_of_carried(loop: Node, operands: Forms) -> CarriedBounds:
-    """What is known of the values that a loop carries, given what is known of its operands."""
+    """The forms of the values that a loop carries, from the forms of its operands."""
     body: Function = loop.attribute("body")
     bounds = CarriedBounds([], [], [])
     arguments = operands[1:] if loop.op is for_loop else operands
-    for place in range(loop.attribute("carried")):
-        parameter, start = body.parameters[1 + place], arguments[place]
-        step = _step_of(body.results[place], parameter)
+    for index in range(loop.attribute("carried")):
+        parameter, start = body.parameters[1 + index], arguments[index]
+        step = _constant_step(body.results[index], parameter)
         unknown = any_number(parameter.type)
         forms = (unknown, unknown, unknown)
         if step is not None and start is not None:
             if loop.op is for_loop:
-                forms = _counted(start, step, operands[0], loop.attribute("reverse"))
+                forms = _bound_by_iterations(start, step, operands[0], loop.attribute("reverse"))
             else:
-                limits = _limits_by_condition(loop.attribute("condition"), place, len(body.results), arguments)
-                forms = _tested(start, step, limits)
-        for found, form in zip(bounds, forms, strict=True):
-            found.append(form)
+                limits = _limits_by_condition(loop.attribute("condition"), index, len(body.results), arguments)
+                forms = _bound_by_condition(start, step, limits)
+        for forms_at_point, form in zip(bounds, forms, strict=True):
+            forms_at_point.append(form)
     return bounds
 
 
-def _step_of(result: Node, parameter: Node) -> int | None:
-    """By how much an iteration changes a carried number; None if that is not one small constant."""
-    offset = _offset_from(result, parameter)
+def _constant_step(result: Node, parameter: Node) -> int | None:
+    """The constant step by which each iteration changes a carried integer; None if there is none."""
+    offset = _constant_offset(result, parameter)
     return None if parameter.type is not i64 else offset
 
 
-def _offset_from(node: Node, origin: Node) -> int | None:
-    """The small constant that is added to a number."""
+def _constant_offset(node: Node, origin: Node) -> int | None:
+    """The constant that a node adds to `origin`; None if it computes anything else, or the constant is large."""
     if node is origin:
         return 0
     if node.op not in (add, sub):
@@ -79,10 +79,10 @@ def _offset_from(node: Node, origin: Node) -> int | None:
     return value if node.op is add else -value
 
 
-def _counted(
+def _bound_by_iterations(
     start: Form, step: int, iterations: Form | None, reverse: bool
 ) -> tuple[Form | None, Form | None, Form | None]:
-    """What a `for_loop` carries is a multiple of the iterations that ran, which its index counts."""
+    """The forms of an induction variable of a `for_loop`: start plus step times index."""
     unknown = any_number(i64)
     if step == 0:
         return start, start, start
@@ -96,8 +96,13 @@ def _counted(
     return unknown, inside, between(low, high)
 
 
-def _tested(start: Form, step: int, limits: tuple[int, int]) -> tuple[Form | None, Form | None, Form | None]:
-    """What a `while_loop` carries: in an iteration, the condition holds, and before a test, it held one step ago."""
+def _bound_by_condition(
+    start: Form, step: int, limits: tuple[int, int]
+) -> tuple[Form | None, Form | None, Form | None]:
+    """The forms of an induction variable of a `while_loop`.
+
+    In an iteration, its value satisfies the condition. Before a test, it does so one step earlier, or is the start.
+    """
     if step == 0:
         return start, start, start
     low, high = least(start), greatest(start)
@@ -107,16 +112,16 @@ def _tested(start: Form, step: int, limits: tuple[int, int]) -> tuple[Form | Non
     lowest, highest = limits
     if step > 0:
         beyond = highest + step if highest + step <= _GREATEST else _GREATEST
-        tested, inside = between(low, max(high, beyond)), between(low, max(low, highest))
+        before_test, inside = between(low, max(high, beyond)), between(low, max(low, highest))
     else:
         beyond = lowest + step if lowest + step >= _LEAST else _LEAST
-        tested = between(min(low, beyond), high, (start,))
+        before_test = between(min(low, beyond), high, (start,))
         inside = between(min(high, lowest), high, (start,))
-    return tested, inside, tested
+    return before_test, inside, before_test
 
 
-def _limits_by_condition(condition: Function, place: int, carried: int, arguments: Forms) -> tuple[int, int]:
-    """The least and the greatest value of a carried number for which the condition of its loop may hold."""
+def _limits_by_condition(condition: Function, index: int, carried: int, arguments: Forms) -> tuple[int, int]:
+    """The least and the greatest value of a carried integer for which the condition of its loop may hold."""
     forms: dict[Node, Form | None] = dict(zip(condition.parameters, arguments, strict=True))
     forms.update((parameter, any_number(parameter.type)) for parameter in condition.parameters[:carried])
     for node in nodes_of(condition):
@@ -124,8 +129,8 @@ def _limits_by_condition(condition: Function, place: int, carried: int, argument
             forms[node] = None if node.functions else form_of(node, [forms[operand] for operand in node.operands])
     low, high = _LEAST, _GREATEST
     for test in _conjuncts(condition.results[0]):
-        for relation, left, right in _both_ways(test):
-            offset, limit = _offset_from(left, condition.parameters[place]), forms[right]
+        for relation, left, right in _orient_comparison(test):
+            offset, limit = _constant_offset(left, condition.parameters[index]), forms[right]
             if offset is None or limit is None:
                 continue
             if relation in (less, less_equal):
@@ -136,7 +141,7 @@ def _limits_by_condition(condition: Function, place: int, carried: int, argument
 
 
 def _conjuncts(condition: Node) -> Iterator[Node]:
-    """The conditions that all hold where this one does."""
+    """The operands of a conjunction, flattened."""
     if condition.op is bit_and:
         for operand in condition.operands:
             yield from _conjuncts(operand)
@@ -144,8 +149,8 @@ def _conjuncts(condition: Node) -> Iterator[Node]:
         yield condition
 
 
-def _both_ways(test: Node) -> list[tuple[Op, Node, Node]]:
-    """A comparison of integers, read from the left and from the right."""
+def _orient_comparison(test: Node) -> list[tuple[Op, Node, Node]]:
+    """An integer comparison in both orientations: `a < b` and `b > a`."""
     if test.op not in _OPPOSITE or test.operands[0].type is not i64:
         return []
     left, right = test.operands

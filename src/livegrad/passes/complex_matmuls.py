@@ -1,9 +1,9 @@
-"""Products of complex matrices by one product of real matrices, for `split_complex`.
+"""Computes a product of complex matrices as one product of real matrices, for `split_complex`.
 
-Rows of complex numbers are rows of pairs in memory. With a block [[re, im], [-im, re]] for each element of the right
-operand, the product of real matrices has the pairs of the complex product; only the right operand is copied. Where it
-is large and the left one is not, the real and the imaginary parts of the left operand are rows of a real matrix: each
-is multiplied by the pairs of the right operand, and the products are added, those of imaginary parts rotated.
+Complex numbers lie in memory as pairs. If each element of the right operand becomes a block [[re, im], [-im, re]], the
+real product consists of the pairs of the complex product, and only the right operand is copied. Where the right operand
+is much larger, the left one is copied instead: its real and imaginary parts become rows of a real matrix, which is
+multiplied by the pairs of the right operand, and the products are combined.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pair = tuple[Node, Node]  # real and imaginary parts
 
 
 def is_multiplied_by_parts(node: Node) -> bool:
-    """Whether a product is four products of parts: small ones become one map."""
+    """Whether to compute four products of parts, for matrices so small that `unroll_small_matmuls` makes one map."""
     return is_unrolled(*map(sizes, node.operands))
 
 
@@ -29,28 +29,28 @@ def multiply_parts(a: Pair, b: Pair) -> Pair:
 
 
 def copies_left(node: Node) -> bool:
-    """Whether it takes less to copy the left operand, and to add two results, than to copy the right operand."""
+    """Whether copying the left operand and combining two products is cheaper than copying the right operand."""
     first, second = map(sizes, node.operands)
     return prod(first) + 3 * prod(sizes(node)) < 2 * prod(second)
 
 
 def multiply_pairs(a: Node, b: Node, rotated: Node) -> Node:
-    """The pairs of a product from those of its operands; `rotated` are those of the second one times i."""
-    (*batch, rows, inner, _), (*others, _, columns, _) = sizes(a), sizes(b)
+    """The pairs of a product, from the pairs of its operands; `rotated` has the pairs of i * b."""
+    (*batch, rows, inner, _), (*right_batch, _, columns, _) = sizes(a), sizes(b)
     left = reshape(a, shape=(*batch, rows, 2 * inner))
-    lines = [reshape(pairs, shape=(*others, inner, 1, 2 * columns)) for pairs in (b, rotated)]
-    right = reshape(concatenate(*lines, axis=len(others) + 1), shape=(*others, 2 * inner, 2 * columns))
+    lines = [reshape(pairs, shape=(*right_batch, inner, 1, 2 * columns)) for pairs in (b, rotated)]
+    right = reshape(concatenate(*lines, axis=len(right_batch) + 1), shape=(*right_batch, 2 * inner, 2 * columns))
     product = matmul(left, right)
     return reshape(product, shape=(*shape_of(product.type)[:-1], columns, 2))
 
 
 def multiply_rows(a: Pair, b: Node) -> Pair:
-    """The parts of a product from the parts of the first and the pairs of the second operand."""
-    *others, inner, columns, _ = sizes(b)
+    """The parts of a product, from the parts of the first operand and the pairs of the second."""
+    *batch, inner, columns, _ = sizes(b)
     rank, rows = len(sizes(a[0])), sizes(a[0])[-2]
-    right = reshape(b, shape=(*others, inner, 2 * columns))
-    both = matmul(concatenate(*a, axis=rank - 2), right)
-    pairs = reshape(both, shape=(*shape_of(both.type)[:-1], columns, 2))
+    right = reshape(b, shape=(*batch, inner, 2 * columns))
+    product = matmul(concatenate(*a, axis=rank - 2), right)
+    pairs = reshape(product, shape=(*shape_of(product.type)[:-1], columns, 2))
 
     def part(imaginary: int, component: int) -> Node:
         shape = sizes(pairs)

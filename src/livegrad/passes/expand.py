@@ -1,4 +1,4 @@
-"""Expands ops into simpler ones with the `expand` rule of their record, repeatedly."""
+"""Expands ops into simpler ones by the `expand` rule of their record, until none is left to expand."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from livegrad.ops.sorting import top_positions
 
 @propagates_lines
 def expand_ops(function: Function, should_expand: Callable[[Node], bool]) -> Function:
-    """The function with every node expanded that `should_expand` names, expansions included."""
+    """Expands every node for which `should_expand` holds, including nodes of expansions."""
     if not any(map(should_expand, nodes_of(function))):
         return function
-    done: dict[Node, Node] = {}
+    replacements: dict[Node, Node] = {}
     pending = [*reversed(function.results)]
     while pending:
         node = pending[-1]
-        if node in done:
+        if node in replacements:
             pending.pop()
             continue
-        waiting = [operand for operand in node.operands if operand not in done]
+        waiting = [operand for operand in node.operands if operand not in replacements]
         if waiting:
             pending.extend(reversed(waiting))
             continue
-        rebuilt = rebuild(node, tuple(done[operand] for operand in node.operands))
+        rebuilt = rebuild(node, tuple(replacements[operand] for operand in node.operands))
         if should_expand(rebuilt):
-            expanded = _expansion(rebuilt)
-            if expanded in done:
-                done[node] = done[expanded]
+            expanded = _expand_node(rebuilt)
+            if expanded in replacements:
+                replacements[node] = replacements[expanded]
                 pending.pop()
             else:
                 # The operands of the expansion are already rewritten.
-                done.update((operand, operand) for operand in rebuilt.operands)
+                replacements.update((operand, operand) for operand in rebuilt.operands)
                 pending.append(expanded)
         else:
-            done[node] = rebuilt
+            replacements[node] = rebuilt
             pending.pop()
-    return Function(function.name, function.parameters, tuple(done[result] for result in function.results))
+    return Function(function.name, function.parameters, tuple(replacements[result] for result in function.results))
 
 
 def expand_unsupported(function: Function) -> Function:
-    """The function without ops for which devices have no code: they sort, but do not look for the largest few."""
+    """Expands the ops that devices have no code for: `top_positions` becomes a sort."""
     return expand_ops(function, lambda node: node.op is top_positions)
 
 
-def _expansion(node: Node) -> Node:
+def _expand_node(node: Node) -> Node:
     if node.op.expand is None:
         raise CompileError(f"`{node.op.name}` cannot be expanded into simpler ops", where=node.origin)
     with originating_from(node.origins):

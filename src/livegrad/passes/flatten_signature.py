@@ -1,6 +1,6 @@
-"""The `flatten_signature` pass: decomposes aggregate parameters and results into scalars and tensors.
+"""The `flatten_signature` pass: decomposes aggregate parameters and results into their leaves.
 
-`flatten_value` and `assemble_value` do the same to the values passed.
+`flatten_value` and `assemble_value` convert arguments and results accordingly.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from livegrad.ir.types import Array, Struct, Tuple, Type, components
 from livegrad.ir.walk import rewrite
 from livegrad.ops.aggregate import get, make, member
 
-_APART = (Struct, Tuple, Array)
+_AGGREGATES = (Struct, Tuple, Array)
 
 
 def flatten_signature(function: Function) -> Function:
-    """The same function with a parameter and a result for each scalar, vector, matrix, tensor or trace."""
-    if not any(isinstance(type, _APART) for type in (*function.parameter_types, *function.result_types)):
+    """The function with a parameter and a result for each leaf: a scalar, vector, matrix, tensor or tape."""
+    if not any(isinstance(type, _AGGREGATES) for type in (*function.parameter_types, *function.result_types)):
         return function
     inputs: list[Node] = []
-    replacements = {parameter: _assembled(parameter.type, inputs) for parameter in function.parameters}
+    replacements = {parameter: _assemble_parameter(parameter.type, inputs) for parameter in function.parameters}
     results = rewrite(function.results, get_of_make, replacements)
     return make_function(function.name, inputs, [leaf for result in results for leaf in leaves_of(result)])
 
@@ -35,16 +35,16 @@ def get_of_make(node: Node) -> Node | None:
     )
 
 
-def _assembled(type: Type, inputs: list[Node]) -> Node:
-    if not isinstance(type, _APART):
+def _assemble_parameter(type: Type, inputs: list[Node]) -> Node:
+    if not isinstance(type, _AGGREGATES):
         inputs.append(input_node(Key("leaf"), type))
         return inputs[-1]
-    return make(*[_assembled(part, inputs) for part in components(type)], type=type)
+    return make(*[_assemble_parameter(part, inputs) for part in components(type)], type=type)
 
 
 def leaves_of(value: Node) -> Iterator[Node]:
-    """A value's leaves, in order."""
-    if not isinstance(value.type, _APART):
+    """The leaves of a node, in order."""
+    if not isinstance(value.type, _AGGREGATES):
         yield value
         return
     for index in range(len(components(value.type))):
@@ -52,13 +52,13 @@ def leaves_of(value: Node) -> Iterator[Node]:
 
 
 def leaf_types(type: Type) -> list[Type]:
-    """The types of a value's leaves, in order."""
-    return [leaf for part in components(type) for leaf in leaf_types(part)] if isinstance(type, _APART) else [type]
+    """The types of the leaves of a type, in order."""
+    return [leaf for part in components(type) for leaf in leaf_types(part)] if isinstance(type, _AGGREGATES) else [type]
 
 
 def flatten_value(value: Any, type: Type) -> list[Any]:
-    """A value's leaves, in order."""
-    if not isinstance(type, _APART):
+    """The leaves of a Python value, in order."""
+    if not isinstance(type, _AGGREGATES):
         return [value]
     members = value.values() if isinstance(value, Mapping) else value
     return [
@@ -69,7 +69,7 @@ def flatten_value(value: Any, type: Type) -> list[Any]:
 
 
 def assemble_value(leaves: Iterator[Any], type: Type) -> Any:
-    """A value of `type` from its leaves."""
-    if not isinstance(type, _APART):
+    """Builds a Python value of `type` from its leaves."""
+    if not isinstance(type, _AGGREGATES):
         return next(leaves)
     return tuple(assemble_value(leaves, part) for part in components(type))

@@ -1,8 +1,8 @@
-"""Finds loops that read and write tensors element by element: one kernel runs all iterations and writes in place.
+"""In-place analysis: finds loops over scalars that one kernel can run, updating the elements of tensors in place.
 
-Used by `materialise` and `plan_passes`. In-place writes are equivalent if each version of a tensor is written once, and
-if everything that reads a version can run before that write. Other values without memory, such as tapes, are computed
-inside the kernel.
+Used by `materialise` and `plan_passes`. In-place updates are equivalent if each version of a tensor is overwritten at
+most once, and all its readers can run before that. Other values without memory, such as tapes, are computed inside the
+kernel.
 """
 
 from __future__ import annotations
@@ -28,39 +28,45 @@ _ELEMENTS = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32"
 
 
 class _NotInPlace(Exception):
-    """A function does something else with a tensor than to read and write elements, or needs an old version."""
+    """A function uses a tensor other than to read or write elements, or reads a version after it is overwritten."""
 
 
-# --- loops of a plan -------------------------------------------------------------------------------------------------
+# --- loops and their operands ----------------------------------------------------------------------------------------
 
 
 def writes_in_place(node: Node) -> bool:
-    """Whether a node is a loop over numbers that writes elements of tensors, and one kernel can compute all of it."""
+    """Whether a node is a loop that updates elements of tensors, and that one kernel can run in place."""
     if node.op not in LOOPS or not any(isinstance(type, Tensor) for type in components(node.type)):
         return False
     if not all(map(_can_be_carried, components(node.type))):
         return False
-    return all(map(_is_native, _between(node))) and _keeps_tensors(node)
+    return all(map(_is_native, _find_fused_operands(node))) and _updates_carried_tensors(node)
 
 
-def memory_below(node: Node) -> list[Node]:
-    """The values that must be in memory for such a loop. A carried tensor that starts as one constant, or unwritten, is
-    only in memory where it is carried."""
+def find_memory_operands(node: Node) -> list[Node]:
+    """The values that such a loop reads from memory.
+
+    A carried tensor that starts as a constant, or unwritten, needs only the memory of the loop's state.
+    """
     first = first_argument(node)
     captured = {*node.operands[:first], *node.operands[first + node.attribute("carried") :]}
-    return [value for value in _below(node) if _is_storable(value) and (value in captured or not _is_filled(value))]
+    return [
+        value
+        for value in _walk_to_memory(node)
+        if _is_storable(value) and (value in captured or not _is_constant_or_unwritten(value))
+    ]
 
 
-def _is_filled(value: Node) -> bool:
+def _is_constant_or_unwritten(value: Node) -> bool:
     return value.op is unwritten or (value.op is broadcast and value.operands[0].op is constant_op)
 
 
-def _between(node: Node) -> list[Node]:
-    """The values between a loop and memory, which its kernel computes."""
-    return [value for value in _below(node) if not _is_storable(value)]
+def _find_fused_operands(node: Node) -> list[Node]:
+    """The values that the kernel of a loop computes itself, from values in memory."""
+    return [value for value in _walk_to_memory(node) if not _is_storable(value)]
 
 
-def _below(node: Node) -> list[Node]:
+def _walk_to_memory(node: Node) -> list[Node]:
     return toposort(node.operands, stop=_is_storable)
 
 
@@ -69,7 +75,7 @@ def _is_storable(value: Node) -> bool:
 
 
 def _is_native(value: Node) -> bool:
-    """Whether a kernel can compute a value that is not an array."""
+    """Whether a kernel can compute a value without memory."""
     if value.op is parameter_op or value.op in (map_, host_call) or holds_tensor(value.type) or _is_complex(value):
         return False
     return all(map(_only_reads, value.functions))
@@ -92,7 +98,7 @@ def _can_be_carried(type: Type) -> bool:
 
 @lru_cache(maxsize=1024)
 def _only_reads(function: Function) -> bool:
-    """Whether a function uses tensors only to read elements."""
+    """Whether a function only reads elements of tensors, and computes no tensors."""
     return not any(
         node.op in (map_, host_call)
         or (isinstance(node.type, Tensor) and node.op is not parameter_op)
@@ -102,14 +108,14 @@ def _only_reads(function: Function) -> bool:
     )
 
 
-def _keeps_tensors(loop: Node) -> bool:
-    """Whether each tensor that a loop carries is, after an iteration, a version of itself."""
+def _updates_carried_tensors(loop: Node) -> bool:
+    """Whether each carried tensor is an updated version of itself after an iteration."""
     carried = loop.attribute("carried")
     if loop.op is while_loop and not _only_reads(loop.attribute("condition")):
         return False
     body: Function = loop.attribute("body")
     try:
-        sources = versions_returned(body)
+        sources = find_returned_versions(body)
     except _NotInPlace:
         return False
     carries = [isinstance(type, Tensor) for type in body.result_types[:carried]]
@@ -117,7 +123,7 @@ def _keeps_tensors(loop: Node) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def versions_returned(function: Function) -> tuple[int | None, ...]:
+def find_returned_versions(function: Function) -> tuple[int | None, ...]:
     """For each result, the index of the tensor parameter that it is a version of; None for scalars.
 
     Raises an error if the function cannot write its tensors in place.
@@ -138,19 +144,19 @@ def versions_returned(function: Function) -> tuple[int | None, ...]:
         elif node.op in UPDATES and not isinstance(node.operands[1].type, Tensor):
             source[node] = source[node.operands[0]]
         elif node.op in (*LOOPS, *BRANCHES) and holds_tensor(node.type):
-            returned = [None if position is None else node.operands[position] for position in operands_of_results(node)]
-            positions = tuple([None if operand is None else source[operand] for operand in returned])
+            operands = [None if position is None else node.operands[position] for position in operands_of_results(node)]
+            positions = tuple([None if operand is None else source[operand] for operand in operands])
             if isinstance(node.type, Tensor):
-                source[node] = source[returned[0]]  # type: ignore[index]
+                source[node] = source[operands[0]]  # type: ignore[index]
             members[node] = positions
         elif not _reads_elements(node, source):
             raise _NotInPlace
-    _require_order(function, source)
+    _require_valid_order(function, source)
     return tuple([source.get(result) for result in function.results])
 
 
 def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
-    """Whether a node gives no tensor, and uses tensors only to read elements, or through functions that do."""
+    """Whether a node computes no tensor, and only reads elements of tensors, itself or in its functions."""
     if holds_tensor(node.type) or node.op in (map_, host_call) or _is_complex(node):
         return False
     if not all(map(_only_reads, node.functions)):
@@ -160,7 +166,7 @@ def _reads_elements(node: Node, source: dict[Node, int]) -> bool:
 
 
 def written_operands(node: Node) -> tuple[int, ...]:
-    """The indices of the tensor operands that a node of such a function writes."""
+    """The indices of the tensor operands that a node overwrites."""
     if node.op in UPDATES:
         return (0,)
     if node.op not in (*LOOPS, *BRANCHES) or not holds_tensor(node.type):
@@ -169,24 +175,24 @@ def written_operands(node: Node) -> tuple[int, ...]:
 
 
 def operands_of_results(node: Node) -> tuple[int | None, ...]:
-    """For each result of a loop or branch, the index of the operand that it is a version of; None for a scalar."""
+    """For each result of a loop or branch, the index of the operand that it is a version of; None for scalars."""
     if node.op in LOOPS:
-        if not _keeps_tensors(node):
+        if not _updates_carried_tensors(node):
             raise _NotInPlace
         first, carried = first_argument(node), node.attribute("carried")
         types = [operand.type for operand in node.operands[first : first + carried]]
         return tuple([first + position if isinstance(type, Tensor) else None for position, type in enumerate(types)])
-    every = [versions_returned(branch) for branch in node.functions]
-    if any(sources != every[0] for sources in every):
+    sources_by_branch = [find_returned_versions(branch) for branch in node.functions]
+    if any(sources != sources_by_branch[0] for sources in sources_by_branch):
         raise _NotInPlace
-    return tuple([None if position is None else 1 + position for position in every[0]])
+    return tuple([None if position is None else 1 + position for position in sources_by_branch[0]])
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def _require_order(function: Function, source: dict[Node, int]) -> None:
-    """Raises `_NotInPlace` unless each version is written once at most, after everything that reads it."""
+def _require_valid_order(function: Function, source: dict[Node, int]) -> None:
+    """Raises `_NotInPlace` unless each version is overwritten at most once, and after all its readers."""
     writers: dict[Node, Node] = {}
     for node in nodes_of(function):
         for position in written_operands(node):
@@ -196,13 +202,14 @@ def _require_order(function: Function, source: dict[Node, int]) -> None:
     results = [result for result in function.results if result in source]
     if len(set(results)) != len(results) or any(result in writers for result in results):
         raise _NotInPlace
-    # What is written must be returned in the end: the caller expects all other tensors as they were.
+    # The last version must be returned: the caller expects tensors that are not returned to be unchanged.
     if any(node.op is not parameter_op and node not in writers and node not in results for node in source):
         raise _NotInPlace
-    taken = {(node.operands[0], node.attribute("index")) for node in source if node.op is get}
+    read_results = {(node.operands[0], node.attribute("index")) for node in source if node.op is get}
     for node in set(writers.values()):
         if isinstance(node.type, Tuple) and any(
-            isinstance(type, Tensor) and (node, index) not in taken for index, type in enumerate(components(node.type))
+            isinstance(type, Tensor) and (node, index) not in read_results
+            for index, type in enumerate(components(node.type))
         ):
             raise _NotInPlace
     if order_before_writes(function.results, writers)[1]:
@@ -210,45 +217,46 @@ def _require_order(function: Function, source: dict[Node, int]) -> None:
 
 
 def order_before_writes(results: Sequence[Node], writers: Mapping[Node, Node]) -> tuple[list[Node], set[Node]]:
-    """All nodes, operands first, and each user of a value before the node that overwrites it.
+    """A topological order with each reader of a value before the node that overwrites it.
 
-    The second value holds what cannot be overwritten, because a user needs what its writer computes: that writer has to
-    take a copy.
+    Also returns the values that cannot be overwritten, because a reader depends on the writer: these writers must copy.
     """
-    kept: set[Node] = set()
+    copied: set[Node] = set()
     while True:
         readers: dict[Node, list[_Edge]] = {}
         for node in toposort(results):
             for operand in node.operands:
-                if operand not in kept and writers.get(operand, node) is not node:
+                if operand not in copied and writers.get(operand, node) is not node:
                     readers.setdefault(writers[operand], []).append((node, operand))
-        order, read_too_late = _order(results, readers)
-        if read_too_late is None:
-            return order, kept
-        kept.add(read_too_late)
+        order, conflict = _sort_readers_first(results, readers)
+        if conflict is None:
+            return order, copied
+        copied.add(conflict)
 
 
-_Edge = tuple[Node, Node | None]  # a node that comes before another one, and the value that it reads; None: an operand
+_Edge = tuple[Node, Node | None]  # a predecessor, and the value that it must read before a write; None for operands
 
 
-def _order(results: Sequence[Node], readers: Mapping[Node, Sequence[_Edge]]) -> tuple[list[Node], Node | None]:
-    """An order with readers before writers, and None; or a part of one, and a value of which a reader would be late."""
+def _sort_readers_first(
+    results: Sequence[Node], readers: Mapping[Node, Sequence[_Edge]]
+) -> tuple[list[Node], Node | None]:
+    """A topological order with readers before writers, and None; or a partial order and a value on a cycle."""
     order: list[Node] = []
-    path: dict[Node, Node | None] = {}  # the nodes whose index is being computed, and what each reads
-    done: set[Node] = set()
+    path: dict[Node, Node | None] = {}  # the nodes of the current depth-first path, and what each reads
+    visited: set[Node] = set()
     pending: list[tuple[Node, Node | None, bool]] = [(node, None, False) for node in reversed(results)]
     while pending:
-        node, read, ready = pending.pop()
+        node, value_read, ready = pending.pop()
         if ready:
             del path[node]
-            done.add(node)
+            visited.add(node)
             order.append(node)
-        elif node in path:  # a cycle: from the node on, some edge of the path is there because of a write
-            cycle = [*list(path.items())[list(path).index(node) + 1 :], (node, read)]
+        elif node in path:  # a cycle: at least one of its edges orders a reader before a write
+            cycle = [*list(path.items())[list(path).index(node) + 1 :], (node, value_read)]
             return order, next(value for _, value in cycle if value is not None)
-        elif node not in done:
-            path[node] = read
-            pending.append((node, read, True))
+        elif node not in visited:
+            path[node] = value_read
+            pending.append((node, value_read, True))
             operands = [(operand, None, False) for operand in reversed(node.operands)]
             pending += [(reader, value, False) for reader, value in reversed(readers.get(node, ()))]
             pending += operands

@@ -1,7 +1,7 @@
-"""The `inline_calls` pass: replaces calls by the bodies of the callees; loops, branches and maps stay.
+"""The passes `inline_calls` and `inline_small_calls`: replace calls by the bodies of the callees.
 
 A call is inlined once for each distinct list of arguments, and only as far as its results are used: the work is linear
-in the sizes of the input and output modules, at any nesting depth.
+in the sizes of the input and output modules, at any nesting depth. Loops, branches and maps stay.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import call
 from livegrad.passes.differentiate.tangents import pack_results
-from livegrad.passes.functions import exchange_attributes, is_pure, renamed, uses_any
+from livegrad.passes.functions import exchange_attributes, is_pure, rename_function, uses_any
 
-SMALL = 4000  # nodes: up to here code without calls is quick to compile, and quicker to run
-_MAX_NODES = 1 << 16  # of code without calls: a minute of compiling
+SMALL = 4000  # nodes: smaller programs compile quickly and run faster without calls
+_MAX_NODES = 1 << 16  # after inlining: takes a minute to compile
 _MAX_WORK = 1 << 20  # operations of one call
-_WORTH_A_CALL = 16  # nodes
+_MIN_CALLEE = 16  # nodes: smaller callees are always inlined
 
 
 @propagates_lines
 def inline_calls(module: Module) -> Module:
-    """The module with every call inlined, in the bodies of loops, branches and maps too.
+    """Inlines every call, including those in the bodies of loops, branches and maps.
 
-    Raises where calls that call others often make more of it than can be compiled.
+    Raises `CompileError` if the inlined program would be too large to compile.
     """
-    order = reachable_functions(module.functions)
-    if not uses_any(order, (call,)):
+    if not uses_any(module.functions, (call,)):
         return module
+    order = reachable_functions(module.functions)
     try:
-        return _flattened(module, order, frozenset(), max(_MAX_NODES, 8 * _size(order)))
+        return _inline_module(module, order, frozenset(), max(_MAX_NODES, 8 * _count_nodes(order)))
     except _TooLarge as error:
-        largest = max(order, key=_work)
+        largest = max(order, key=_count_operations)
         raise CompileError(
             f"`{largest.name}` is too large: its functions call each other too many times",
             where=error.where,
             expected=f"at most {_MAX_NODES:,} nodes with all calls inlined, or {_MAX_WORK:,} operations",
-            found=f"{float(_work(largest)):.3g} operations",
+            found=f"{float(_count_operations(largest)):.3g} operations",
             help="call each function once and use its result twice, or have fewer levels of calls",
         ) from None
 
 
 @propagates_lines
 def inline_small_calls(module: Module) -> Module:
-    """The module with calls inlined where that leaves it small; what a large one calls often stays a function.
+    """Inlines calls unless the program becomes large: then, pure functions with several callers stay functions.
 
-    For backends that have code for calls of functions of numbers (`is_pure`).
+    For backends that can call pure functions (`is_pure`).
     """
-    order = reachable_functions(module.functions)
-    if not uses_any(order, (call,)):
+    if not uses_any(module.functions, (call,)):
         return module
+    order = reachable_functions(module.functions)
     try:
-        return _flattened(module, order, frozenset(), max(SMALL, _size(order) * 5 // 4))
+        return _inline_module(module, order, frozenset(), max(SMALL, _count_nodes(order) * 5 // 4))
     except _TooLarge:
-        kept = _called_often(order)
-    # Calls with equal arguments are one node: inlined, they are still computed once.
-    if not kept or max(map(_work, order)) > _MAX_WORK:
+        kept = _find_shared_callees(order)
+    # Inlining everything may still fit, because calls with equal arguments become one node. If not, it raises.
+    if not kept or max(map(_count_operations, order)) > _MAX_WORK:
         return inline_calls(module)
-    return _flattened(module, order, kept, max(_MAX_NODES, 8 * _size(order)))
+    return _inline_module(module, order, kept, max(_MAX_NODES, 8 * _count_nodes(order)))
 
 
 class _TooLarge(Exception):
@@ -73,33 +73,33 @@ class _TooLarge(Exception):
         self.where = where
 
 
-def _flattened(module: Module, order: Sequence[Function], kept: frozenset[Function], most: int) -> Module:
-    standing = set(module.functions).union(kept, *map(_run_by_regions, order))
-    flattener = _Flattener(kept, most)
+def _inline_module(module: Module, order: Sequence[Function], kept: frozenset[Function], budget: int) -> Module:
+    functions_to_keep = set(module.functions).union(kept, *map(_find_region_functions, order))
+    inliner = _Inliner(kept, budget)
     for function in order:
-        if function in standing:
-            flattener.flatten(function)
-    done = flattener.done
-    return Module(tuple(renamed(done[function], function.name) for function in module.functions))
+        if function in functions_to_keep:
+            inliner.inline_function(function)
+    inlined = inliner.inlined
+    return Module(tuple(rename_function(inlined[function], function.name) for function in module.functions))
 
 
-def _size(functions: Sequence[Function]) -> int:
+def _count_nodes(functions: Sequence[Function]) -> int:
     return sum(len(nodes_of(function)) for function in functions)
 
 
 @lru_cache(maxsize=4096)
-def _work(function: Function) -> int:
+def _count_operations(function: Function) -> int:
     """The number of operations of a call; a loop counts as one iteration."""
-    return sum(1 + sum(map(_work, node.functions)) for node in nodes_of(function) if node.operands)
+    return sum(1 + sum(map(_count_operations, node.functions)) for node in nodes_of(function) if node.operands)
 
 
-def calls_much(function: Function) -> bool:
-    """Whether a call takes much work, and far more than the function is long: calls in its derivatives stay calls."""
-    return _work(function) > max(SMALL // 4, 2 * _size(reachable_functions([function])))
+def grows_when_inlined(function: Function) -> bool:
+    """Whether inlining would make a large function much larger: its derivatives should keep calls, too."""
+    return _count_operations(function) > max(SMALL // 4, 2 * _count_nodes(reachable_functions([function])))
 
 
-def _called_often(order: Sequence[Function]) -> frozenset[Function]:
-    """The functions of numbers that are worth a call, and that several nodes call."""
+def _find_shared_callees(order: Sequence[Function]) -> frozenset[Function]:
+    """The pure functions that several nodes call and that are large enough for a call."""
     callers: dict[Function, int] = {}
     for function in order:
         for node in nodes_of(function):
@@ -109,80 +109,80 @@ def _called_often(order: Sequence[Function]) -> frozenset[Function]:
     sizes: dict[Function, int] = {}
     for function in order:  # callees first
         size = len(nodes_of(function))
-        called = [node.attribute("function") for node in nodes_of(function) if node.op is call]
-        sizes[function] = size + sum(0 if callee in kept else sizes[callee] for callee in called)
-        if callers.get(function, 0) > 1 and sizes[function] >= _WORTH_A_CALL and is_pure(function):
+        callees = [node.attribute("function") for node in nodes_of(function) if node.op is call]
+        sizes[function] = size + sum(0 if callee in kept else sizes[callee] for callee in callees)
+        if callers.get(function, 0) > 1 and sizes[function] >= _MIN_CALLEE and is_pure(function):
             kept.add(function)
     return frozenset(kept)
 
 
-def _run_by_regions(function: Function) -> set[Function]:
+def _find_region_functions(function: Function) -> set[Function]:
     nodes = (node for node in nodes_of(function) if node.attributes and node.op is not call)
     return {inner for node in nodes for inner in node.functions}
 
 
 class _Frame:
-    """The nodes of a function for one list of arguments."""
+    """The inlined nodes of a function for one list of arguments."""
 
-    __slots__ = ("depending", "values")
+    __slots__ = ("dependents", "values")
 
-    def __init__(self, values: dict[Node, Node], depending: set[Node]) -> None:
+    def __init__(self, values: dict[Node, Node], dependents: set[Node]) -> None:
         self.values = values
-        self.depending = depending  # the function's nodes that depend on its parameters
+        self.dependents = dependents  # the function's nodes that depend on its parameters
 
 
-class _Flattener:
-    """Functions flattened so far, and the frames that were opened for them; frames with the same arguments are one."""
+class _Inliner:
+    """Inlines calls in functions; calls of one function with the same arguments share a frame."""
 
-    def __init__(self, kept: frozenset[Function], most: int) -> None:
+    def __init__(self, kept: frozenset[Function], budget: int) -> None:
         self.kept = kept  # calls of these stay
-        self.left = most  # remaining budget of nodes
-        self.done: dict[Function, Function] = {}
+        self.budget = budget  # of nodes
+        self.inlined: dict[Function, Function] = {}
         self._frames: dict[tuple[Function, tuple[Node, ...]], _Frame] = {}
-        self._depending: dict[Function, set[Node]] = {}
+        self._dependents: dict[Function, set[Node]] = {}
         # Nodes that depend on no parameter are the same for every caller.
-        self._shared = _Frame({}, set())
+        self._constant_frame = _Frame({}, set())
 
-    def flatten(self, function: Function) -> None:
+    def inline_function(self, function: Function) -> None:
         frame = self._open(function, function.parameters)
         results = tuple(self._run(frame, function.results))
-        self.done[function] = Function(function.name, function.parameters, results)
+        self.inlined[function] = Function(function.name, function.parameters, results)
 
     def _open(self, function: Function, arguments: tuple[Node, ...]) -> _Frame:
         frame = self._frames.get((function, arguments))
         if frame is None:
-            if function not in self._depending:
-                self._depending[function] = _depending_on_parameters(function)
+            if function not in self._dependents:
+                self._dependents[function] = _find_dependents_of_parameters(function)
             values = dict(zip(function.parameters, arguments, strict=True))
-            frame = self._frames[function, arguments] = _Frame(values, self._depending[function])
+            frame = self._frames[function, arguments] = _Frame(values, self._dependents[function])
         return frame
 
     def _run(self, outermost: _Frame, results: tuple[Node, ...]) -> Iterable[Node]:
-        """Walks down from the results on a stack of its own: (frame, node) waits until what it needs is there."""
+        """Computes the results in a frame, with an explicit stack of nodes that wait for their operands."""
         pending = [(outermost, result) for result in reversed(results)]
         while pending:
             frame, node = pending[-1]
-            home = frame if node in frame.depending else self._shared
+            home = frame if node in frame.dependents else self._constant_frame
             if node in frame.values:
                 pending.pop()
             elif node in home.values:
                 frame.values[node] = home.values[node]
             else:
-                pending.extend(reversed(self._waiting(home, node)))
+                pending.extend(reversed(self._compute_or_list_missing(home, node)))
         return [outermost.values[result] for result in results]
 
-    def _waiting(self, frame: _Frame, node: Node) -> list[tuple[_Frame, Node]]:
-        """What must be there before the node has a value in this frame; when nothing is missing, it gets one."""
-        called = node.operands[0] if node.op is get and self._gives_several(node.operands[0]) else node
+    def _compute_or_list_missing(self, frame: _Frame, node: Node) -> list[tuple[_Frame, Node]]:
+        """Computes a node's value in a frame, or returns what must be computed before."""
+        called = node.operands[0] if node.op is get and self._has_several_results(node.operands[0]) else node
         missing = [operand for operand in called.operands if operand not in frame.values]
         if missing:
             return [(frame, operand) for operand in missing]
         operands = tuple([frame.values[operand] for operand in called.operands])
-        self.left -= 1
-        if self.left < 0:
+        self.budget -= 1
+        if self.budget < 0:
             raise _TooLarge(node.origin)
         if not self._is_inlined(called):
-            frame.values[node] = self._rebuilt(node, operands)
+            frame.values[node] = self._rebuild(node, operands)
             return []
         function: Function = called.attribute("function")
         wanted = function.results if node is called else (function.results[node.attribute("index")],)
@@ -199,20 +199,20 @@ class _Flattener:
     def _is_inlined(self, node: Node) -> bool:
         return node.op is call and node.attribute("function") not in self.kept
 
-    def _gives_several(self, node: Node) -> bool:
+    def _has_several_results(self, node: Node) -> bool:
         return self._is_inlined(node) and len(node.attribute("function").results) != 1
 
-    def _rebuilt(self, node: Node, operands: tuple[Node, ...]) -> Node:
-        moved = rebuild(node, operands)
-        if not moved.attributes:
-            return moved
+    def _rebuild(self, node: Node, operands: tuple[Node, ...]) -> Node:
+        rebuilt = rebuild(node, operands)
+        if not rebuilt.attributes:
+            return rebuilt
         with originating_from(node.origins):
-            return exchange_attributes(moved, self.done)
+            return exchange_attributes(rebuilt, self.inlined)
 
 
-def _depending_on_parameters(function: Function) -> set[Node]:
-    depending: set[Node] = set(function.parameters)
+def _find_dependents_of_parameters(function: Function) -> set[Node]:
+    dependents: set[Node] = set(function.parameters)
     for node in nodes_of(function):
-        if node.op is parameter_op or not depending.isdisjoint(node.operands):
-            depending.add(node)
-    return depending
+        if node.op is parameter_op or not dependents.isdisjoint(node.operands):
+            dependents.add(node)
+    return dependents

@@ -1,7 +1,7 @@
-"""Control flow of a function that is rewritten over other values: what passes that interpret functions share.
+"""Base class of abstract interpreters: runs a function's control flow over another kind of values.
 
-`scalar_replacement` rewrites tensors as scalars, `unbatch` rewrites tensors of points as the value at one point. Loops
-and branches are traced again, so their functions capture whatever values from around them they need.
+`scalar_replacement` interprets tensors as scalars, `unbatch` tensors of points as the value at one point. Loops and
+branches are traced anew, so their functions capture the values that they need.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _V = TypeVar("_V")
 
 
 class Interpreter(Generic[_V]):
-    """Runs a function over values of another kind. A subclass has a rule for nodes without functions."""
+    """Interprets functions over another kind of values. Subclasses define the values and the rule for plain nodes."""
 
     def rewrite_node(self, node: Node, operands: list[_V]) -> _V:
-        """The value of a node that runs no functions."""
+        """The value of a node without nested functions."""
         raise NotImplementedError
 
     def scalar(self, value: _V) -> Node:
-        """A value that is one number."""
+        """The node of a scalar value."""
         raise NotImplementedError
 
     def flatten(self, value: _V, type: Type) -> Iterator[Node]:
-        """The nodes that a loop carries, or a branch returns, for a value of a type."""
+        """The nodes that a loop carries, or a branch returns, for a value of this type."""
         raise NotImplementedError
 
     def rebuild(self, nodes: Iterator[Node], type: Type) -> _V:
-        """The value that the next nodes are."""
+        """Builds a value of this type from the next nodes; the inverse of `flatten`."""
         raise NotImplementedError
 
     def join(self, values: list[_V]) -> _V:
-        """Several results as one value."""
+        """Packs several results into one value."""
         raise NotImplementedError
 
     def results(self, function: Function, arguments: Sequence[_V]) -> list[_V]:
@@ -66,10 +66,10 @@ class Interpreter(Generic[_V]):
                     values[node] = control(self, node, operands) if control else self.rewrite_node(node, operands)
         return [values[result] for result in function.results]
 
-    def _flat(self, values: Sequence[_V], types: Sequence[Type]) -> list[Node]:
+    def _flatten_all(self, values: Sequence[_V], types: Sequence[Type]) -> list[Node]:
         return [node for value, type in zip(values, types, strict=True) for node in self.flatten(value, type)]
 
-    def _rebuilt(self, nodes: Sequence[Node], types: Sequence[Type]) -> list[_V]:
+    def _rebuild_all(self, nodes: Sequence[Node], types: Sequence[Type]) -> list[_V]:
         supply = iter(nodes)
         return [self.rebuild(supply, type) for type in types]
 
@@ -78,25 +78,25 @@ class Interpreter(Generic[_V]):
         return results[0] if len(results) == 1 else self.join(results)
 
     def _branch(self, node: Node, operands: list[_V]) -> _V:
-        choice, *arguments = operands
+        selector, *arguments = operands
         functions: tuple[Function, ...] = (
             node.attribute("branches") if node.op is switch else (node.attribute("then"), node.attribute("otherwise"))
         )
         types = functions[0].result_types
-        numbers: list[int] = []
+        counts: list[int] = []
 
         def run(function: Function) -> Callable[[], list[Node]]:
             def branch() -> list[Node]:
-                nodes = self._flat(self.results(function, arguments), types)
-                numbers.append(len(nodes))
+                nodes = self._flatten_all(self.results(function, arguments), types)
+                counts.append(len(nodes))
                 return nodes
 
             return branch
 
-        runs, chosen = list(map(run, functions)), self.scalar(choice)
-        value = make_switch(chosen, runs) if node.op is switch else make_cond(chosen, runs[0], runs[1])
-        nodes = [value] if numbers[0] == 1 else [get(value, index=index) for index in range(numbers[0])]
-        results = self._rebuilt(nodes, types)
+        runs, selector_node = list(map(run, functions)), self.scalar(selector)
+        value = make_switch(selector_node, runs) if node.op is switch else make_cond(selector_node, runs[0], runs[1])
+        nodes = [value] if counts[0] == 1 else [get(value, index=index) for index in range(counts[0])]
+        results = self._rebuild_all(nodes, types)
         return results[0] if len(results) == 1 else self.join(results)
 
     def _for_loop(self, node: Node, operands: list[_V]) -> _V:
@@ -105,11 +105,13 @@ class Interpreter(Generic[_V]):
         types = body.result_types
 
         def step(index: Node, *state: Node) -> list[Node]:
-            return self._flat(self.results(body, [self._index(index), *self._rebuilt(state, types), *captures]), types)
+            return self._flatten_all(
+                self.results(body, [self._index(index), *self._rebuild_all(state, types), *captures]), types
+            )
 
-        first = self._flat(start, types)
-        ends = make_for_loop(self.scalar(iterations), step, *first, reverse=node.attribute("reverse"))
-        return self.join(self._rebuilt(ends, types))
+        first = self._flatten_all(start, types)
+        final_nodes = make_for_loop(self.scalar(iterations), step, *first, reverse=node.attribute("reverse"))
+        return self.join(self._rebuild_all(final_nodes, types))
 
     def _while_loop(self, node: Node, operands: list[_V]) -> _V:
         condition, body, carried = (node.attribute(name) for name in ("condition", "body", "carried"))
@@ -117,16 +119,18 @@ class Interpreter(Generic[_V]):
         types = body.result_types
 
         def test(*state: Node) -> Node:
-            return self.scalar(self.results(condition, [*self._rebuilt(state, types), *captures])[0])
+            return self.scalar(self.results(condition, [*self._rebuild_all(state, types), *captures])[0])
 
         def step(index: Node, *state: Node) -> list[Node]:
-            return self._flat(self.results(body, [self._index(index), *self._rebuilt(state, types), *captures]), types)
+            return self._flatten_all(
+                self.results(body, [self._index(index), *self._rebuild_all(state, types), *captures]), types
+            )
 
-        ends = make_while_loop(test, step, *self._flat(start, types), limit=node.attribute("limit"))
-        return self.join(self._rebuilt(ends, types))
+        final_nodes = make_while_loop(test, step, *self._flatten_all(start, types), limit=node.attribute("limit"))
+        return self.join(self._rebuild_all(final_nodes, types))
 
     def _index(self, index: Node) -> _V:
-        """The index of an iteration."""
+        """The loop index as a value."""
         return self.rebuild(iter([index]), index.type)
 
 

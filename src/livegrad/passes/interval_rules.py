@@ -1,4 +1,4 @@
-"""Interval rules: the bounds of each op's result from the bounds of its operands.
+"""Interval arithmetic: a rule for each op that computes the bounds of its result from those of its operands.
 
 Applied by `bound_intervals`. Rounding of the four operations and of square roots is monotone, so bounds computed with
 the same operations hold for computed values. Products are widened, because a compiler may fuse them into sums;
@@ -22,15 +22,15 @@ from livegrad.ops.rules import filled
 
 _PRODUCT_ERROR = 2.0**-22
 _FUNCTION_ERROR = 2.0**-19
-_ANGLE_ERROR = 1e-5  # relative: where in its period an angle lies is only as good as its own digits
+_ANGLE_ERROR = 1e-5  # relative: argument reduction loses the digits of large angles
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The bounds of a value; of a condition, whether it must hold and whether it can. A point has one node for both.
+    """The bounds of a value. For a condition, `low` is whether it must hold, and `high` whether it can.
 
-    What is known before any box is: whether bounds may be infinite because nothing is known of the value, and whether
-    it is never negative.
+    Some properties hold for all boxes: the bounds of an `unbounded` value may be infinite or NaN, and a `nonnegative`
+    value is never less than zero.
     """
 
     low: Node
@@ -40,19 +40,25 @@ class Interval:
 
     @property
     def is_point(self) -> bool:
+        """Whether both bounds are the same node."""
         return self.low is self.high
+
+    @property
+    def ends(self) -> tuple[Node, ...]:
+        """The distinct bounds: one for a point."""
+        return (self.low,) if self.is_point else (self.low, self.high)
 
 
 Rule = Callable[..., Interval]
 
 
-def anything(type: Type) -> Interval:
-    """The bounds of a value of which nothing is known."""
+def entire_interval(type: Type) -> Interval:
+    """The interval of all values of a type."""
     scalar = scalar_of(type)
     if scalar is None:
         if not isinstance(type, Tuple | Struct | Array):
-            raise CompileError(f"there are no interval bounds for {type}")
-        inner = [anything(member) for member in components(type)]
+            raise CompileError(f"interval arithmetic has no bounds for values of type {type}")
+        inner = [entire_interval(member) for member in components(type)]
         low, high = (ops.make(*[getattr(i, side) for i in inner], type=type) for side in ("low", "high"))
         return Interval(low, high, unbounded=True)
     if scalar is bool_:
@@ -65,29 +71,25 @@ def anything(type: Type) -> Interval:
 
 
 def hull(*intervals: Interval) -> Interval:
-    """The bounds of a value that is one of several."""
+    """The smallest interval that contains all of these."""
     low, high = intervals[0].low, intervals[0].high
-    careful = any(interval.unbounded for interval in intervals)
-    least, most = (ops.minimum, ops.maximum) if careful else (ops.min, ops.max)
-    for other in intervals[1:]:
-        low, high = least(low, other.low), most(high, other.high)
-    return Interval(low, high, careful)
+    unbounded = any(interval.unbounded for interval in intervals)
+    smaller, larger = (ops.minimum, ops.maximum) if unbounded else (ops.min, ops.max)
+    for interval in intervals[1:]:
+        low, high = smaller(low, interval.low), larger(high, interval.high)
+    return Interval(low, high, unbounded)
 
 
-def _all(condition: Node, interval: Interval) -> Interval:
-    """The interval, or everything where the condition holds."""
-    whole = anything(interval.low.type)
+def _entire_where(condition: Node, interval: Interval) -> Interval:
+    """The interval of all values where the condition holds, else this interval."""
+    whole = entire_interval(interval.low.type)
     low = ops.select(condition, whole.low, interval.low)
     return Interval(low, ops.select(condition, whole.high, interval.high), unbounded=True)
 
 
-def _widened(interval: Interval, error: float) -> Interval:
+def _widen(interval: Interval, error: float) -> Interval:
     low, high = interval.low, interval.high
     return Interval(low - ops.abs(low) * error, high + ops.abs(high) * error)
-
-
-def _number(value: float, type: Type) -> Node:
-    return filled(value, type)
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
@@ -107,16 +109,16 @@ def _sub(node: Node, a: Interval, b: Interval) -> Interval:
 def _square(a: Interval) -> Interval:
     low, high = a.low * a.low, a.high * a.high
     inside = (a.low <= 0.0) & (a.high >= 0.0)
-    smaller = ops.select(inside, _number(0.0, low.type), ops.min(low, high))
+    smaller = ops.select(inside, filled(0.0, low.type), ops.min(low, high))
     larger = ops.max(low, high)
     low, high = smaller - smaller * _PRODUCT_ERROR, larger + larger * _PRODUCT_ERROR
     return Interval(low, high, nonnegative=True)
 
 
 def _finite_product(a: Node, b: Node) -> Node:
-    """0 × ∞ is 0 here: the bound of products of a zero with anything finite."""
+    """The product with 0 × ∞ = 0: a zero bound times finite values that are only bounded by infinity."""
     product = a * b
-    return ops.select(ops.is_nan(product), _number(0.0, product.type), product)
+    return ops.select(ops.is_nan(product), filled(0.0, product.type), product)
 
 
 def _constant_value(node: Node) -> float | None:
@@ -132,30 +134,26 @@ def _mul(node: Node, a: Interval, b: Interval) -> Interval:
         if value is not None and math.isfinite(value) and value != 0.0:
             ends = (factor.low * other.low, factor.low * other.high)
             low, high = ends if value > 0 else ends[::-1]
-            return _widened(Interval(low, high), _PRODUCT_ERROR)
+            return _widen(Interval(low, high), _PRODUCT_ERROR)
     if a.is_point or b.is_point:
         point, other = (a, b) if a.is_point else (b, a)
         corners = [_finite_product(point.low, end) for end in (other.low, other.high)]
     else:
         corners = [_finite_product(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-    return _widened(hull(*[Interval(corner, corner) for corner in corners]), _PRODUCT_ERROR)
+    return _widen(hull(*[Interval(corner, corner) for corner in corners]), _PRODUCT_ERROR)
 
 
 def _div(node: Node, a: Interval, b: Interval) -> Interval:
     if node.operands[0] is node.operands[1]:
-        one = _number(1.0, a.low.type)
-        return _all(_contains(b, 0.0), Interval(one, one))
-    corners = [x / y for x in ((a.low,) if a.is_point else (a.low, a.high)) for y in _ends(b)]
+        one = filled(1.0, a.low.type)
+        return _entire_where(_contains(b, 0.0), Interval(one, one))
+    corners = [x / y for x in a.ends for y in b.ends]
     quotient = hull(*[Interval(corner, corner, unbounded=True) for corner in corners])
     value = _constant_value(node.operands[1])
     if value is not None and value != 0.0:
         return Interval(quotient.low, quotient.high, unbounded=a.unbounded)
     wrong = _contains(b, 0.0) | ops.is_nan(quotient.low) | ops.is_nan(quotient.high)
-    return _all(wrong, quotient)
-
-
-def _ends(a: Interval) -> tuple[Node, ...]:
-    return (a.low,) if a.is_point else (a.low, a.high)
+    return _entire_where(wrong, quotient)
 
 
 def _contains(a: Interval, value: float) -> Node:
@@ -168,24 +166,24 @@ def _neg(node: Node, a: Interval) -> Interval:
 
 def _abs(node: Node, a: Interval) -> Interval:
     low, high = ops.abs(a.low), ops.abs(a.high)
-    smaller = ops.select(_contains(a, 0.0), _number(0.0, low.type), ops.min(low, high))
+    smaller = ops.select(_contains(a, 0.0), filled(0.0, low.type), ops.min(low, high))
     return Interval(smaller, ops.max(low, high), nonnegative=True)
 
 
-def _monotone(op: Callable[[Node], Node], error: float = 0.0, *, falling: bool = False) -> Rule:
+def _monotone_rule(op: Callable[[Node], Node], error: float = 0.0, *, decreasing: bool = False) -> Rule:
     def rule(node: Node, a: Interval) -> Interval:
-        low, high = (op(a.high), op(a.low)) if falling else (op(a.low), op(a.high))
-        return _widened(Interval(low, high), error) if error else Interval(low, high)
+        low, high = (op(a.high), op(a.low)) if decreasing else (op(a.low), op(a.high))
+        return _widen(Interval(low, high), error) if error else Interval(low, high)
 
     return rule
 
 
-def _pairwise(op: Callable[[Node, Node], Node], careful: Callable[[Node, Node], Node]) -> Rule:
-    """min and max: where a bound may be NaN it must not be lost, elsewhere one instruction does."""
+def _extremum_rule(op: Callable[[Node, Node], Node], nan_safe_op: Callable[[Node, Node], Node]) -> Rule:
+    """min and max: `nan_safe_op` keeps bounds that may be NaN; for others, `op` is one instruction."""
 
     def rule(node: Node, a: Interval, b: Interval) -> Interval:
-        chosen = careful if a.unbounded or b.unbounded else op
-        return Interval(chosen(a.low, b.low), chosen(a.high, b.high), nonnegative=a.nonnegative and b.nonnegative)
+        chosen_op = nan_safe_op if a.unbounded or b.unbounded else op
+        return Interval(chosen_op(a.low, b.low), chosen_op(a.high, b.high), nonnegative=a.nonnegative and b.nonnegative)
 
     return rule
 
@@ -197,38 +195,33 @@ def _clamp(node: Node, a: Interval, low: Interval, high: Interval) -> Interval:
 def _sqrt(node: Node, a: Interval) -> Interval:
     if a.nonnegative:
         return Interval(ops.sqrt(a.low), ops.sqrt(a.high), nonnegative=True)
-    nothing = _number(0.0, a.low.type)
+    nothing = filled(0.0, a.low.type)
     ends = Interval(ops.sqrt(ops.max(nothing, a.low)), ops.sqrt(ops.max(nothing, a.high)))
-    return _or_undefined(a.low < 0.0, ends)
+    return _entire_where(a.low < 0.0, ends)
 
 
-def _or_undefined(some_undefined: Node, defined: Interval) -> Interval:
-    """If the function may be NaN, the interval is unbounded."""
-    return _all(some_undefined, defined)
-
-
-def _logarithm(op: Callable[[Node], Node]) -> Rule:
+def _logarithm_rule(op: Callable[[Node], Node]) -> Rule:
     def rule(node: Node, a: Interval) -> Interval:
-        positive = ops.max(_number(1e-37, a.low.type), a.low), ops.max(_number(1e-37, a.low.type), a.high)
-        ends = _widened(Interval(op(positive[0]), op(positive[1])), _FUNCTION_ERROR)
-        return _or_undefined(a.low <= 0.0, Interval(ends.low - 1e-6, ends.high + 1e-6))
+        positive = ops.max(filled(1e-37, a.low.type), a.low), ops.max(filled(1e-37, a.low.type), a.high)
+        ends = _widen(Interval(op(positive[0]), op(positive[1])), _FUNCTION_ERROR)
+        return _entire_where(a.low <= 0.0, Interval(ends.low - 1e-6, ends.high + 1e-6))
 
     return rule
 
 
-def _inverse_of_bounded(op: Callable[[Node], Node], *, falling: bool) -> Rule:
+def _inverse_trigonometric_rule(op: Callable[[Node], Node], *, decreasing: bool) -> Rule:
     def rule(node: Node, a: Interval) -> Interval:
-        one = _number(1.0, a.low.type)
+        one = filled(1.0, a.low.type)
         low, high = (op(ops.clamp(end, -one, one)) for end in (a.low, a.high))
-        ends = Interval(high, low) if falling else Interval(low, high)
+        ends = Interval(high, low) if decreasing else Interval(low, high)
         ends = Interval(ends.low - 1e-5, ends.high + 1e-5)
-        return _or_undefined((a.low < -1.0) | (a.high > 1.0), ends)
+        return _entire_where((a.low < -1.0) | (a.high > 1.0), ends)
 
     return rule
 
 
-def _as_function(rule: Callable[[Interval], Interval]) -> Rule:
-    """Shares a rule of many nodes as one function: a part may have thousands of sines."""
+def _share_as_function(rule: Callable[[Interval], Interval]) -> Rule:
+    """Turns a rule into calls of one shared function: a part may have thousands of sines."""
 
     @lru_cache(maxsize=64)
     def function_for(type: Type) -> Function:
@@ -236,30 +229,30 @@ def _as_function(rule: Callable[[Interval], Interval]) -> Rule:
         bounds = rule(Interval(low, high))
         return Function(rule.__name__, (low, high), (bounds.low, bounds.high))
 
-    def called(node: Node, a: Interval) -> Interval:
+    def call_shared(node: Node, a: Interval) -> Interval:
         bounds = ops.call(a.low, a.high, function=function_for(a.low.type))
         return Interval(ops.get(bounds, index=0), ops.get(bounds, index=1))
 
-    return called
+    return call_shared
 
 
-def _periodic(op: Callable[[Node], Node], top: float, bottom: float) -> Rule:
-    """sin and cos: the ends, unless a top or a bottom of the wave lies between."""
+def _periodic_rule(op: Callable[[Node], Node], top: float, bottom: float) -> Rule:
+    """sin and cos: the values at the ends, unless a maximum at `top` or a minimum at `bottom` lies between them."""
 
     def wave_bounds(a: Interval) -> Interval:
         ends = [op(a.low), op(a.high)]
         low, high = ops.min(*ends) - 1e-6, ops.max(*ends) + 1e-6
-        one = _number(1.0, low.type)
-        high = ops.select(_passes(a, top), one, ops.min(high, one))
-        low = ops.select(_passes(a, bottom), -one, ops.max(low, -one))
+        one = filled(1.0, low.type)
+        high = ops.select(_contains_phase(a, top), one, ops.min(high, one))
+        low = ops.select(_contains_phase(a, bottom), -one, ops.max(low, -one))
         endless = ~(ops.is_finite(a.low) & ops.is_finite(a.high))
         return Interval(ops.select(endless, -one, low), ops.select(endless, one, high))
 
-    return _as_function(wave_bounds)
+    return _share_as_function(wave_bounds)
 
 
-def _passes(a: Interval, phase: float) -> Node:
-    """Whether the interval holds phase + 2πk for a whole k, or may by rounding."""
+def _contains_phase(a: Interval, phase: float) -> Node:
+    """Whether the interval contains phase + 2πk for some integer k, or may by rounding."""
     turn = 1.0 / math.tau
     margin = _ANGLE_ERROR * (1.0 + ops.max(ops.abs(a.low), ops.abs(a.high)))
     return ops.floor((a.high + margin - phase) * turn) > ops.floor((a.low - margin - phase) * turn)
@@ -267,60 +260,60 @@ def _passes(a: Interval, phase: float) -> Node:
 
 def _tan(node: Node, a: Interval) -> Interval:
     half = Interval(a.low * 2.0, a.high * 2.0)
-    crosses = _passes(half, math.pi) | ~(ops.is_finite(a.low) & ops.is_finite(a.high))
-    return _all(crosses, _widened(Interval(ops.tan(a.low), ops.tan(a.high)), 1e-4))
+    crosses = _contains_phase(half, math.pi) | ~(ops.is_finite(a.low) & ops.is_finite(a.high))
+    return _entire_where(crosses, _widen(Interval(ops.tan(a.low), ops.tan(a.high)), 1e-4))
 
 
 def _cosh(node: Node, a: Interval) -> Interval:
     size = _abs(node, a)
-    return _widened(Interval(ops.cosh(size.low), ops.cosh(size.high)), _FUNCTION_ERROR)
+    return _widen(Interval(ops.cosh(size.low), ops.cosh(size.high)), _FUNCTION_ERROR)
 
 
 def _atan2(node: Node, y: Interval, x: Interval) -> Interval:
-    corners = [ops.atan2(v, u) for v in _ends(y) for u in _ends(x)]
+    corners = [ops.atan2(v, u) for v in y.ends for u in x.ends]
     angle = hull(*[Interval(corner, corner) for corner in corners])
-    # On the negative axis the angle jumps, at the origin it is anything.
+    # The angle jumps on the negative x axis, and is undefined at the origin.
     jumps = _contains(y, 0.0) & (x.low <= 0.0)
-    half_turn = _number(math.pi + 1e-6, angle.low.type)
+    half_turn = filled(math.pi + 1e-6, angle.low.type)
     low, high = ops.select(jumps, -half_turn, angle.low - 1e-5), ops.select(jumps, half_turn, angle.high + 1e-5)
     return Interval(low, high)
 
 
 def _pow(node: Node, a: Interval, b: Interval) -> Interval:
-    corners = [ops.pow(x, y) for x in _ends(a) for y in _ends(b)]
-    ends = _widened(hull(*[Interval(corner, corner, unbounded=True) for corner in corners]), 1e-5)
+    corners = [ops.pow(x, y) for x in a.ends for y in b.ends]
+    ends = _widen(hull(*[Interval(corner, corner, unbounded=True) for corner in corners]), 1e-5)
     exponent = _constant_value(node.operands[1])
     if exponent is not None and exponent == math.floor(exponent) and exponent > 0:
         if exponent % 2:
             return ends
         inside = _contains(a, 0.0)
-        return Interval(ops.select(inside, _number(0.0, ends.low.type), ends.low), ends.high)
+        return Interval(ops.select(inside, filled(0.0, ends.low.type), ends.low), ends.high)
     undefined = (a.low <= 0.0) | ops.is_nan(ends.low) | ops.is_nan(ends.high)
-    return _or_undefined(undefined, ends)
+    return _entire_where(undefined, ends)
 
 
 def _fract(node: Node, a: Interval) -> Interval:
     first, last = ops.floor(a.low), ops.floor(a.high)
     same = ops.equal(first, last)
-    nothing, one = _number(0.0, first.type), _number(1.0, first.type)
+    nothing, one = filled(0.0, first.type), filled(1.0, first.type)
     return Interval(ops.select(same, a.low - first, nothing), ops.select(same, a.high - last, one))
 
 
 def _fmod(node: Node, a: Interval, b: Interval) -> Interval:
     size = ops.max(ops.abs(b.low), ops.abs(b.high))
-    nothing = _number(0.0, size.type)
+    nothing = filled(0.0, size.type)
     low, high = ops.select(a.low < 0.0, -size, nothing), ops.select(a.high > 0.0, size, nothing)
     if not b.is_point:
-        return _or_undefined(_contains(b, 0.0), Interval(low, high))
+        return _entire_where(_contains(b, 0.0), Interval(low, high))
     whole = ops.trunc(a.low / b.low)
     same = ops.equal(whole, ops.trunc(a.high / b.low)) & (a.low * a.high > 0.0)
-    inner = _widened(Interval(ops.fmod(a.low, b.low), ops.fmod(a.high, b.low)), _FUNCTION_ERROR)
+    inner = _widen(Interval(ops.fmod(a.low, b.low), ops.fmod(a.high, b.low)), _FUNCTION_ERROR)
     inner = Interval(ops.select(same, inner.low, low), ops.select(same, inner.high, high))
-    return _or_undefined(ops.equal(b.low, 0.0), inner)
+    return _entire_where(ops.equal(b.low, 0.0), inner)
 
 
 def _length(node: Node, a: Interval) -> Interval:
-    """The root of a sum of squares, not of what `length` expands to: that chooses by the value it bounds."""
+    """The square root of a sum of squares. The expansion of `length` has a select on that sum, with looser bounds."""
     squares = _square(a)
     type = a.low.type
     assert isinstance(type, Vector)
@@ -328,10 +321,10 @@ def _length(node: Node, a: Interval) -> Interval:
         sum((ops.get(side, index=index) for index in range(1, type.size)), ops.get(side, index=0))
         for side in (squares.low, squares.high)
     )
-    return _widened(Interval(ops.sqrt(low), ops.sqrt(high)), _PRODUCT_ERROR)
+    return _widen(Interval(ops.sqrt(low), ops.sqrt(high)), _PRODUCT_ERROR)
 
 
-# --- conditions and choices ------------------------------------------------------------------------------------------
+# --- conditions and selection ----------------------------------------------------------------------------------------
 
 
 def _less(node: Node, a: Interval, b: Interval) -> Interval:
@@ -344,27 +337,27 @@ def _less_equal(node: Node, a: Interval, b: Interval) -> Interval:
 
 def _equal(node: Node, a: Interval, b: Interval) -> Interval:
     if scalar_of(node.operands[0].type) is bool_:
-        return anything(node.type)
+        return entire_interval(node.type)
     must = ops.equal(a.low, a.high) & ops.equal(b.low, b.high) & ops.equal(a.low, b.low)
     return Interval(must, (a.low <= b.high) & (b.low <= a.high))
 
 
-def _opposite(rule: Rule) -> Rule:
-    def opposite(node: Node, *operands: Interval) -> Interval:
+def _negate_rule(rule: Rule) -> Rule:
+    def negate(node: Node, *operands: Interval) -> Interval:
         holds = rule(node, *operands)
         return Interval(~holds.high, ~holds.low)
 
-    return opposite
+    return negate
 
 
-def _swapped(rule: Rule) -> Rule:
+def _swap_operands(rule: Rule) -> Rule:
     return lambda node, a, b: rule(node, b, a)
 
 
-def _bits(op: Callable[[Node, Node], Node]) -> Rule:
+def _logical_rule(op: Callable[[Node, Node], Node]) -> Rule:
     def rule(node: Node, a: Interval, b: Interval) -> Interval:
         if scalar_of(node.type) is not bool_:
-            return anything(node.type)
+            return entire_interval(node.type)
         return Interval(op(a.low, b.low), op(a.high, b.high))
 
     return rule
@@ -384,19 +377,19 @@ def _select(node: Node, condition: Interval, then: Interval, otherwise: Interval
     return Interval(low, high)
 
 
-def _perhaps_undefined(node: Node, a: Interval) -> Interval:
-    """Values that may be NaN have no finite bounds."""
+def _not_finite(node: Node, a: Interval) -> Interval:
+    """is_nan and is_infinite: they can only hold if a bound is not finite."""
     return Interval(filled(False, node.type), ~(ops.is_finite(a.low) & ops.is_finite(a.high)))
 
 
-def _undecided(node: Node, *operands: Interval) -> Interval:
-    return anything(node.type)
+def _always_undecided(node: Node, *operands: Interval) -> Interval:
+    return entire_interval(node.type)
 
 
-# --- structure -------------------------------------------------------------------------------------------------------
+# --- aggregates ------------------------------------------------------------------------------------------------------
 
 
-def _structural(node: Node, *operands: Interval) -> Interval:
+def _apply_to_bounds(node: Node, *operands: Interval) -> Interval:
     attributes = dict(node.attributes)
     low = node.op(*[operand.low for operand in operands], **attributes)
     return Interval(low, node.op(*[operand.high for operand in operands], **attributes))
@@ -413,53 +406,53 @@ RULES: dict[str, Rule] = {
     "div": _div,
     "neg": _neg,
     "abs": _abs,
-    "min": _pairwise(ops.min, ops.minimum),
-    "max": _pairwise(ops.max, ops.maximum),
-    "minimum": _pairwise(ops.minimum, ops.minimum),
-    "maximum": _pairwise(ops.maximum, ops.maximum),
+    "min": _extremum_rule(ops.min, ops.minimum),
+    "max": _extremum_rule(ops.max, ops.maximum),
+    "minimum": _extremum_rule(ops.minimum, ops.minimum),
+    "maximum": _extremum_rule(ops.maximum, ops.maximum),
     "clamp": _clamp,
     "sqrt": _sqrt,
     "length": _length,
-    "floor": _monotone(ops.floor),
-    "ceil": _monotone(ops.ceil),
-    "trunc": _monotone(ops.trunc),
-    "round": _monotone(ops.round),
+    "floor": _monotone_rule(ops.floor),
+    "ceil": _monotone_rule(ops.ceil),
+    "trunc": _monotone_rule(ops.trunc),
+    "round": _monotone_rule(ops.round),
     "sign": _sign,
     "fract": _fract,
     "fmod": _fmod,
-    "exp": _monotone(ops.exp, _FUNCTION_ERROR),
-    "exp2": _monotone(ops.exp2, _FUNCTION_ERROR),
-    "sinh": _monotone(ops.sinh, _FUNCTION_ERROR),
-    "tanh": _monotone(ops.tanh, _FUNCTION_ERROR),
-    "atan": _monotone(ops.atan, _FUNCTION_ERROR),
-    "cbrt": _monotone(ops.cbrt, _FUNCTION_ERROR),
+    "exp": _monotone_rule(ops.exp, _FUNCTION_ERROR),
+    "exp2": _monotone_rule(ops.exp2, _FUNCTION_ERROR),
+    "sinh": _monotone_rule(ops.sinh, _FUNCTION_ERROR),
+    "tanh": _monotone_rule(ops.tanh, _FUNCTION_ERROR),
+    "atan": _monotone_rule(ops.atan, _FUNCTION_ERROR),
+    "cbrt": _monotone_rule(ops.cbrt, _FUNCTION_ERROR),
     "cosh": _cosh,
-    "log": _logarithm(ops.log),
-    "log2": _logarithm(ops.log2),
-    "log10": _logarithm(ops.log10),
-    "asin": _inverse_of_bounded(ops.asin, falling=False),
-    "acos": _inverse_of_bounded(ops.acos, falling=True),
-    "sin": _periodic(ops.sin, math.pi / 2, -math.pi / 2),
-    "cos": _periodic(ops.cos, 0.0, math.pi),
+    "log": _logarithm_rule(ops.log),
+    "log2": _logarithm_rule(ops.log2),
+    "log10": _logarithm_rule(ops.log10),
+    "asin": _inverse_trigonometric_rule(ops.asin, decreasing=False),
+    "acos": _inverse_trigonometric_rule(ops.acos, decreasing=True),
+    "sin": _periodic_rule(ops.sin, math.pi / 2, -math.pi / 2),
+    "cos": _periodic_rule(ops.cos, 0.0, math.pi),
     "tan": _tan,
     "atan2": _atan2,
     "pow": _pow,
     "less": _less,
     "less_equal": _less_equal,
-    "greater": _swapped(_less),
-    "greater_equal": _swapped(_less_equal),
+    "greater": _swap_operands(_less),
+    "greater_equal": _swap_operands(_less_equal),
     "equal": _equal,
-    "not_equal": _opposite(_equal),
-    "is_nan": _perhaps_undefined,
-    "is_finite": _opposite(_perhaps_undefined),
-    "is_infinite": _perhaps_undefined,
-    "bit_and": _bits(ops.bit_and),
-    "bit_or": _bits(ops.bit_or),
-    "bit_xor": _undecided,
-    "bit_not": _opposite(lambda node, a: a),
+    "not_equal": _negate_rule(_equal),
+    "is_nan": _not_finite,
+    "is_finite": _negate_rule(_not_finite),
+    "is_infinite": _not_finite,
+    "bit_and": _logical_rule(ops.bit_and),
+    "bit_or": _logical_rule(ops.bit_or),
+    "bit_xor": _always_undecided,
+    "bit_not": _negate_rule(lambda node, a: a),
     "select": _select,
     "detach": lambda node, a: a,
-    "make": _structural,
-    "get": _structural,
-    "splat": _structural,
+    "make": _apply_to_bounds,
+    "get": _apply_to_bounds,
+    "splat": _apply_to_bounds,
 }

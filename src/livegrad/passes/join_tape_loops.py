@@ -1,9 +1,8 @@
-"""Joins a loop that writes tapes with the loops that read them: one kernel runs them all, and its tapes grow as needed.
+"""Joins a loop that writes tapes with the loops that read them into one kernel, whose tapes grow as needed.
 
-Called by `lower_tapes`, for loops whose number of iterations has no bound: `while` loops, loops that end early, and
-loops of a count that is computed. The joined loops are the body of a loop of one iteration, which writes its tensors in
-place. If what the readers need is computed from the tensors that the writer leaves, the writer runs twice: once for
-those, and once for the tapes.
+Called by `lower_tapes`, for loops without a bound on their iterations: `while` loops, loops that end early, and loops
+with a computed count. The joined loops become the body of a loop of one iteration, which writes its tensors in place.
+If the readers depend on the writer's tensors, the writer runs twice: once for its tensors, and once for its tapes.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ from livegrad.passes.scalarise_loops import scalarise_loops
 
 
 def join_tape_loops(function: Function) -> Function:
-    """One kernel for each loop over tensors that writes tapes of numbers, and the readers of those."""
-    while (joined := _next_joined(function)) is not None:
+    """Joins each loop over tensors that writes tapes of scalars with the readers of these tapes."""
+    while (joined := _join_first(function)) is not None:
         function = joined
     return function
 
 
-def _next_joined(function: Function) -> Function | None:
+def _join_first(function: Function) -> Function | None:
     nodes = nodes_of(function)
     for writer in nodes:
         if not _writes_tapes(writer):
             continue
-        readers = _readers(writer, nodes)
+        readers = _find_readers(writer, nodes)
         if readers is None:
             continue
-        joined = _joined(function, writer, readers)
+        joined = _join_loops(function, writer, readers)
         if joined is not None:
             return joined
     return None
 
 
 def _writes_tapes(node: Node) -> bool:
-    """Whether a node is a loop over tensors that starts tapes of numbers."""
+    """Whether a node is a loop over tensors that starts tapes of scalars."""
     if node.op not in LOOPS or not holds_tensor(node.type):
         return False
     return any(operand.op is tape_new for operand in node.operands) and not any(
@@ -60,10 +59,10 @@ def _holds_rows(type: Type) -> bool:
     return any(getattr(inner, "shape", ()) for inner in inner_types(type))
 
 
-def _readers(writer: Node, nodes: Sequence[Node]) -> list[Node] | None:
-    """The loops that read the tapes of another one; None if something else does."""
-    taken = {node for node in nodes if node.op is get and node.operands[0] is writer and isinstance(node.type, Tape)}
-    users = [node for node in nodes if not taken.isdisjoint(node.operands)]
+def _find_readers(writer: Node, nodes: Sequence[Node]) -> list[Node] | None:
+    """The loops that read the tapes of `writer`; None if nothing reads them, or anything other than such loops."""
+    tapes = {node for node in nodes if node.op is get and node.operands[0] is writer and isinstance(node.type, Tape)}
+    users = [node for node in nodes if not tapes.isdisjoint(node.operands)]
     return users if users and all(user.op in LOOPS and not _returns_tapes(user) for user in users) else None
 
 
@@ -72,44 +71,44 @@ def _returns_tapes(node: Node) -> bool:
 
 
 @propagates_lines
-def _joined(function: Function, writer: Node, readers: Sequence[Node]) -> Function | None:
-    """The function with the writer and the readers joined into one loop; None if one kernel cannot run it."""
-    inside = _computed_inside(writer, readers)
+def _join_loops(function: Function, writer: Node, readers: Sequence[Node]) -> Function | None:
+    """Joins the writer and the readers into one loop; returns None if one kernel cannot run it."""
+    inside = _find_inner_nodes(writer, readers)
     needed = set(toposort([o for node in inside for o in node.operands if o not in inside]))
     if not needed.isdisjoint(readers):
-        return None  # one reader depends on another one
-    joined = _Joined(inside)
-    results = joined.run([writer, *[node for node in toposort(readers) if node in readers]])
-    if not writes_in_place(_scalar_loop(joined.loop)):
+        return None  # one reader depends on another
+    joined_loop = _JoinedLoop(inside)
+    results = joined_loop.build([writer, *[node for node in toposort(readers) if node in readers]])
+    if not writes_in_place(_scalarise_joined_loop(joined_loop.loop)):
         return None
-    without = _without_tapes(writer)
+    loop_results = _remove_tapes(writer)
     if writer in needed:
         results = {node: value for node, value in results.items() if node.operands[0] is not writer}
-        operands = substitute(joined.loop.operands, without)
-        loop = make_node(joined.loop.op, operands, joined.loop.attributes)
-        results = {node: get(loop, index=value.attribute("index")) for node, value in results.items()} | without
+        operands = substitute(joined_loop.loop.operands, loop_results)
+        loop = make_node(joined_loop.loop.op, operands, joined_loop.loop.attributes)
+        results = {node: get(loop, index=value.attribute("index")) for node, value in results.items()} | loop_results
     return scalarise_loops(Function(function.name, function.parameters, substitute(function.results, results)))
 
 
-def _without_tapes(writer: Node) -> dict[Node, Node]:
-    """The results of the writer but its tapes, from a loop without them."""
+def _remove_tapes(writer: Node) -> dict[Node, Node]:
+    """The results of the writer except its tapes, from a copy of the loop without tapes."""
     region = region_of(writer)
     assert region is not None
     tapes = {index for index, type in enumerate(components(writer.type)) if isinstance(type, Tape)}
-    kept = [index for index in range(region.number) if index not in tapes]
-    loop = region.narrow([index for index in range(len(region.arguments)) if index not in tapes], kept)
-    return {get(writer, index=old): get(loop, index=new) for new, old in enumerate(kept)}
+    results = [index for index in range(region.number) if index not in tapes]
+    loop = region.narrow([index for index in range(len(region.arguments)) if index not in tapes], results)
+    return {get(writer, index=old): get(loop, index=new) for new, old in enumerate(results)}
 
 
-def _scalar_loop(loop: Node) -> Node:
-    """The loop over scalars, as the kernel would run it."""
+def _scalarise_joined_loop(loop: Node) -> Node:
+    """The joined loop after `scalarise_loops`, as a kernel would run it."""
     inputs = [input_node(Key("operand"), operand.type) for operand in loop.operands]
-    alone = make_function("joined", inputs, [make_node(loop.op, tuple(inputs), loop.attributes)])
-    return next(node for node in nodes_of(scalarise_loops(alone)) if node.op is for_loop)
+    function = make_function("joined", inputs, [make_node(loop.op, tuple(inputs), loop.attributes)])
+    return next(node for node in nodes_of(scalarise_loops(function)) if node.op is for_loop)
 
 
-def _computed_inside(writer: Node, readers: Sequence[Node]) -> AbstractSet[Node]:
-    """The loops, and the numbers between them that are computed from what the writer leaves."""
+def _find_inner_nodes(writer: Node, readers: Sequence[Node]) -> AbstractSet[Node]:
+    """The nodes to compute inside the joined loop: the loops, and scalars that depend on them."""
     inside = {writer, *readers}
     for node in toposort([operand for reader in readers for operand in reader.operands]):
         if node.op not in LOOPS and not inside.isdisjoint(node.operands) and not _holds_rows(node.type):
@@ -117,8 +116,8 @@ def _computed_inside(writer: Node, readers: Sequence[Node]) -> AbstractSet[Node]
     return inside | {operand for operand in writer.operands if operand.op is tape_new}
 
 
-class _Joined:
-    """A loop of one iteration whose body runs several loops."""
+class _JoinedLoop:
+    """Builds a loop of one iteration whose body runs several loops."""
 
     loop: Node
 
@@ -128,10 +127,10 @@ class _Joined:
         self._starts: list[tuple[Node, Node]] = []  # initial values of the loops, and their parameters
         self._captured: dict[Node, Node] = {}
 
-    def run(self, loops: Sequence[Node]) -> dict[Node, Node]:
+    def build(self, loops: Sequence[Node]) -> dict[Node, Node]:
         """Builds the joined loop, and maps the results of the original loops to its results."""
-        ends = [end for loop in loops for end in self._add(loop)]
-        results = [get(self._values[end.operands[0]], index=end.attribute("index")) for end in ends]
+        outputs = [output for loop in loops for output in self._add_loop(loop)]
+        results = [get(self._values[output.operands[0]], index=output.attribute("index")) for output in outputs]
         parameters = [
             input_node(Key("index"), i64),
             *[start_parameter for _, start_parameter in self._starts],
@@ -139,32 +138,32 @@ class _Joined:
         ]
         body = make_function("joined", parameters, results)
         operands = [*[start for start, _ in self._starts], *self._captured]
-        self.loop = for_loop(constant(1, i64), *operands, body=body, carried=len(ends), reverse=False)
-        return {end: get(self.loop, index=index) for index, end in enumerate(ends)}
+        self.loop = for_loop(constant(1, i64), *operands, body=body, carried=len(outputs), reverse=False)
+        return {output: get(self.loop, index=index) for index, output in enumerate(outputs)}
 
-    def _add(self, loop: Node) -> list[Node]:
+    def _add_loop(self, loop: Node) -> list[Node]:
         """Adds a loop to the body; returns its results except for tapes."""
-        first, number = first_argument(loop), loop.attribute("carried")
+        first, carried = first_argument(loop), loop.attribute("carried")
         operands = list(loop.operands)
-        ends: list[Node] = []
-        for index, start in enumerate(loop.operands[first : first + number]):
+        outputs: list[Node] = []
+        for index, start in enumerate(loop.operands[first : first + carried]):
             if isinstance(start.type, Tape):
                 continue
             parameter = input_node(Key("carried"), start.type)
-            ends.append(get(loop, index=index))
+            outputs.append(get(loop, index=index))
             if start in self._inside:
                 self._starts.append((zero(start.type), parameter))
             else:
                 self._starts.append((start, parameter))
                 self._values[parameter] = operands[first + index] = parameter
-        self._values[loop] = make_node(loop.op, tuple(map(self._value, operands)), loop.attributes)
-        return ends
+        self._values[loop] = make_node(loop.op, tuple(map(self._rewrite_node, operands)), loop.attributes)
+        return outputs
 
-    def _value(self, node: Node) -> Node:
-        """A node over the parameters of the body."""
+    def _rewrite_node(self, node: Node) -> Node:
+        """Rewrites a node over the parameters of the body; nodes from outside become captures."""
         if node in self._values or node.op is constant_op:
             return self._values.get(node, node)
         if node not in self._inside:
             return self._captured.setdefault(node, input_node(Key("captured"), node.type))
-        self._values[node] = make_node(node.op, tuple(map(self._value, node.operands)), node.attributes)
+        self._values[node] = make_node(node.op, tuple(map(self._rewrite_node, node.operands)), node.attributes)
         return self._values[node]

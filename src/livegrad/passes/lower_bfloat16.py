@@ -1,7 +1,7 @@
-"""Lowers bfloat16 arithmetic to float32 arithmetic between two casts; afterwards a bf16 is only moved and cast.
+"""The `lower_bfloat16` pass: bfloat16 arithmetic becomes float32 arithmetic between casts.
 
-Runs after inlining, so that backends only need the two casts. The reference backend uses it to find the nodes that
-compute, and does the same to their values.
+Afterwards, bf16 values are only moved and cast, so backends only need the two casts. Runs after inlining. The reference
+backend uses `computes_bfloat16` to widen and narrow values in the same way.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _MOVES = frozenset(
 
 @propagates_lines
 def lower_bfloat16(module: Module) -> Module:
-    """The module with all arithmetic on bf16 done in f32."""
-    if not any(_mentions(function) for function in reachable_functions(module.functions)):
+    """Lowers all bf16 arithmetic in a module to f32."""
+    if not any(_uses_bfloat16(function) for function in reachable_functions(module.functions)):
         return module
     return rewrite_functions(module, lambda function: map_results(function, _lower))
 
 
 def computes_bfloat16(node: Node) -> bool:
-    """Whether a node does more with bf16 elements than hand them on."""
+    """Whether a node computes with bf16 elements instead of only moving them."""
     return node.op not in _MOVES and (
         _is_bfloat16(node.type) or any(_is_bfloat16(operand.type) for operand in node.operands)
     )
 
 
-def _mentions(function: Function) -> bool:
+def _uses_bfloat16(function: Function) -> bool:
     return any(map(_is_bfloat16, {node.type for node in nodes_of(function)}))
 
 
@@ -63,57 +63,59 @@ def _is_bfloat16(type: Type) -> bool:
 def _lower(node: Node) -> Node | None:
     if node.op is map_:
         return _lower_sums(node)
-    if not computes_bfloat16(node) or _is_last_cast(node):
+    if not computes_bfloat16(node) or _is_native_cast(node):
         return None
     if node.op is tape_add:
         tape, index, value = node.operands
-        return tape_set(tape, index, _sum(tape_get(tape, index), value))
+        return tape_set(tape, index, _add_in_f32(tape_get(tape, index), value))
     if any(isinstance(operand.type, Tape) for operand in node.operands):
         raise CompileError(
             f"`{node.op.name}` cannot accumulate the tape of a loop in bf16",
             where=node.origin,
             help="cast to f32 before the loop",
         )
-    operands = tuple(_wide(operand) for operand in node.operands)
+    operands = tuple(_widen(operand) for operand in node.operands)
     attributes = tuple((name, f32 if value is bf16 else value) for name, value in node.attributes)
     return _narrow(make_node(node.op, operands, attributes), node.type)
 
 
-def _sum(first: Node, second: Node) -> Node:
-    """The sum of two values, with bf16 among their members."""
+def _add_in_f32(first: Node, second: Node) -> Node:
+    """The sum of two values; bf16 members are added in f32."""
     if isinstance(first.type, Tuple | Struct | Array):
         indices = range(len(components(first.type)))
-        return make(*[_sum(member(first, index), member(second, index)) for index in indices], type=first.type)
+        return make(*[_add_in_f32(member(first, index), member(second, index)) for index in indices], type=first.type)
     if scalar_of(first.type) is not bf16:
         return add_values(first, second)
-    return cast(add_values(_wide(first), _wide(second)), type=bf16)
+    return cast(add_values(_widen(first), _widen(second)), type=bf16)
 
 
-def _is_last_cast(node: Node) -> bool:
-    """The two casts that backends know."""
+def _is_native_cast(node: Node) -> bool:
+    """Whether a node is a cast between bf16 and f32, which backends implement."""
     return node.op is cast and {scalar_of(node.type), scalar_of(node.operands[0].type)} == {bf16, f32}
 
 
-def _wide(node: Node) -> Node:
+def _widen(node: Node) -> Node:
     return cast(node, type=f32) if scalar_of(node.type) is bf16 else node
 
 
-def _narrow(computed: Node, wanted: Type) -> Node:
-    """What was computed in f32, in the type that it had before."""
-    if computed.type is wanted:
+def _narrow(computed: Node, original_type: Type) -> Node:
+    """Casts a result computed in f32 back to its original type."""
+    if computed.type is original_type:
         return computed
-    if isinstance(wanted, Tuple):
-        return make_tuple(*[_narrow(get(computed, index=i), element) for i, element in enumerate(wanted.elements)])
+    if isinstance(original_type, Tuple):
+        return make_tuple(
+            *[_narrow(get(computed, index=i), element) for i, element in enumerate(original_type.elements)]
+        )
     return cast(computed, type=bf16)
 
 
 def _lower_sums(node: Node) -> Node | None:
-    """Results of a map that are added up over all points are added up in f32."""
+    """Sums the bf16 results of a map over its points in f32."""
     function, summed = node.attribute("function"), node.attribute("summed")
     flags = [flag and scalar_of(type) is bf16 for flag, type in zip(summed, function.result_types, strict=True)]
     if not any(flags):
         return None
-    results = tuple(_wide(r) if flag else r for r, flag in zip(function.results, flags, strict=True))
+    results = tuple(_widen(r) if flag else r for r, flag in zip(function.results, flags, strict=True))
     inner = Function(function.name, function.parameters, results)
     attributes = tuple((name, inner if name == "function" else value) for name, value in node.attributes)
     return _narrow(make_node(map_, node.operands, attributes), node.type)

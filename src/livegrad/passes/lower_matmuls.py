@@ -1,7 +1,7 @@
-"""The `lower_matmuls` passes: matrix products of elements that matrix kernels do not take.
+"""The passes `widen_half_matmuls` and `reduce_integer_matmuls`: products of element types without matrix kernels.
 
-Halves are multiplied in single precision and rounded once; products of integers become reductions, which fuse with
-their neighbours. NumPy has loops over single elements for both.
+Half-precision products are computed in single precision and rounded once. Integer products become reductions, which
+fuse with their neighbours. NumPy computes both element by element.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from livegrad.ops.reduction import reduce
 
 
 def widen_half_matmuls(function: Function) -> Function:
-    """The function with products of halves between casts to and from single precision."""
+    """Computes half-precision matrix products in single precision, between casts."""
     return _rewrite_widened(function) if matmul in ops_in(function) else function
 
 
 def reduce_integer_matmuls(function: Function) -> Function:
-    """The function with products of integers as sums of elementwise products."""
+    """Replaces integer matrix products by sums of elementwise products."""
     return _rewrite_reduced(function) if matmul in ops_in(function) else function
 
 

@@ -1,6 +1,6 @@
-"""The `lower_windows` pass: reductions over windows become reductions of strided views; convolutions are padded before.
+"""The `lower_windows` pass: window reductions become reductions of strided views, and convolutions get padded images.
 
-Ops that NumPy computes as a whole (complex numbers, integer convolutions, large overlapping windows) are kept.
+Ops that NumPy computes as a whole (complex numbers, integer convolutions, large overlapping windows) stay.
 """
 
 from __future__ import annotations
@@ -18,45 +18,48 @@ from livegrad.ops.window_taps import has_few_taps
 from livegrad.ops.windows import arg_reduce_window, put_window, reduce_window, take_window
 from livegrad.passes.expand import expand_ops
 
-_FOLDS = (reduce_window, arg_reduce_window, take_window, put_window)
+_WINDOW_REDUCTIONS = (reduce_window, arg_reduce_window, take_window, put_window)
 
 
 def lower_windows(function: Function) -> Function:
-    """The function with folds over windows as folds of views, and with the padding of convolutions written out."""
+    """Expands window reductions into reductions of views, and makes the padding of convolutions explicit."""
     ops = {node.op for node in nodes_of(function)}
-    if not ops.isdisjoint(_FOLDS):
-        function = expand_ops(function, _is_folded)
-    return _with_padded_images(function) if convolve in ops else function
+    if not ops.isdisjoint(_WINDOW_REDUCTIONS):
+        function = expand_ops(function, _is_lowered)
+    return _pad_images(function) if convolve in ops else function
 
 
-def _is_folded(node: Node) -> bool:
-    if node.op not in _FOLDS:
+def _is_lowered(node: Node) -> bool:
+    if node.op not in _WINDOW_REDUCTIONS:
         return False
     assert isinstance(node.type, Tensor)
     return node.type.element.kind != "complex" and has_few_taps(node)
 
 
 @propagates_lines
-def _with_padded_images(function: Function) -> Function:
-    return map_results(function, _padded_image)
+def _pad_images(function: Function) -> Function:
+    return map_results(function, _pad_image)
 
 
-def _padded_image(node: Node) -> Node | None:
-    """A convolution of padded images, and of single precision where it is of half: libraries know nothing else."""
+def _pad_image(node: Node) -> Node | None:
+    """Pads the image of a convolution, and computes half precision in single: libraries support nothing else.
+
+    Returns None if the convolution needs neither.
+    """
     if node.op is not convolve or not isinstance(node.type, Tensor) or node.type.element.kind == "complex":
         return None
     if node.type.element is f16:
         single = convolve(*(cast(operand, type=f32) for operand in node.operands), **dict(node.attributes))
-        padded = _padded_image(single)
+        padded = _pad_image(single)
         return cast(single if padded is None else padded, type=f16)
-    around = ((0, 0), (0, 0), *node.attribute("padding"))
-    if not any(width != 0 for widths in around for width in widths):
+    padding = ((0, 0), (0, 0), *node.attribute("padding"))
+    if not any(width != 0 for widths in padding for width in widths):
         return None
     image, kernel = node.operands
-    # Below the turning of an image, so that who reads it otherwise has the same padded one.
-    axes = image.attribute("axes") if image.op is permute else tuple(range(len(around)))
+    # Pad below a permutation of the image, so that users of other layouts share the padded image.
+    axes = image.attribute("axes") if image.op is permute else tuple(range(len(padding)))
     source = image.operands[0] if image.op is permute else image
-    low, high = (tuple(around[axes.index(axis)][side] for axis in range(len(axes))) for side in (0, 1))
+    low, high = (tuple(padding[axes.index(axis)][side] for axis in range(len(axes))) for side in (0, 1))
     padded = pad(source, zero(node.type.element), low=low, high=high, interior=(0,) * len(axes))
     permuted = permute(padded, axes=axes) if image.op is permute else padded
     return convolve(permuted, kernel, **{**dict(node.attributes), "padding": ((0, 0),) * (len(axes) - 2)})

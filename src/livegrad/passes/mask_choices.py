@@ -1,7 +1,7 @@
-"""Min/max pruning: functions that compute only some of their leaves, selected by a bit mask for each point or box.
+"""Min/max pruning: functions that compute only the leaves of their min/max tree that a bit mask selects.
 
 In: the leaves from `split_choices`. Out: the function with mask words as additional parameters, or its bounds, which
-return the masks for everything inside a box. Each leaf is under a `cond`, so that backends skip leaves that no lane
+also return the mask for everything inside a box. Each leaf is under a `cond`, so backends skip leaves that no lane
 needs.
 """
 
@@ -25,20 +25,20 @@ from livegrad.passes.split_choices import Choices, Group, Leaf, Nested, Part, St
 
 WORD = u32
 BITS = 32  # of a word
-_CHEAP = 4.0  # additions: what costs no more is computed where it is used, as often as that is
+_CHEAP = 4.0  # additions: cheaper values are recomputed in each part that uses them
 State = tuple[Node, ...]
 
 
 def words_of(choices: Choices) -> int:
-    """How many words hold a bit for each leaf."""
+    """The number of mask words: one bit for each leaf."""
     return -(-choices.number // BITS)
 
 
 def mask_choices(choices: Choices, undefined: Collection[int] | None = None) -> Function:
-    """(parameters, words) → a number with the function's sign, wherever the leaves whose bits are 0 are decided.
+    """(parameters, mask words) → a value with the sign of the function, if no leaf with bit 0 can change that sign.
 
-    It is NaN where a leaf that was computed has such a member; the function itself may have a value there. `undefined`
-    are the values that may be NaN (`undefined_values`): all of them, unless told.
+    It is NaN if a member of a selected leaf is NaN, even where the function itself has a value. `undefined` has the
+    indices of values that may be NaN (`undefined_values`); by default, all may be.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -47,15 +47,15 @@ def mask_choices(choices: Choices, undefined: Collection[int] | None = None) -> 
     >>> mask_choices(split_choices(strips, least_cost=0.0))
     <function <lambda>.masked(f32, u32) -> f32>
     """
-    perhaps = range(len(choices.values.results)) if undefined is None else undefined
-    return _Points(choices, choices.values, frozenset(perhaps)).build(f"{choices.name}.masked")
+    may_be_nan = range(len(choices.values.results)) if undefined is None else undefined
+    return _Points(choices, choices.values, frozenset(may_be_nan)).build(f"{choices.name}.masked")
 
 
 def mask_bounds(choices: Choices, ranged: tuple[bool, ...]) -> Function:
-    """(bounds of the ranged parameters, others, words) → low, high, and words for everything between the bounds.
+    """(bounds of the ranged parameters, others, mask words) → low, high, and mask words for the box of these bounds.
 
-    A leaf's bit is 0 where no choice among the values between the bounds can fall on it. Low and high are NaN where
-    a value may be: such a box is not decided.
+    The bit of a leaf is 0 if the leaf cannot determine the result anywhere in the box. Low and high are NaN if a value
+    may be NaN: such a box stays undecided.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -71,9 +71,9 @@ def mask_bounds(choices: Choices, ranged: tuple[bool, ...]) -> Function:
 
 
 def undefined_values(choices: Choices, ranged: tuple[bool, ...]) -> frozenset[int]:
-    """Which values, by number, may be NaN where the parameters are finite."""
+    """The indices of values that may be NaN although all parameters are finite."""
     _, intervals = _intervals(choices.values, ranged)
-    return frozenset(number for number, interval in enumerate(intervals) if _may_be_undefined(interval))
+    return frozenset(index for index, interval in enumerate(intervals) if _may_be_undefined(interval))
 
 
 @lru_cache(maxsize=4)
@@ -83,27 +83,27 @@ def _intervals(values: Function, ranged: tuple[bool, ...]) -> tuple[tuple[Node, 
 
 
 def _may_be_undefined(interval: Interval) -> bool:
-    """Nothing is known in advance of values that are constant in the box."""
+    """Whether a value may be NaN; values that are the same in the whole box may be, unless they are constants."""
     return interval.unbounded or (interval.is_point and interval.low.op is not constant_op)
 
 
-# --- where nodes are computed ----------------------------------------------------------------------------------------
+# --- code placement --------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _PartPlacement:
-    """The parts of a function's choices as a tree, and for each node of the function the parts that compute it.
+    """The tree of a function's parts, and for each node the parts that compute it.
 
-    What several parts use is computed once, in the smallest part that holds them all, unless it is cheap. A product
-    that is used more than once is never computed twice: used once in each place it could be fused with a sum there,
-    and then the bits of the result were others.
+    A node that several parts use is computed once, in the smallest part that contains them all, unless it is cheap. A
+    product with several uses is never duplicated: with a single use, each copy could be fused into a sum, which would
+    change the bits of the result.
     """
 
     root: Part
     parents: dict[int, Part] = field(default_factory=dict)
     depths: dict[int, int] = field(default_factory=dict)
     regions: dict[int, Part] = field(default_factory=dict)
-    homes: dict[Node, frozenset[int]] = field(default_factory=dict)
+    computing_parts: dict[Node, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         pending = [(self.root, 0)]
@@ -115,7 +115,7 @@ class _PartPlacement:
                 pending.append((inner, depth + 1))
 
     def assign_parts(self, function: Function, used: dict[Node, set[int]]) -> None:
-        """Chooses the parts that compute each node, from the parts that use the results."""
+        """Chooses the parts that compute each node; `used` has the parts that use each result."""
         cheap = _cheap_nodes(function)
         needed = {node: set(parts) for node, parts in used.items()}
         for node in reversed(nodes_of(function)):
@@ -123,29 +123,29 @@ class _PartPlacement:
             if not node.operands:
                 continue
             if len(groups) > 1:
-                groups = self._outermost(groups) if node in cheap else {self._holding(groups)}
-            self.homes[node] = frozenset(groups)
+                groups = self._outermost(groups) if node in cheap else {self._common_ancestor(groups)}
+            self.computing_parts[node] = frozenset(groups)
             for operand in node.operands:
                 needed.setdefault(operand, set()).update(groups)
 
     def _outermost(self, groups: set[int]) -> set[int]:
-        return {group for group in groups if not any(above in groups for above in self._above(group))}
+        return {group for group in groups if not any(ancestor in groups for ancestor in self._ancestors(group))}
 
-    def _above(self, group: int) -> Iterable[int]:
+    def _ancestors(self, group: int) -> Iterable[int]:
         while group in self.parents:
             group = id(self.parents[group])
             yield group
 
-    def _holding(self, groups: set[int]) -> int:
-        """The smallest part that holds all of these."""
-        first, *others = groups
-        for other in others:
-            while first != other:
-                if self.depths[first] >= self.depths[other]:
-                    first = id(self.parents[first])
+    def _common_ancestor(self, groups: set[int]) -> int:
+        """The lowest common ancestor of these parts."""
+        ancestor, *remaining = groups
+        for group in remaining:
+            while ancestor != group:
+                if self.depths[ancestor] >= self.depths[group]:
+                    ancestor = id(self.parents[ancestor])
                 else:
-                    other = id(self.parents[other])
-        return first
+                    group = id(self.parents[group])
+        return ancestor
 
 
 def _parts_of(part: Part) -> tuple[Part, ...]:
@@ -155,7 +155,7 @@ def _parts_of(part: Part) -> tuple[Part, ...]:
 
 
 def _cheap_nodes(function: Function) -> set[Node]:
-    """Nodes cheap enough to recompute: they are few operations away from values that are computed once."""
+    """The nodes that are cheap to recompute from nodes that are not."""
     uses = uses_of(function)
     prices: dict[Node, float] = {}
     cheap: set[Node] = set()
@@ -168,11 +168,11 @@ def _cheap_nodes(function: Function) -> set[Node]:
     return cheap
 
 
-# --- going through the parts -----------------------------------------------------------------------------------------
+# --- masked functions ------------------------------------------------------------------------------------------------
 
 
 class Masked:
-    """Builds a function with words out of one without: what it makes of steps is told by what inherits from it."""
+    """Builds a function with mask words. Subclasses define its state, and how steps change it."""
 
     def __init__(self, choices: Choices, values: Function, undefined: frozenset[int]) -> None:
         self.choices, self.values, self.undefined = choices, values, undefined
@@ -185,14 +185,14 @@ class Masked:
                     used.setdefault(node, set()).add(id(leaf))
         self.placement.assign_parts(values, used)
 
-    # What points and boxes do in their own ways.
+    # Defined by subclasses:
 
     def members(self, step: Step) -> tuple[Node, ...]:
         """The nodes that a step reads."""
         raise NotImplementedError
 
     def start(self, kind: str) -> State:
-        """What changes nothing in a step of this kind."""
+        """The neutral state of steps of this kind."""
         raise NotImplementedError
 
     def after_leaf(self, leaf: Leaf, state: State) -> State:
@@ -202,41 +202,41 @@ class Masked:
         raise NotImplementedError
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
-        """The state before a step of this kind, where none of the leaves before it counts any more."""
+        """The state before a step of this kind: neutral if the mask selects none of the leaves before it."""
         raise NotImplementedError
 
-    # What they have in common.
+    # Shared:
 
     def build(self, name: str) -> Function:
-        results = self._through(self.choices.root.parts, self.start(self.choices.root.kinds[0]), [], set())
+        results = self._run_parts(self.choices.root.parts, self.start(self.choices.root.kinds[0]), [], set())
         return make_function(name, [*self.values.parameters, *self.words], results)
 
-    def _through(self, parts: Sequence[Part], state: State, before: list[Leaf], kinds: set[str]) -> State:
-        """The state after the parts, from that before them; leaves and kinds of steps before them are known."""
+    def _run_parts(self, parts: Sequence[Part], state: State, before: list[Leaf], kinds: set[str]) -> State:
+        """The state after these parts; `before` and `kinds` are the leaves and the kinds of steps that precede them."""
         for part in parts:
             first = part.kinds[0]
             if kinds - {first}:
                 state = self.restart(first, before, state)
-            state = self._under_cond(part, state, list(before), set(kinds))
+            state = self._run_part(part, state, list(before), set(kinds))
             before = [*before, *part.leaves()]
             kinds = kinds | set(part.kinds)
         return state
 
-    def _under_cond(self, part: Part, state: State, before: list[Leaf], kinds: set[str]) -> State:
-        """One part, skipped if the mask selects none of its leaves; the state is then unchanged."""
-        parameters = tuple(input_node(Key(f"state{id(part)}.{number}"), node.type) for number, node in enumerate(state))
+    def _run_part(self, part: Part, state: State, before: list[Leaf], kinds: set[str]) -> State:
+        """The state after one part; if the mask selects none of its leaves, the part is skipped."""
+        parameters = tuple(input_node(Key(f"state{id(part)}.{index}"), node.type) for index, node in enumerate(state))
         if isinstance(part, Leaf):
             results = self.after_leaf(part, parameters)
         elif isinstance(part, Nested):
             group = part.group
-            inner_state = self._through(group.parts, self.start(group.kinds[0]), [], set())
+            inner_state = self._run_parts(group.parts, self.start(group.kinds[0]), [], set())
             results = self.after_group(part, parameters, inner_state)
         else:
-            results = self._through(part.parts, parameters, before, kinds)
+            results = self._run_parts(part.parts, parameters, before, kinds)
         captures = self._captures(id(part), results, set(parameters))
         then = make_function(f"{self.choices.name}.part", [*parameters, *captures], results)
         skipped = Function(f"{self.choices.name}.skipped", then.parameters, then.parameters[: len(state)])
-        chosen_state = cond(self.asks_for_any(part.leaves()), *state, *captures, then=then, otherwise=skipped)
+        chosen_state = cond(self.selects_any(part.leaves()), *state, *captures, then=then, otherwise=skipped)
         return (
             (chosen_state,)
             if len(state) == 1
@@ -244,7 +244,7 @@ class Masked:
         )
 
     def _captures(self, group: int, results: State, parameters: set[Node]) -> list[Node]:
-        """What a part takes from around it: values of parts that hold it, parameters, and words."""
+        """The values that a part captures: parameters, mask words and nodes that enclosing parts compute."""
         captures: dict[Node, None] = {}
         visited: set[Node] = set(parameters)
         pending = [*reversed(results)]
@@ -253,55 +253,54 @@ class Masked:
             if node in visited or node.op is constant_op:
                 continue
             visited.add(node)
-            homes = self.placement.homes.get(node)
-            if node.op in (input_op, parameter_op) or (homes is not None and group not in homes):
+            computing_parts = self.placement.computing_parts.get(node)
+            if node.op in (input_op, parameter_op) or (computing_parts is not None and group not in computing_parts):
                 captures[node] = None
             else:
                 pending.extend(reversed(node.operands))
         return list(captures)
 
-    def asks_for_any(self, leaves: Iterable[Leaf]) -> Node:
+    def selects_any(self, leaves: Iterable[Leaf]) -> Node:
         """Whether the mask selects any of these leaves."""
-        tests = [ops.not_equal(word & mask, number(0)) for word, mask in self._words_with_bits(leaves)]
+        tests = [ops.not_equal(word & mask, word_constant(0)) for word, mask in self._words_with_bits(leaves)]
         test = tests[0]
-        for other in tests[1:]:
-            test = test | other
+        for next_test in tests[1:]:
+            test = test | next_test
         return test
 
     def _words_with_bits(self, leaves: Iterable[Leaf]) -> list[tuple[Node, Node]]:
-        """Words with the bits of leaves in them."""
+        """The mask words that contain bits of these leaves, each with a constant of those bits."""
         masks = bits_of(leaves, len(self.words))
-        return [(word, number(mask)) for word, mask in zip(self.words, masks, strict=True) if mask]
+        return [(word, word_constant(mask)) for word, mask in zip(self.words, masks, strict=True) if mask]
 
 
 def bits_of(leaves: Iterable[Leaf], words: int) -> list[int]:
-    """The bits of leaves, word by word."""
+    """The bits of leaves, as one integer for each mask word."""
     masks = [0] * words
     for leaf in leaves:
         masks[leaf.bit // BITS] |= 1 << leaf.bit % BITS
     return masks
 
 
-def number(value: int) -> Node:
-    """A word."""
+def word_constant(value: int) -> Node:
     return constant(value, WORD)
 
 
 def neutral(kind: str, type: Type) -> Node:
-    """What changes no sign in a step of this kind: any number on the far side of zero does."""
+    """A value that never changes the sign of the result in a step of this kind."""
     assert isinstance(type, Scalar)
     return constant(1.0 if kind == "min" else -1.0, type)
 
 
-def chosen(kind: str, first: Node, second: Node, careful: bool = True) -> Node:
-    """The first one where it is NaN; with care also the second one: what is not known is not lost."""
-    if careful:
+def choose(kind: str, first: Node, second: Node, may_be_nan: bool = True) -> Node:
+    """The min or max of two values. NaN in `first` is propagated, and with `may_be_nan` also NaN in `second`."""
+    if may_be_nan:
         return ops.minimum(first, second) if kind == "min" else ops.maximum(first, second)
     return ops.min(first, second) if kind == "min" else ops.max(first, second)
 
 
 class _Points(Masked):
-    """The state is one number."""
+    """Evaluates points. The state is the value so far."""
 
     def members(self, step: Step) -> tuple[Node, ...]:
         return (self.values.results[step.value],)
@@ -313,94 +312,96 @@ class _Points(Masked):
         (value_so_far,) = state
         for step in leaf.steps:
             value = self.values.results[step.value]
-            value_so_far = chosen(
+            value_so_far = choose(
                 step.kind, value_so_far, -value if step.negated else value, step.value in self.undefined
             )
         return (value_so_far,)
 
     def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
-        return (chosen(nested.kind, state[0], inner_state[0]),)
+        return (choose(nested.kind, state[0], inner_state[0]),)
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         (value,) = state
-        return (ops.select(self.asks_for_any(before), value, neutral(kind, value.type)),)
+        return (ops.select(self.selects_any(before), value, neutral(kind, value.type)),)
 
 
 class _Boxes(Masked):
-    """The state is a low and a high bound, and the words so far: the bits of leaves that a choice can fall on."""
+    """Evaluates boxes. The state is a low and a high bound, and mask words of the leaves that can determine them."""
 
     def members(self, step: Step) -> tuple[Node, ...]:
         return self.values.results[2 * step.value], self.values.results[2 * step.value + 1]
 
     def start(self, kind: str) -> State:
         start = neutral(kind, self.values.result_types[0])
-        return (start, start, *[number(0)] * len(self.words))
+        return (start, start, *[word_constant(0)] * len(self.words))
 
     def after_leaf(self, leaf: Leaf, state: State) -> State:
         low, high, *words = state
         decided: Node | None = None
         for step in leaf.steps:
-            least, most = self.members(step)
-            careful = step.value in self.undefined
-            if careful:
-                least, most = _finite_bounds(least, most)
+            low_value, high_value = self.members(step)
+            may_be_nan = step.value in self.undefined
+            if may_be_nan:
+                low_value, high_value = _finite_bounds(low_value, high_value)
             if step.negated:
-                least, most = -most, -least
-            away = _is_away(step.kind, least, most)
-            decided = away if decided is None else decided & away
-            low, high = chosen(step.kind, low, least, careful), chosen(step.kind, high, most, careful)
+                low_value, high_value = -high_value, -low_value
+            is_neutral = _is_neutral(step.kind, low_value, high_value)
+            decided = is_neutral if decided is None else decided & is_neutral
+            low, high = choose(step.kind, low, low_value, may_be_nan), choose(step.kind, high, high_value, may_be_nan)
         assert decided is not None
         word_index, bit = divmod(leaf.bit, BITS)
-        words[word_index] = words[word_index] | ops.select(decided, number(0), number(1 << bit))
+        words[word_index] = words[word_index] | ops.select(decided, word_constant(0), word_constant(1 << bit))
         return (low, high, *words)
 
     def after_group(self, nested: Nested, state: State, inner_state: State) -> State:
         low, high, *words = state
-        least, most, *_ = inner_state
-        kept_words = self._kept(_is_away(nested.kind, least, most), list(nested.leaves()), inner_state[2:])
-        low, high = chosen(nested.kind, low, least), chosen(nested.kind, high, most)
+        low_value, high_value, *_ = inner_state
+        kept_words = self._prune_bits(
+            _is_neutral(nested.kind, low_value, high_value), list(nested.leaves()), inner_state[2:]
+        )
+        low, high = choose(nested.kind, low, low_value), choose(nested.kind, high, high_value)
         return (low, high, *[a | b for a, b in zip(words, kept_words, strict=True)])
 
     def restart(self, kind: str, before: list[Leaf], state: State) -> State:
         low, high, *words = state
         nothing = neutral(kind, low.type)
-        is_asked = self.asks_for_any(before)
-        low, high = ops.select(is_asked, low, nothing), ops.select(is_asked, high, nothing)
-        return (low, high, *self._kept(_is_away(kind, low, high), before, words))
+        is_selected = self.selects_any(before)
+        low, high = ops.select(is_selected, low, nothing), ops.select(is_selected, high, nothing)
+        return (low, high, *self._prune_bits(_is_neutral(kind, low, high), before, words))
 
-    def _kept(self, decided: Node, leaves: list[Leaf], words: Sequence[Node]) -> list[Node]:
-        """The words of leaves whose value together is decided or not: in the way that changes nothing, or in the other.
+    def _prune_bits(self, decided: Node, leaves: list[Leaf], words: Sequence[Node]) -> list[Node]:
+        """The mask words of leaves after it is known whether their combined value is neutral (`decided`).
 
-        In the other way all that follows is decided, too, unless something there may be NaN. None of the leaves has
-        to have a bit then, but one of them must be asked for, or their value would change nothing.
+        If it is neutral, no leaf is needed. If it is not, but no leaf has a bit, the leaves have the deciding sign
+        everywhere: then the original bits stay, because a masked function treats leaves without bits as neutral.
         """
         masks = bits_of(leaves, len(self.words))
-        empty = ops.equal(_any(words), number(0))
-        kept = []
+        empty = ops.equal(_union(words), word_constant(0))
+        pruned = []
         for word, original, mask in zip(words, self.words, masks, strict=True):
-            updated = ops.select(empty, original & number(mask), word) if mask else word
-            kept.append(ops.select(decided, number(0), updated))
-        return kept
+            updated = ops.select(empty, original & word_constant(mask), word) if mask else word
+            pruned.append(ops.select(decided, word_constant(0), updated))
+        return pruned
 
 
-def _any(words: Sequence[Node]) -> Node:
+def _union(words: Sequence[Node]) -> Node:
     combined = words[0]
     for word in words[1:]:
         combined = combined | word
     return combined
 
 
-def _is_away(kind: str, low: Node, high: Node) -> Node:
-    """Whether values between the bounds change nothing in a step of this kind, as far as signs go."""
+def _is_neutral(kind: str, low: Node, high: Node) -> Node:
+    """Whether values between the bounds cannot change the sign of the result in a step of this kind."""
     return ops.greater(low, 0.0) if kind == "min" else ops.less(high, 0.0)
 
 
 def _finite_bounds(low: Node, high: Node) -> tuple[Node, Node]:
-    """The bounds, or NaN for both where one is not finite: values between them may be NaN."""
+    """The bounds, or NaN for both if one is not finite, because then values between them may be NaN."""
     if low is high:
         return low, high
     scalar = scalar_of(low.type)
     assert scalar is not None
     finite = ops.is_finite(low) & ops.is_finite(high)
-    unknown = constant(math.nan, scalar)
-    return ops.select(finite, low, unknown), ops.select(finite, high, unknown)
+    nan = constant(math.nan, scalar)
+    return ops.select(finite, low, nan), ops.select(finite, high, nan)

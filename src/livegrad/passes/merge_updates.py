@@ -1,7 +1,7 @@
-"""The `merge_updates` pass: additions to the same elements become one, and an addition to cleared elements a write.
+"""The `merge_updates` pass: merges additions to the same elements, and turns additions to cleared elements into writes.
 
-The backward pass of a write clears the cotangents of the elements that it overwrote, then adds what the written value
-makes of them. Additions commute, so those at equal indices meet although additions elsewhere lie between them.
+The backward pass of a write clears the cotangents of the overwritten elements, then adds to them. Additions commute, so
+additions at equal indices are merged even if there are additions at other indices between them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import shape_of
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.assignment import assign
 from livegrad.ops.elementwise import select
 from livegrad.ops.indexing import lookup, scatter_add
@@ -22,8 +22,8 @@ from livegrad.passes.functions import count_uses, rewrite_functions, rewrite_to_
 
 
 def merge_updates(function: Function) -> Function:
-    """The function, and those inside it, with fewer additions by index."""
-    if not uses_any(reachable_functions([function]), (scatter_add,)):
+    """Merges additions by index in a function and in its nested functions."""
+    if not uses_any([function], (scatter_add,)):
         return function
     merged = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return merged.functions[0]
@@ -42,32 +42,32 @@ def _next_change(function: Function) -> dict[Node, Node] | None:
 
 
 def _merge(addition: Node, uses: Counter[Node]) -> Node | None:
-    """The addition together with an update of the same elements before it, if only additions lie between them."""
+    """Merges an addition into an earlier update of the same elements, if there are only additions between them."""
     base, value, *indices = addition.operands
     between: list[Node] = []
     while uses[base] == 1 and base.op in (scatter_add, assign):
-        before, earlier, *index = base.operands
-        if index == indices and earlier.type is value.type and (base.op is scatter_add or _are_distinct(indices)):
-            changed = _update(base, before, _sum(earlier, value), indices)
+        previous, first_value, *index = base.operands
+        if index == indices and first_value.type is value.type and (base.op is scatter_add or _are_distinct(indices)):
+            merged = _update(base, previous, _sum(first_value, value), indices)
             for node in reversed(between):
-                changed = make_node(node.op, (changed, *node.operands[1:]), node.attributes)
-            return changed
+                merged = make_node(node.op, (merged, *node.operands[1:]), node.attributes)
+            return merged
         if base.op is assign:
             return None
         between.append(base)
-        base = before
+        base = previous
     return None
 
 
 def _update(node: Node, tensor: Node, value: Node, indices: Sequence[Node]) -> Node:
-    """The same kind of update with another value; the tensor itself if the elements stay as they are."""
+    """The same update of `tensor` with another value; returns `tensor` if that changes nothing."""
     if node.op is assign and value.op is lookup and value.operands == (tensor, *indices):
         return tensor
     return make_node(node.op, (tensor, value, *indices), node.attributes)
 
 
 def _sum(first: Node, second: Node) -> Node:
-    """The sum of two cotangents, for which the sign of a zero has no meaning."""
+    """The sum of two cotangents; may change the sign of a zero, which does not matter for cotangents."""
     if is_zero_node(first) or is_zero_node(second):
         return second if is_zero_node(first) else first
     if first.op is select and second.op is select and first.operands[0] is second.operands[0]:
@@ -82,6 +82,6 @@ def _sum(first: Node, second: Node) -> Node:
 
 
 def _are_distinct(indices: Sequence[Node]) -> bool:
-    """Whether indices name each element once: along every dimension of theirs, one of them counts."""
-    counted = {node.attribute("axis") for node in indices if node.op is iota}
-    return len(counted) == len(shape_of(indices[0].type))
+    """Whether the indices are distinct: along each of their dimensions, one of them is an iota."""
+    iota_axes = {node.attribute("axis") for node in indices if node.op is iota}
+    return len(iota_axes) == len(shape_of(indices[0].type))

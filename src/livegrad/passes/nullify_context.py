@@ -1,4 +1,4 @@
-"""`nullify_context`: computes what each node of a context graph needs of its context, and what each edge drops.
+"""Liveness analysis of context features: which features each node of a context graph needs, and which each edge drops.
 
 In: the nodes in topological order, each with the features that it reads and injects. Out: the features that reach each
 node, and a `Nullification` for every edge whose caller has more. Called by context graphs when they compile, and by
@@ -6,8 +6,8 @@ engines to find what a change makes stale. Visits each node once.
 
     need(n) = extract(n) ∪ ⋃ need(plain inputs) ∪ ⋃ (need(scoped input) without what n injects there)
 
-Sets of features are integers with a bit for each feature and level. The levels of a stack are adjacent bits, so that
-pushing a level is a shift; the lowest bit is level 0.
+Sets of features are bit masks with a bit for each feature and level. The levels of a stack are adjacent bits, level 0
+lowest, so pushing a level is a shift.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class InputUse(Protocol):
 
 
 class ContextUse(Protocol):
-    """What one node does with its context. `optional` features are read when there are any."""
+    """How one node uses its context. It reads `optional` features only if they exist."""
 
     @property
     def name(self) -> str: ...
@@ -47,7 +47,7 @@ class ContextUse(Protocol):
 
 
 class Edge(NamedTuple):
-    """An `InputUse` and nothing more."""
+    """A plain `InputUse`."""
 
     source: str
     injects: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class Edge(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A `ContextUse` and nothing more."""
+    """A plain `ContextUse`."""
 
     name: str
     inputs: Sequence[InputUse] = ()
@@ -64,9 +64,10 @@ class Use(NamedTuple):
 
 
 class Nullification(NamedTuple):
-    """What an edge drops: `caller` is None where the root context enters the output, `number` counts its inputs.
+    """The features that an edge drops. `number` is the index of the edge among the caller's inputs.
 
-    `unread_injections` are those of the dropped features that the caller itself injects there.
+    `caller` is None where the root context enters the output. `unread_injections` are the dropped features that the
+    caller injects on this edge.
     """
 
     caller: str | None
@@ -77,7 +78,7 @@ class Nullification(NamedTuple):
 
 
 class Unsourced(NamedTuple):
-    """A feature that a node extracts although nobody above provides it; `path` leads from the output to the node."""
+    """A feature that a node extracts but no caller provides; `path` leads from the output to the node."""
 
     feature: FeatureLevel
     path: tuple[str, ...]
@@ -85,7 +86,7 @@ class Unsourced(NamedTuple):
 
 @dataclass(frozen=True)
 class ContextNeeds:
-    """The result: `needs[name]` is what reaches a node, `required[name]` the part of it that cannot be missing."""
+    """The result: `needs[name]` are the features that reach a node, `required[name]` those that must exist."""
 
     needs: dict[str, tuple[FeatureLevel, ...]]
     required: dict[str, frozenset[FeatureLevel]]
@@ -94,12 +95,12 @@ class ContextNeeds:
 
     @cached_property
     def nullifications(self) -> tuple[Nullification, ...]:
-        """Every edge that drops something."""
+        """All edges that drop features."""
         return tuple(self.find_nullifications())
 
 
 def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> ContextNeeds:
-    """The needs of a graph whose last node is the output, evaluated in a context with the features of `root`.
+    """The needs of the nodes of a graph. Its last node is the output, evaluated in a context with the features `root`.
 
     >>> time, size = FeatureLevel("animation_time"), FeatureLevel("footprint")
     >>> leaf, top = Use("leaf", extracts=frozenset({size})), Use("top", [Edge("leaf")], frozenset({time}))
@@ -110,37 +111,37 @@ def nullify_context(uses: Sequence[ContextUse], root: Collection[FeatureLevel]) 
     bits = _Bits(uses, root)
     required, optional = _gather(uses, bits)
     root_mask, output = bits.mask(root), uses[-1].name
-    kept = required
-    # Only an optional feature can be needed and yet come from nowhere: without any there is nothing to take away.
+    needed = required
+    # Only optional features may be needed although no caller provides them.
     if optional:
         reaching = _reach(uses, bits, root_mask)
-        kept = {name: (must | optional[name]) & reaching[name] for name, must in required.items()}
-    # Few sets are different, however many nodes there are.
-    features = {mask: bits.features(mask) for mask in set(kept.values())}
+        needed = {name: (must | optional[name]) & reaching[name] for name, must in required.items()}
+    # Convert each distinct mask once: there are few, even for many nodes.
+    features = {mask: bits.features(mask) for mask in set(needed.values())}
     feature_sets = {mask: bits.feature_set(mask) for mask in set(required.values())}
     by_name = {use.name: use for use in uses} if required[output] & ~root_mask else {}
     return ContextNeeds(
-        needs=dict(zip(kept, map(features.__getitem__, kept.values()), strict=True)),
+        needs=dict(zip(needed, map(features.__getitem__, needed.values()), strict=True)),
         required=dict(zip(required, map(feature_sets.__getitem__, required.values()), strict=True)),
         unsourced=tuple(
             _find_extract(by_name, output, bits, required, bit) for bit in _single_bits(required[output] & ~root_mask)
         ),
-        find_nullifications=lambda: _nullifications(uses, bits, kept, root_mask),
+        find_nullifications=lambda: _nullifications(uses, bits, needed, root_mask),
     )
 
 
 def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], dict[str, int]]:
-    """The need equation, from the leaves up: what cannot be missing, and what may be (nothing, if no node says so)."""
+    """Solves the need equation bottom-up, for required and for optional features (empty if no node has any)."""
     required: dict[str, int] = {}
     optional: dict[str, int] = {}
-    mask_of, lower = bits.mask, bits.lower
+    mask_of, lower_levels = bits.mask, bits.lower_levels
     if not bits.any_optional:
         for use in uses:
             must = mask_of(use.extracts) if use.extracts else 0
             for edge in use.inputs:
                 below = required[edge.source]
                 if below:
-                    must |= lower(edge, below) if edge.injects or edge.modifies else below
+                    must |= lower_levels(edge, below) if edge.injects or edge.modifies else below
             required[use.name] = must
         return required, {}
     for use in uses:
@@ -149,8 +150,8 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], di
         for edge in use.inputs:
             source = edge.source
             if edge.injects or edge.modifies:
-                must |= lower(edge, required[source])
-                may |= lower(edge, optional[source])
+                must |= lower_levels(edge, required[source])
+                may |= lower_levels(edge, optional[source])
             else:
                 must |= required[source]
                 may |= optional[source]
@@ -160,39 +161,39 @@ def _gather(uses: Sequence[ContextUse], bits: _Bits) -> tuple[dict[str, int], di
 
 
 def _reach(uses: Sequence[ContextUse], bits: _Bits, root_mask: int) -> dict[str, int]:
-    """The features that some path from the output brings to each node, were nothing dropped."""
+    """The features that would reach each node from the output if no edge dropped any."""
     reaching = dict.fromkeys([use.name for use in uses], 0)
     reaching[uses[-1].name] = root_mask
     for use in reversed(uses):
         for edge in use.inputs:
-            reaching[edge.source] |= bits.raised(edge, reaching[use.name])
+            reaching[edge.source] |= bits.raise_levels(edge, reaching[use.name])
     return reaching
 
 
 def _nullifications(
-    uses: Sequence[ContextUse], bits: _Bits, kept: dict[str, int], root_mask: int
+    uses: Sequence[ContextUse], bits: _Bits, needed: dict[str, int], root_mask: int
 ) -> Iterable[Nullification]:
     output = uses[-1].name
-    dropped = root_mask & ~kept[output]
+    dropped = root_mask & ~needed[output]
     if dropped:
         yield Nullification(None, 0, output, bits.features(dropped), ())
     for use in uses:
-        reached = kept[use.name]
-        for number, edge in enumerate(use.inputs):
-            dropped = bits.raised(edge, reached) & ~kept[edge.source]
+        reached = needed[use.name]
+        for index, edge in enumerate(use.inputs):
+            dropped = bits.raise_levels(edge, reached) & ~needed[edge.source]
             if dropped:
-                unread = bits.features(dropped & bits.injected(edge))
-                yield Nullification(use.name, number, edge.source, bits.features(dropped), unread)
+                unread = bits.features(dropped & bits.injected_levels(edge))
+                yield Nullification(use.name, index, edge.source, bits.features(dropped), unread)
 
 
 def _find_extract(
     uses: Mapping[str, ContextUse], output: str, bits: _Bits, required: dict[str, int], bit: int
 ) -> Unsourced:
-    """Follows a feature that the output lacks down to a node that extracts it."""
+    """Follows a feature that no caller provides from the output down to a node that extracts it."""
     path = [output]
     while not bits.mask(uses[path[-1]].extracts) & bit:
         for edge in uses[path[-1]].inputs:
-            below = next((b for b in _single_bits(required[edge.source]) if bits.lower(edge, b) & bit), 0)
+            below = next((b for b in _single_bits(required[edge.source]) if bits.lower_levels(edge, b) & bit), 0)
             if below:
                 path.append(edge.source)
                 bit = below
@@ -208,23 +209,23 @@ def _single_bits(mask: int) -> Iterable[int]:
 
 
 class _Bits:
-    """Which bit stands for which feature and level, and how sets change across an edge."""
+    """Assigns a bit to each feature and level, and computes how masks change across edges."""
 
     def __init__(self, uses: Sequence[ContextUse], root: Collection[FeatureLevel]) -> None:
-        # Many nodes share few sets, so this looks at sets, not at nodes.
+        # Collect distinct sets first: many nodes share few of them.
         extracted, optional = set(map(attrgetter("extracts"), uses)), set(map(attrgetter("optional"), uses))
         self.any_optional = any(optional)
         read = set(chain.from_iterable(extracted | optional)) | set(root)
-        # One level more than anyone reads: what a caller pushes onto the deepest level is held, and then dropped.
+        # One level more than any node reads, for the level that a caller pushes beyond the deepest.
         self._depth = max((level for _, level in read), default=0) + 2
         self._levels: list[FeatureLevel] = []
         self._lane: dict[str, int] = {}
         self._masks: dict[Collection[FeatureLevel], int] = {}
-        self._texts: dict[int, tuple[FeatureLevel, ...]] = {0: ()}
+        self._feature_tuples: dict[int, tuple[FeatureLevel, ...]] = {0: ()}
         self._sets: dict[int, frozenset[FeatureLevel]] = {}
 
     def _lane_of(self, name: str) -> int:
-        """The bits of a feature's levels, which it gets when it is first met."""
+        """The mask of a feature's levels; assigns bits on first use."""
         lane = self._lane.get(name)
         if lane is None:
             width, first = self._depth if feature_named(name).stack else 1, len(self._levels)
@@ -244,10 +245,10 @@ class _Bits:
         return bits
 
     def features(self, mask: int) -> tuple[FeatureLevel, ...]:
-        names = self._texts.get(mask)
+        names = self._feature_tuples.get(mask)
         if names is None:
             names = tuple(sorted(self._levels[bit.bit_length() - 1] for bit in _single_bits(mask)))
-            self._texts[mask] = names
+            self._feature_tuples[mask] = names
         return names
 
     def feature_set(self, mask: int) -> frozenset[FeatureLevel]:
@@ -256,19 +257,19 @@ class _Bits:
             features = self._sets[mask] = frozenset(self.features(mask))
         return features
 
-    def lower(self, edge: InputUse, mask: int) -> int:
-        """What the caller needs so that `mask` is there behind the edge."""
+    def lower_levels(self, edge: InputUse, mask: int) -> int:
+        """The features that the caller needs so that `mask` exists on the other side of the edge."""
         for name in edge.injects:
             lane = self._lane_of(name)
-            # Level 0 is what is injected; deeper levels are the caller's own, one level up. Others have level 0 only.
+            # The edge provides level 0. Deeper levels of a stack are the caller's levels, shifted by one.
             mask = (mask & ~lane) | ((mask & lane) >> 1 & lane)
         for name in edge.modifies:
             lane = self._lane_of(name)
             mask = (mask & ~lane) | ((mask & lane) >> 1 & lane) | (mask & lane & -lane)
         return mask
 
-    def raised(self, edge: InputUse, mask: int) -> int:
-        """What there is behind the edge when the caller has `mask`."""
+    def raise_levels(self, edge: InputUse, mask: int) -> int:
+        """The features on the other side of the edge if the caller has `mask`."""
         for name in edge.modifies:
             lane = self._lane_of(name)
             mask = (mask & ~lane) | ((mask & lane) << 1 & lane) | (mask & lane & -lane)
@@ -277,7 +278,7 @@ class _Bits:
             mask = (mask & ~lane) | ((mask & lane) << 1 & lane) | lane & -lane
         return mask
 
-    def injected(self, edge: InputUse) -> int:
+    def injected_levels(self, edge: InputUse) -> int:
         mask = 0
         for name in chain(edge.injects, edge.modifies):
             lane = self._lane_of(name)

@@ -1,4 +1,4 @@
-"""The driver of value passes, which verifies and traces after each.
+"""The pass manager of value passes: runs passes on a module, verifies the result of each, and records it on request.
 
 `livegrad.compiler` lists the passes. In: a module. Out: the same functions in simpler ops.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
+from operator import is_
 from typing import Any
 
 from livegrad.diagnostics import VerifyError
@@ -23,15 +24,15 @@ from livegrad.ir.verify import verify_module
 class Pass:
     """A value pass.
 
-    `removes` names the ops that must not exist after it has run. A pass that `binds` receives the sizes, and its result
-    is valid only for these sizes.
+    Ops that it `removes` must not exist in the output of this pass or later ones. A pass that `binds` receives the
+    sizes, and its output is valid only for them.
     """
 
     run: Callable[..., Module]
-    name: str = ""  # that of `run`
+    name: str = ""  # default: the name of `run`
     removes: frozenset[Op] = frozenset()
-    targets: frozenset[str] | None = None  # the devices it runs for; None: all
-    optional: bool = False  # an optimisation that `Target.without` leaves out
+    targets: frozenset[str] | None = None  # the devices that it runs for; None: all
+    optional: bool = False  # an optimisation that `Target.without` can disable
     binds: bool = False
     keeps_signatures: bool = True
 
@@ -40,12 +41,12 @@ class Pass:
 
 
 def on_functions(rewrite: Callable[..., Function]) -> Callable[..., Module]:
-    """A rewrite of one function, as a pass over a module's functions."""
+    """Lifts a rewrite of one function to a pass over the functions of a module."""
 
     @wraps(rewrite)
     def run(module: Module, *arguments: Any) -> Module:
         functions = tuple([rewrite(function, *arguments) for function in module.functions])
-        unchanged = all(new is old for new, old in zip(functions, module.functions, strict=True))
+        unchanged = all(map(is_, functions, module.functions))
         return module if unchanged else Module(functions)
 
     return run
@@ -53,7 +54,7 @@ def on_functions(rewrite: Callable[..., Function]) -> Callable[..., Module]:
 
 @dataclass(frozen=True)
 class Stage:
-    """The output of a pass as text, of a module or a plan. The first stage is the input."""
+    """The output of a pass, a module or a plan, as text. The first stage is the input."""
 
     name: str
     text: str
@@ -72,7 +73,7 @@ class PipelineTrace:
         return "\n".join(f"# after {stage.name}\n{stage.text}" for stage in self.stages)
 
 
-Trace = Callable[[str, Any], None]  # is called with a pass's name and its output
+Trace = Callable[[str, Any], None]  # called with the name and the output of each pass
 
 
 @deep_recursion()
@@ -90,7 +91,8 @@ def run_passes(
         except Exception as error:
             error.add_note(f"in pass `{step.name}`")
             raise
-        _verify_after(step, module, result, removed)
+        if result is not module or step.removes:
+            _verify_after(step, module, result, removed)
         module = result
         if trace is not None:
             trace(step.name, module)

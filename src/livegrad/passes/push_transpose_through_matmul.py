@@ -1,6 +1,6 @@
-"""The `push_transpose_through_matmul` pass: (a @ b)ᵀ becomes bᵀ @ aᵀ, whose operands libraries read in place.
+"""The `push_transpose_through_matmul` pass: (a @ b)ᵀ becomes bᵀ @ aᵀ, whose operands libraries can read transposed.
 
-Gradients with respect to an operand that was transposed have this form.
+Gradients with respect to transposed operands have this form.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def push_transpose_through_matmul(function: Function) -> Function:
     for node in nodes:
         if _is_transpose(node) and node.operands[0].op is matmul and uses[node.operands[0]] == 1:
             first, second = substitute(node.operands[0].operands, replacements)
-            replacements[node] = matmul(_transposed(second), _transposed(first))
+            replacements[node] = matmul(_transpose(second), _transpose(first))
     if not replacements:
         return function
     return Function(function.name, function.parameters, substitute(function.results, replacements))
 
 
 def _is_transpose(node: Node) -> bool:
-    """Whether a node exchanges the last two dimensions, and nothing else."""
+    """Whether a node only swaps the last two dimensions."""
     if node.op is not permute:
         return False
     rank = len(shape_of(node.type))
     return rank >= 2 and node.attribute("axes") == (*range(rank - 2), rank - 1, rank - 2)
 
 
-def _transposed(node: Node) -> Node:
+def _transpose(node: Node) -> Node:
     return node.operands[0] if _is_transpose(node) else swap_last(node)

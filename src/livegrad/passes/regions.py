@@ -1,6 +1,6 @@
 """A uniform view of nodes that run functions: calls, branches, loops and maps.
 
-Passes that drop, move or replace inputs and outputs of such nodes read and rebuild them through it.
+Passes use it to drop, move or replace inputs and outputs of such nodes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from livegrad.ir.walk import nodes_of
 from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import call, cond, for_loop, map_, switch, while_loop
 from livegrad.ops.custom import recompute_call
-from livegrad.passes.functions import rearranged
+from livegrad.passes.functions import rearrange_signature
 from livegrad.state import Owned
 
-# Operands that no function takes: a predicate, a selector, a number of iterations.
+# The number of operands that are not passed to the functions: a predicate, a selector, or the number of iterations.
 _LEADING: dict[Op, int] = {call: 0, recompute_call: 0, cond: 1, switch: 1, for_loop: 1, while_loop: 0, map_: 0}
 REGIONS = frozenset(_LEADING)
 LOOPS = (for_loop, while_loop)
@@ -29,9 +29,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Region:
-    """A node that runs functions: its leading operands, then the arguments that the functions take.
+    """A node that runs functions. Its operands are the leading ones, then the arguments of the functions.
 
-    `offsets` says how many parameters of each function come before the arguments: one for a loop body, its index.
+    `offsets` has the number of parameters of each function that precede the arguments: one for a loop body, its index.
     """
 
     node: Node
@@ -46,18 +46,21 @@ class Region:
 
     @property
     def number(self) -> int:
-        """How many results the node gives; for a loop, as many as it carries values."""
+        """The number of results; for a loop, of carried values."""
         return len(self.functions[-1].results)
 
     @property
     def packed(self) -> bool:
-        """Whether the results are members of a tuple, so that some can go."""
+        """Whether the results are members of a tuple."""
         return self.is_loop or self.number != 1
 
     def rebuild(
         self, operands: Sequence[Node], functions: Sequence[Function], arguments: Sequence[int], results: Sequence[int]
     ) -> Node:
-        """The node over all its operands anew, with these of its arguments and results; the functions fit them."""
+        """Rebuilds the node over new operands, with the selected arguments and results.
+
+        `functions` must already have matching parameters and results.
+        """
         leading, values = operands[: len(self.leading)], operands[len(self.leading) :]
         changes: dict[str, Attribute] = _named_functions(self.node.op, tuple(functions))
         if self.is_loop:
@@ -74,31 +77,31 @@ class Region:
         results: Sequence[int] | None = None,
         stand_ins: Mapping[int, int | Node] | None = None,
     ) -> Node:
-        """The node with these of its arguments, in this order, and these of its results (all, when not told)."""
-        kept = range(self.number) if results is None else results
+        """Rebuilds the node with the selected arguments, in this order, and the selected results (all by default)."""
+        selected = range(self.number) if results is None else results
         functions = [
-            rearranged(
+            rearrange_signature(
                 function,
                 parameter_order(offset, arguments),
-                kept if function is self.functions[-1] or not self.is_loop else None,
+                selected if function is self.functions[-1] or not self.is_loop else None,
                 {offset + i: offset + s if isinstance(s, int) else s for i, s in (stand_ins or {}).items()},
             )
             for function, offset in zip(self.functions, self.offsets, strict=True)
         ]
-        return self.rebuild(self.node.operands, functions, arguments, kept)
+        return self.rebuild(self.node.operands, functions, arguments, selected)
 
     @property
     def members(self) -> list[Node]:
-        """The results one by one."""
+        """The results as nodes."""
         return [get(self.node, index=index) for index in range(self.number)] if self.packed else [self.node]
 
     def pack(self, members: Sequence[Node]) -> Node:
-        """All results as the one value that this node gives."""
+        """Packs results into one value of the node's type."""
         return make_tuple(*members) if self.packed else members[0]
 
 
 def first_argument(node: Node) -> int:
-    """Which operand of a region is the first that its functions take: the first carried value of a loop.
+    """The index of the first operand that is passed to the functions; for a loop, of the first carried value.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32, i64
@@ -111,7 +114,7 @@ def first_argument(node: Node) -> int:
 
 
 def region_of(node: Node) -> Region | None:
-    """The node as a region, or None when it runs no functions (derivatives, which name a function, run none)."""
+    """The node as a region; None if it runs no functions. Derivative ops have a function but do not run it."""
     leading = _LEADING.get(node.op)
     if leading is None:
         return None
@@ -131,14 +134,14 @@ def region_of(node: Node) -> Region | None:
 
 
 def region_member(node: Node, index: int) -> Node:
-    """One result of a node that runs functions."""
+    """A result of a node that runs functions, by index."""
     region = region_of(node)
     assert region is not None
     return get(node, index=index) if region.packed else node
 
 
 def fixed_point(start: _T, step: Callable[[_T], _T]) -> _T:
-    """The first value of `start, step(start), ...` that `step` leaves as it is. It exists if steps only add to a set.
+    """Iterates `step` from `start` to a fixed point. Terminates if steps only add to a finite set.
 
     >>> fixed_point(0b001, lambda bits: (bits | bits << 1) & 0b111)
     7
@@ -152,8 +155,7 @@ def fixed_point(start: _T, step: Callable[[_T], _T]) -> _T:
 def carried_flags(initial: Sequence[bool], iterate: Callable[[tuple[bool, ...]], Sequence[bool]]) -> tuple[bool, ...]:
     """Which carried values of a loop have a property in some iteration.
 
-    `initial` says it of the values before the loop. `iterate` takes the flags of the values that go into an iteration
-    and returns those of the values that come out of it.
+    `initial` has the flags of the initial values. `iterate` maps the flags before an iteration to those after it.
 
     >>> carried_flags((True, False, False), lambda flags: (False, flags[0], flags[1]))
     (True, True, True)
@@ -173,7 +175,7 @@ def _named_functions(op: Op, functions: tuple[Function, ...]) -> dict[str, Attri
 
 
 def parameter_order(offset: int, arguments: Sequence[int]) -> list[int]:
-    """The parameters of a region's function that takes these arguments after `offset` parameters of its own."""
+    """The parameter indices of a region's function that correspond to these arguments, after its first `offset`."""
     return [*range(offset), *(offset + index for index in arguments)]
 
 

@@ -1,7 +1,7 @@
-"""The passes `run_members_in_turn` and `run_members_together`: each call for the members of a batch takes a form.
+"""The passes `run_members_in_turn` and `run_members_together`: choose a form for each `members_call`.
 
-In: functions that `vmap` made (`passes.batch.turns`). On the CPU, one kernel loops over the members; devices have too
-many threads for that, and run one program over the batch.
+`vmap` makes these calls (`passes.batch.member_loop`). On the CPU, one kernel loops over the members. Devices run one
+program over the whole batch: a loop would leave most of their threads idle.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from collections.abc import Callable
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.walk import ops_in, reachable_functions
+from livegrad.ir.walk import ops_in
 from livegrad.ops.members import call_in_turn, call_together, members_call
 from livegrad.passes.functions import rewrite_functions, uses_any
 
 
 @propagates_lines
 def run_members_in_turn(module: Module) -> Module:
-    """The module with a loop over members for each batch whose members may run in turn."""
+    """Replaces each `members_call` by its loop over members."""
     return _resolve(module, call_in_turn)
 
 
 @propagates_lines
 def run_members_together(module: Module) -> Module:
-    """The module with one program over all members for each such batch."""
+    """Replaces each `members_call` by one program over all members."""
     return _resolve(module, call_together)
 
 
 def _resolve(module: Module, call: Callable[[Node], Node]) -> Module:
-    if not uses_any(reachable_functions(module.functions), {members_call}):
+    if not uses_any(module.functions, {members_call}):
         return module
 
     def rewrite(function: Function) -> Function:

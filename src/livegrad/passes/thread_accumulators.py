@@ -13,7 +13,7 @@ from functools import lru_cache
 from livegrad.ir.leaves import parameter
 from livegrad.ir.node import Function, Module, Node, make_node
 from livegrad.ir.types import Tensor
-from livegrad.ir.walk import exchanged_functions, nodes_of, reachable_functions, toposort
+from livegrad.ir.walk import exchanged_functions, nodes_of, toposort
 from livegrad.ops.aggregate import get
 from livegrad.ops.control import cond, for_loop, switch
 from livegrad.ops.elementwise import add
@@ -26,7 +26,7 @@ _BRANCHES = (cond, switch)
 
 def thread_accumulators(function: Function) -> Function:
     """The function, and those inside it, with totals of tensors handed to the loops and branches that add to them."""
-    if not uses_any(reachable_functions([function]), (for_loop,)):
+    if not uses_any([function], (for_loop,)):
         return function
     threaded = rewrite_functions(Module((function,)), lambda inner: rewrite_to_fixpoint(inner, _next_change))
     return threaded.functions[0]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from livegrad.ir.function import inline
 from livegrad.ir.leaves import constant_op, is_constant, parameter_op
 from livegrad.ir.node import Function, Module, Node
-from livegrad.ir.walk import nodes_of, reachable_functions, rebuild
+from livegrad.ir.walk import nodes_of, rebuild
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.comparison import greater
 from livegrad.ops.control import cond, for_loop
@@ -28,7 +28,7 @@ _Users = Mapping[Node, list[tuple[Node, int]]]  # the nodes that read a node, an
 
 def unguard_invariants(function: Function) -> Function:
     """The function, and those inside it, without guards of cheap values that only a loop reads."""
-    if not uses_any(reachable_functions([function]), (for_loop,)):
+    if not uses_any([function], (for_loop,)):
         return function
     return rewrite_functions(Module((function,)), _unguarded).functions[0]
 

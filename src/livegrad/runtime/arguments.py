@@ -1,8 +1,8 @@
-"""Converts Python arguments to values of the parameter types. Arguments that do not fit are errors; values never
-change.
+"""Checks and converts the arguments of a call. In: Python values and parameter types. Out: scalars and dense arrays.
 
-The rules are those of literals: booleans convert to integers, integers to floats, floats to complex numbers, and floats
-may be rounded, but nothing is truncated, wrapped around or made infinite. Arrays for tensors must have the exact type.
+Conversions follow the rules of literals: booleans become integers, integers floats, floats complex numbers. Floats may
+be rounded, but nothing is truncated, wrapped around or made infinite: such arguments are errors. Arrays for tensors
+must have the exact element type.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def is_dense(array: np.ndarray[Any, Any]) -> bool:
     return array.flags.num & _C_CONTIGUOUS_AND_ALIGNED == _C_CONTIGUOUS_AND_ALIGNED
 
 
-def _refuse(label: str, expected: str, description: str, help: str | None = None) -> NoReturn:
+def _reject(label: str, expected: str, description: str, help: str | None = None) -> NoReturn:
     raise UsageError(f"{label} does not fit", where=caller_origin(), expected=expected, found=description, help=help)
 
 
 def named_leaves(function: Function, arguments: Sequence[Any]) -> Iterator[tuple[Any, Type, str]]:
-    """The scalars, vectors, matrices and tensors in the arguments, each with its type and what to call it."""
+    """The scalars, vectors, matrices and tensors in the arguments, each with its type and a label for errors."""
     if len(arguments) != len(function.parameters):
         raise UsageError(
             f"`{function.name}` takes {len(function.parameters)} arguments",
@@ -52,14 +52,14 @@ def _leaves(value: Any, type: Type, label: str) -> Iterator[tuple[Any, Type, str
     names = [name for name, _ in type.fields] if isinstance(type, Struct) else None
     if names is not None and isinstance(value, Mapping):
         if set(value) != set(names):
-            _refuse(label, f"{type} with {', '.join(names)}", f"keys {', '.join(map(str, value))}")
+            _reject(label, f"{type} with {', '.join(names)}", f"keys {', '.join(map(str, value))}")
         value = [value[name] for name in names]
     parts = components(type)
     sized = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim > 0)
     if not sized or isinstance(value, str | bytes):
-        _refuse(label, str(type), shown(value))
+        _reject(label, str(type), shown(value))
     if len(value) != len(parts):
-        _refuse(label, f"the {len(parts)} members of {type}", str(len(value)))
+        _reject(label, f"the {len(parts)} members of {type}", str(len(value)))
     for index, (part, part_type) in enumerate(zip(value, parts, strict=True)):
         yield from _leaves(part, part_type, f"member `{names[index] if names else index}` of {label}")
 
@@ -69,7 +69,7 @@ def _leaves(value: Any, type: Type, label: str) -> Iterator[tuple[Any, Type, str
 
 @lru_cache(maxsize=64)
 def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
-    """The numbers that a scalar holds without becoming infinite or wrapping round."""
+    """The least and the greatest finite value of a scalar type."""
     if type.kind in ("signed", "unsigned"):
         limits = np.iinfo(type.dtype)
         return int(limits.min), int(limits.max)
@@ -78,7 +78,7 @@ def scalar_range(type: Scalar) -> tuple[float, float] | tuple[int, int]:
 
 
 def scalar_argument(argument: Any, type: Scalar, label: str) -> Any:
-    """A number that can be stored as `type`."""
+    """Converts an argument to a number that can be stored as `type`."""
     kind = type.kind
     if isinstance(argument, np.generic) and argument.dtype == type.dtype:
         return argument
@@ -87,43 +87,45 @@ def scalar_argument(argument: Any, type: Scalar, label: str) -> Any:
         if low <= argument <= high and (kind == "float" or not isinstance(argument, float)):
             return bf16(argument) if type is bf16 else argument
     if type.kind != "float" and isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 64:
-        _refuse(label, _with_range(type), shown(argument))
+        _reject(label, _describe_range(type), shown(argument))
     try:
         value = np.asarray(float(argument) if kind == "float" and isinstance(argument, int) else argument)
     except (ValueError, TypeError, OverflowError):
-        _refuse(label, str(type), shown(argument))
+        _reject(label, str(type), shown(argument))
     if value.ndim:
-        _refuse(label, str(type), f"shape {value.shape}")
-    return _converted(value, type, label, shown(argument))[()]
+        _reject(label, str(type), f"shape {value.shape}")
+    return _convert_elements(value, type, label, shown(argument))[()]
 
 
-def _with_range(type: Scalar) -> str:
+def _describe_range(type: Scalar) -> str:
     return f"{type}, from {np.iinfo(type.dtype).min} to {np.iinfo(type.dtype).max}"
 
 
-def _converted(array: np.ndarray[Any, Any], element: Scalar, label: str, description: str) -> np.ndarray[Any, Any]:
-    """The array in the element's own type, when every number in it fits."""
+def _convert_elements(
+    array: np.ndarray[Any, Any], element: Scalar, label: str, description: str
+) -> np.ndarray[Any, Any]:
+    """Converts an array to an element type; an error if a number does not fit."""
     if array.dtype == element.dtype:
         return array
-    rank, wanted = _RANK_OF_NUMPY.get(array.dtype.kind), _RANK[element.kind]
-    if rank is None or rank > wanted or (wanted == 0 and rank):
-        _refuse(label, str(element), description if array.ndim == 0 else f"an array of {array.dtype}")
+    rank, target_rank = _RANK_OF_NUMPY.get(array.dtype.kind), _RANK[element.kind]
+    if rank is None or rank > target_rank or (target_rank == 0 and rank):
+        _reject(label, str(element), description if array.ndim == 0 else f"an array of {array.dtype}")
     if element is bf16:
-        single = _converted(array, f32, label, description)
+        single = _convert_elements(array, f32, label, description)
         if np.any(np.isfinite(single) & (np.abs(single) > LARGEST)):
-            _refuse(label, "a finite bf16", shown(float(np.max(np.abs(single)))))
+            _reject(label, "a finite bf16", shown(float(np.max(np.abs(single)))))
         return narrow(single)
     with np.errstate(all="ignore"):
         result = array.astype(element.dtype, copy=False)
-    if wanted == 1:
+    if target_rank == 1:
         wrong = result != array
-    elif wanted == 0 or np.isfinite(result).all():
+    elif target_rank == 0 or np.isfinite(result).all():
         return result
     else:
         wrong = np.isinf(result) & ~np.isinf(array)
     if wrong.any():
-        text = f"a finite {element}" if wanted > 1 else _with_range(element)
-        _refuse(label, text, shown(array[wrong].reshape(-1)[0].item()))
+        expected = f"a finite {element}" if target_rank > 1 else _describe_range(element)
+        _reject(label, expected, shown(array[wrong].reshape(-1)[0].item()))
     return result
 
 
@@ -131,20 +133,20 @@ def _converted(array: np.ndarray[Any, Any], element: Scalar, label: str, descrip
 
 
 def array_argument(argument: Any, type: Tensor | Vector | Matrix, label: str) -> np.ndarray[Any, Any]:
-    """A dense array of the parameter's element; for vectors and matrices also of its shape."""
+    """A dense array of the parameter's element type; for vectors and matrices also of its shape."""
     array = argument if isinstance(argument, np.ndarray) else _from_sequence(argument, type, label)
     if isinstance(array, np.ma.MaskedArray):
-        _refuse(label, str(type), "a masked array", "give what is masked a value with .filled(value)")
+        _reject(label, str(type), "a masked array", "give what is masked a value with .filled(value)")
     if isinstance(type, Tensor):
         if array.dtype != type.element.dtype:
             help = f"convert it with .astype({type.element.long_name!r})"
-            _refuse(label, str(type), f"an array of {array.dtype}", help)
+            _reject(label, str(type), f"an array of {array.dtype}", help)
     else:
         shape = (type.size,) if isinstance(type, Vector) else (type.rows, type.columns)
         if array.dtype != type.element.dtype:
-            array = _converted(array, type.element, label, shown(argument))
+            array = _convert_elements(array, type.element, label, shown(argument))
         if array.shape != shape:
-            _refuse(label, str(type), f"shape {array.shape}")
+            _reject(label, str(type), f"shape {array.shape}")
     return array if is_dense(array) else array.copy(order="C")
 
 
@@ -152,23 +154,23 @@ def _from_sequence(argument: Any, type: Tensor | Vector | Matrix, label: str) ->
     try:
         array = np.asarray(argument)
     except (ValueError, TypeError, OverflowError) as error:
-        _refuse(label, str(type), shown(argument), str(error).partition(". ")[0])
+        _reject(label, str(type), shown(argument), str(error).partition(". ")[0])
     if not array.size:
         return array.astype(type.element.dtype)
     if array.dtype.kind not in _RANK_OF_NUMPY:
-        _refuse(label, str(type), shown(argument))
-    return _converted(array, type.element, label, shown(argument))
+        _reject(label, str(type), shown(argument))
+    return _convert_elements(array, type.element, label, shown(argument))
 
 
 # --- symbolic sizes --------------------------------------------------------------------------------------------------
 
 
-def learn_sizes(tensors: Sequence[tuple[Tensor, tuple[int, ...], str]]) -> dict[str, int]:
-    """The symbolic sizes from types beside actual shapes; every shape is then compared with what they make it."""
+def infer_sizes(tensors: Sequence[tuple[Tensor, tuple[int, ...], str]]) -> dict[str, int]:
+    """Infers symbolic sizes from parameter types and actual shapes, and checks all shapes against them."""
     sizes: dict[str, int] = {}
     for type, shape, label in tensors:
         if len(shape) != type.rank:
-            _refuse(label, str(type), f"shape {shape}")
+            _reject(label, str(type), f"shape {shape}")
         for size, actual in zip(type.shape, shape, strict=True):
             if isinstance(size, Dimension) and len(size.terms) == 1 and size.terms[0][1] == 1:
                 names = size.terms[0][0]
@@ -176,14 +178,14 @@ def learn_sizes(tensors: Sequence[tuple[Tensor, tuple[int, ...], str]]) -> dict[
                     sizes.setdefault(names[0], actual)
     for type, shape, _ in tensors:
         for size, actual in zip(type.shape, shape, strict=True):
-            _solve(size, actual, sizes)
+            _solve_for_symbol(size, actual, sizes)
     for type, shape, label in tensors:
-        _compare_shape(type, shape, sizes, label)
+        _check_shape(type, shape, sizes, label)
     return sizes
 
 
-def _solve(size: int | Dimension, actual: int, sizes: dict[str, int]) -> None:
-    """Learns n from a size such as 2*n + 1, when n stands nowhere by itself."""
+def _solve_for_symbol(size: int | Dimension, actual: int, sizes: dict[str, int]) -> None:
+    """Infers n from a size such as 2*n + 1, if no size is n itself."""
     if not isinstance(size, Dimension) or size.symbols <= sizes.keys() or len(size.symbols) != 1:
         return
     terms = dict(size.terms)
@@ -193,29 +195,29 @@ def _solve(size: int | Dimension, actual: int, sizes: dict[str, int]) -> None:
         sizes[names[0]] = (actual - rest) // factor
 
 
-def _compare_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], label: str) -> None:
+def _check_shape(type: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int], label: str) -> None:
     for size, actual in zip(type.shape, shape, strict=True):
         symbols = size.symbols if isinstance(size, Dimension) else frozenset()
         if not symbols <= sizes.keys():
-            _refuse(label, f"a {type} whose sizes are integers", f"shape {shape}")
-        wanted = size.evaluate(sizes) if isinstance(size, Dimension) else size
-        if wanted != actual:
+            _reject(label, f"a {type} whose sizes are integers", f"shape {shape}")
+        expected = size.evaluate(sizes) if isinstance(size, Dimension) else size
+        if expected != actual:
             names = sorted({name for s in type.shape if isinstance(s, Dimension) for name in s.symbols} & sizes.keys())
-            bound = ", ".join(f"{name} = {sizes[name]}" for name in names)
-            _refuse(label, f"{type} with {bound}" if names else str(type), f"shape {shape}")
+            values = ", ".join(f"{name} = {sizes[name]}" for name in names)
+            _reject(label, f"{type} with {values}" if names else str(type), f"shape {shape}")
 
 
-class Remembered:
-    """Stands for the class of what a loop remembers, which goes from step to step as it is."""
+class TapeArgument:
+    """Stands for the class of tapes in a `DenseForm`: a loop passes tapes to its body unchanged."""
 
 
-# How an argument looks that needs no conversion: the dtype and shape of an array (None: of symbolic size), or the class
+# The form of arguments that need no conversion: the dtype and shape of an array (None: of symbolic sizes), or the class
 # and range of a number.
 DenseForm = tuple[Any, tuple[int, ...] | None, type | None, float, float]
 
 
 def dense_form(type: Type) -> DenseForm:
-    """How an argument of a type looks that needs no conversion."""
+    """The form of arguments of a type that need no conversion."""
     match type:
         case Tensor(element=element, shape=shape):
             return element.dtype, None if is_symbolic(type) else shape, None, 0, 0  # type: ignore[return-value]
@@ -224,15 +226,15 @@ def dense_form(type: Type) -> DenseForm:
         case Matrix(element=element, rows=rows, columns=columns):
             return element.dtype, (rows, columns), None, 0, 0
         case Scalar(kind="float" | "signed" | "unsigned"):
-            if type is bf16:  # a number must become its two bytes first
+            if type is bf16:  # a Python number has to be converted first
                 return type.dtype, (), None, 0, 0
             low, high = scalar_range(type)
             return type.dtype, None, float if type.kind == "float" else int, low, high
         case Tape():
-            return np.dtype(object), None, Remembered, 0, 0
+            return np.dtype(object), None, TapeArgument, 0, 0
     return None, (), None, 0, 0
 
 
 def is_symbolic(type: Type) -> bool:
-    """Whether a type has sizes that only arguments tell."""
+    """Whether a type has symbolic sizes."""
     return isinstance(type, Tensor) and not all(isinstance(size, int) for size in type.shape)

@@ -1,4 +1,4 @@
-"""Atomic file writes: a temporary file beside the target replaces it once it is complete."""
+"""Atomic file writes: a temporary file beside the target is written completely and then renamed to it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import IO
 from livegrad.diagnostics import file_error, missing_folder
 
 
-class Replacing:
-    """A file that replaces `path` when the `with` block ends without an error; a link remains a link.
+class AtomicFile:
+    """A file that replaces `path` when the `with` block ends without an error. A symbolic link keeps its target.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with Replacing(Path(folder) / "a.txt") as file:
+    ...     with AtomicFile(Path(folder) / "a.txt") as file:
     ...         _ = file.write(b"whole")
     ...     (Path(folder) / "a.txt").read_bytes(), len(os.listdir(folder))
     (b'whole', 1)
@@ -26,8 +26,8 @@ class Replacing:
         if not self._target.parent.is_dir():
             raise missing_folder(Path(path).parent)
         try:
-            handle, self._name = tempfile.mkstemp(prefix=f".{self._target.name}.", dir=self._target.parent)
-        except OSError as error:  # the user knows the target, not the temporary name
+            handle, self._temporary_path = tempfile.mkstemp(prefix=f".{self._target.name}.", dir=self._target.parent)
+        except OSError as error:  # name the target, not the temporary file
             raise file_error(error, path, "write to another path") from None
         self._file = os.fdopen(handle, "wb")
 
@@ -41,24 +41,24 @@ class Replacing:
             with self._file as file:
                 if kind is None:
                     file.flush()
-                    os.fsync(file.fileno())  # else a crash of the machine could leave an empty file under the old name
+                    os.fsync(file.fileno())  # without it, a system crash could leave an empty file
             if kind is None:
-                # A temporary file is private to its owner; the target gets the permissions of any new file.
+                # `mkstemp` makes private files; the target gets the permissions of any new file.
                 mask = os.umask(0)
                 os.umask(mask)
-                os.chmod(self._name, 0o666 & ~mask)
-                os.replace(self._name, self._target)
+                os.chmod(self._temporary_path, 0o666 & ~mask)
+                os.replace(self._temporary_path, self._target)
         finally:
-            Path(self._name).unlink(missing_ok=True)  # unless it has become the target
+            Path(self._temporary_path).unlink(missing_ok=True)  # does nothing after the rename
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes `data` to the file. Concurrent readers see the old content or the new, never a part of it.
+    """Writes `data` to a file. Concurrent readers see the old content or the new one, never a part.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_atomically(Path(folder) / "a.txt", b"whole")
     ...     (Path(folder) / "a.txt").read_bytes(), len(os.listdir(folder))
     (b'whole', 1)
     """
-    with Replacing(path) as file:
+    with AtomicFile(path) as file:
         file.write(data)

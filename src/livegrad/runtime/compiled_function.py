@@ -1,6 +1,7 @@
-"""What compiled functions of all backends share. In: a function. Out: plans by sizes, and calls with Python arguments.
+"""Compiled functions of all backends. In: a function. Out: plans by sizes, and calls with Python arguments.
 
-`CpuFunction` and `CudaFunction` say how a plan is compiled, loaded and stored, and which arguments fit as they are.
+The subclasses `CpuFunction` and `CudaFunction` compile, load and store plans, and decide which arguments need no
+conversion.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.runtime.arguments import (
     array_argument,
     dense_form,
+    infer_sizes,
     is_symbolic,
-    learn_sizes,
     named_leaves,
     scalar_argument,
 )
@@ -32,9 +33,9 @@ from livegrad.runtime.object_cache import default_cache
 from livegrad.schedule.target import Target
 from livegrad.state import renew_lock_after_fork
 
-MOST_FUNCTIONS = 512  # that are kept, of one backend
-_MOST_PLANS = 32  # of one function: each has memory of its own
-_MOST_SHAPES = 512
+MAX_FUNCTIONS = 512  # cached for each backend
+_MAX_PLANS = 32  # of one function; each has its own memory
+_MAX_SHAPES = 512
 
 
 class _Runnable(Protocol):
@@ -50,17 +51,17 @@ FunctionT = TypeVar("FunctionT", bound="CompiledFunction[Any]")
 
 
 class PlanCache(Generic[PlanT]):
-    """The plans of a function and of all equal functions, by sizes. A thread that makes one holds the lock."""
+    """The plans of a function and of all equal functions, by sizes. A thread that compiles a plan holds the lock."""
 
     def __init__(self) -> None:
-        self.by_sizes: LruCache[tuple[tuple[str, int], ...], PlanT] = LruCache(_MOST_PLANS)
+        self.by_sizes: LruCache[tuple[tuple[str, int], ...], PlanT] = LruCache(_MAX_PLANS)
         self.by_shapes: dict[tuple[Any, ...] | None, PlanT] = {}  # for arguments that need no conversion
         self.lock = threading.RLock()
         renew_lock_after_fork(self, "lock", threading.RLock)
 
     def remember(self, shapes: tuple[Any, ...], plan: PlanT) -> None:
         """Keeps the plan for arguments of these shapes that need no conversion."""
-        if len(self.by_shapes) >= _MOST_SHAPES:
+        if len(self.by_shapes) >= _MAX_SHAPES:
             self.by_shapes.clear()
         self.by_shapes[shapes] = plan
 
@@ -72,10 +73,10 @@ class PlanCache(Generic[PlanT]):
 
 
 class CompiledFunction(ABC, Generic[PlanT]):
-    """A function compiled for one backend. A plan is made for each set of sizes when it is first seen.
+    """A function compiled for one backend. The first call with a set of sizes compiles a plan for them.
 
-    What is compiled has marks for the lines that checks name, so that functions written at other lines share it. Equal
-    functions of other names share their plans; errors name the function that was called.
+    The compiled code refers to source lines by marks, so that functions that differ only in their lines share it. Equal
+    functions with other names share plans too; errors name the function that was called.
     """
 
     target: ClassVar[Target]
@@ -85,7 +86,7 @@ class CompiledFunction(ABC, Generic[PlanT]):
         self._marked, self._source_locations = mark_locations(function)
         leaves = [leaf_types(type) for type in function.parameter_types]
         is_flat = leaves == [[type] for type in function.parameter_types]
-        # What arguments look like that need no conversion. None: some parameters have several leaves.
+        # The form of arguments that need no conversion. None: some parameters have several leaves.
         self._expected = [dense_form(type) for type in function.parameter_types] if is_flat else None
         self._has_flat_results = all(leaf_types(type) == [type] for type in function.result_types)
         self._has_one_result = len(function.results) == 1
@@ -113,32 +114,32 @@ class CompiledFunction(ABC, Generic[PlanT]):
         return self._assemble(results)
 
     def _convert(self, arguments: Sequence[Any], shapes: tuple[Any, ...] | None) -> tuple[PlanT, Sequence[Any]]:
-        """The plan for arguments that are new or need conversion, and their leaves as it takes them."""
-        leaves, sizes = self._accept(arguments)
+        """The plan for arguments of new shapes or that need conversion, and their converted leaves."""
+        leaves, sizes = self._convert_leaves(arguments)
         plan = self.plan(sizes)
         if shapes is not None:
             self._plans.remember(shapes, plan)
         return plan, leaves
 
     def _assemble(self, results: Sequence[Any]) -> Any:
-        """The value of a call from the leaves of its results."""
+        """Assembles the value of a call from the leaves of its results."""
         supply = iter(results)
         values = tuple(assemble_value(supply, type) for type in self.function.result_types)
         return values[0] if self._has_one_result else values
 
-    def _accept(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
-        """The arguments' leaves as kernels take them, and their sizes."""
+    def _convert_leaves(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
+        """Converts the leaves of the arguments to what kernels take; also returns their symbolic sizes."""
         leaves: list[Any] = []
         tensors: list[tuple[Tensor, tuple[int, ...], str]] = []
         for leaf, type, label in named_leaves(self.function, arguments):
-            accepted = self._accept_leaf(leaf, type, label)
+            converted = self._convert_leaf(leaf, type, label)
             if isinstance(type, Tensor):
-                tensors.append((type, tuple(accepted.shape), label))
-            leaves.append(accepted)
-        return leaves, learn_sizes(tensors)
+                tensors.append((type, tuple(converted.shape), label))
+            leaves.append(converted)
+        return leaves, infer_sizes(tensors)
 
-    def _accept_leaf(self, leaf: Any, type: Type, label: str) -> Any:
-        """A leaf as kernels take it; an error names it by its label."""
+    def _convert_leaf(self, leaf: Any, type: Type, label: str) -> Any:
+        """Converts a leaf to what kernels take; errors name its label."""
         if isinstance(type, Scalar):
             return scalar_argument(leaf, type, label)
         if isinstance(type, Tensor | Vector | Matrix):
@@ -181,12 +182,12 @@ class CompiledFunction(ABC, Generic[PlanT]):
             return self._compile(sizes)
         except LivegradError as error:
             if not isinstance(error.where, Mark):
-                compile_plan(self.function, self.target, sizes)  # the same error, with this function's name and lines
+                compile_plan(self.function, self.target, sizes)  # raises the error with this function's name and lines
             resolve_location(error, self._source_locations)
             raise
 
     def forget_plans(self) -> None:
-        """Drops the plans, with their code and memory; the next call makes them again."""
+        """Drops the plans, with their code and memory; the next call compiles them again."""
         self._plans.clear()
 
     @abstractmethod
@@ -211,7 +212,7 @@ class FunctionCache(Generic[FunctionT]):
 
     def __init__(self, compile: Callable[..., FunctionT]) -> None:
         self._compile = compile
-        self._functions: LruCache[tuple[Hashable, ...], FunctionT] = LruCache(MOST_FUNCTIONS)
+        self._functions: LruCache[tuple[Hashable, ...], FunctionT] = LruCache(MAX_FUNCTIONS)
         self._lock = threading.Lock()
         renew_lock_after_fork(self, "_lock")
 

@@ -1,6 +1,6 @@
-"""The disk cache of object code: a directory of verified files by key, shared between processes, of bounded size.
+"""The disk cache of object code: a directory of checksummed files by key, bounded in size and shared by processes.
 
-A cache that cannot be read or written caches nothing, and reports this only in `stats()`.
+I/O errors are never raised: they count as misses or failed stores in `stats()`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _HEADER = struct.Struct("<8sIQ32s32s")  # magic, format version, payload length,
 _SUFFIX = ".object"
 _TEMPORARY_SUFFIX = ".partial"
 _TALLY_NAME = "tally"
-_TALLY_UNIT = 4096  # the tally file has one byte for each so many bytes stored
+_TALLY_UNIT = 4096  # stored bytes for each byte of the tally file
 _KEEP_SHARE = 0.75  # of the limit, after an eviction
-_TIDY_AT_ONCE = 4096  # units of the tally; a directory that may hold more files is tidied beside the work
-_TOUCH_SECONDS = 3600.0  # a hit renews the file's time only when that is older than this
+_MAX_INLINE_SCAN = 4096  # units of the tally; larger directories are evicted from on a background thread
+_TOUCH_SECONDS = 3600.0  # a hit updates the file's time only if that is older
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,26 @@ class CacheStats:
 
 
 class ObjectCache:
-    """Files named by key. All methods may be called by many threads and many processes at once."""
+    """Files named by key. All methods are safe to call from several threads and processes."""
 
     def __init__(self, settings: CacheSettings) -> None:
         self.settings = settings
         self._stats = CacheStats()
         self._count_lock = threading.Lock()
-        self._tidying = threading.Lock()  # held while some thread tidies
+        self._evicting = threading.Lock()  # held by the background thread
         renew_lock_after_fork(self, "_count_lock")
-        renew_lock_after_fork(self, "_tidying")
+        renew_lock_after_fork(self, "_evicting")
 
     def stats(self) -> CacheStats:
         return self._stats
 
     def path_of(self, key: bytes) -> Path | None:
-        """Return where the object for `key` is kept, whether or not it exists."""
+        """The path of the object for `key`, whether or not it exists."""
         name = self._file_name(key)
         return None if name is None else Path(name)
 
     def load(self, key: bytes) -> bytes | None:
-        """Return the object for `key`, or None."""
+        """The object for `key`, or None."""
         name = self._file_name(key)
         if name is None:
             return None
@@ -107,7 +107,7 @@ class ObjectCache:
         return payload
 
     def store(self, key: bytes, payload: bytes) -> None:
-        """Write the object for `key`, whole or not at all, and evict old ones when the limit is passed."""
+        """Writes the object for `key` atomically, and evicts old ones above the size limit."""
         name = self._file_name(key)
         if name is None:
             return
@@ -120,7 +120,7 @@ class ObjectCache:
             self._count(unavailable=1)
 
     def reject(self, key: bytes) -> None:
-        """Count the object for `key` as unusable; the next `store` replaces it."""
+        """Counts the object for `key` as unusable; the next `store` replaces it."""
         self._count(loaded=-1, missed=1, rejected=1)
 
     def _file_name(self, key: bytes) -> str | None:
@@ -134,10 +134,11 @@ class ObjectCache:
             self._count(unavailable=1)
 
     def _limit_size(self, size: int) -> None:
-        """Add `size` to the directory's tally and scan the directory only when the tally passes the limit.
+        """Adds `size` to the directory's tally, and scans the directory only if the tally exceeds the limit.
 
-        The tally is a file whose length counts what all processes have stored: appending to it is atomic and takes
-        microseconds, where a scan takes milliseconds. It may overstate (a key written twice); a scan sets it right.
+        The tally is a file whose length counts the bytes that all processes have stored. Appending to it is atomic and
+        takes microseconds; a scan takes milliseconds. The tally may overcount (a key written twice), until a scan
+        corrects it.
         """
         tally = f"{self.settings.directory}{os.sep}{_TALLY_NAME}"
         descriptor = os.open(tally, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -149,27 +150,31 @@ class ObjectCache:
             os.close(descriptor)
         if not is_new and units * _TALLY_UNIT <= self.settings.max_bytes:
             return
-        if units <= _TIDY_AT_ONCE:
-            self._tidy(tally)
-        elif self._tidying.acquire(blocking=False):
-            # To look at a hundred thousand files takes seconds, or a minute from a cold disk: nobody waits for that.
-            threading.Thread(target=self._tidy_alone, args=(tally,), name="livegrad-tidying", daemon=True).start()
+        if units <= _MAX_INLINE_SCAN:
+            self._evict_and_recount(tally)
+        elif self._evicting.acquire(blocking=False):
+            # Scanning a hundred thousand files takes seconds, or a minute from a cold disk, so no caller waits for it.
+            thread = threading.Thread(
+                target=self._evict_in_background, args=(tally,), name="livegrad-evict", daemon=True
+            )
+            thread.start()
 
-    def _tidy_alone(self, tally: str) -> None:
-        """The same on a thread of its own. A process that ends before leaves the rest to the next one."""
-        lock = self._tidying
+    def _evict_in_background(self, tally: str) -> None:
+        """Evicts on a background thread. If the process ends first, a later one continues."""
+        lock = self._evicting
         try:
-            self._tidy(tally)
+            self._evict_and_recount(tally)
         except OSError:
             self._count(unavailable=1)
         finally:
             lock.release()
 
-    def _tidy(self, tally: str) -> None:
+    def _evict_and_recount(self, tally: str) -> None:
+        """Evicts objects, and sets the tally to the bytes that remain."""
         os.truncate(tally, -(-self._evict() // _TALLY_UNIT) + 1)
 
     def _evict(self) -> int:
-        """Remove the objects used longest ago while the directory is over its limit; return the bytes that stay."""
+        """Removes the least recently used objects if the directory exceeds its limit; returns the bytes that remain."""
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         if total <= self.settings.max_bytes:
@@ -179,7 +184,7 @@ class ObjectCache:
                 break
             try:
                 os.unlink(path)
-            except FileNotFoundError:  # another process was quicker
+            except FileNotFoundError:  # another process removed it
                 total -= size
                 continue
             except OSError:
@@ -190,7 +195,7 @@ class ObjectCache:
         return total
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
-        """Yield (time of last use, space taken, path) of each object, and remove what a killed writer left behind."""
+        """Yields (time of last use, bytes on disk, path) of each object, and removes files of killed writers."""
         abandoned_before = time.time() - _TOUCH_SECONDS
         with os.scandir(self.settings.directory) as entries:
             for entry in entries:
@@ -213,12 +218,12 @@ _default = Owned(lambda: ObjectCache(CacheSettings.from_environment()))
 
 
 def default_cache() -> ObjectCache:
-    """Return the cache that `compile_kernel` uses when it is given none."""
+    """The cache of the session, which `compile_kernel` uses by default."""
     return _default.current
 
 
 def set_default_cache(cache: ObjectCache) -> ObjectCache:
-    """Replace the default cache of the session and return the one before."""
+    """Replaces the default cache of the session, and returns the previous one."""
     return _default.replace(cache)
 
 

@@ -1,4 +1,4 @@
-"""Runs functions through OpenCL: `compile_function(function, lifted)(*arrays)`, with pyopencl where it is installed."""
+"""The OpenCL backend: runs functions over points, as `compile_function(function, lifted)(*arrays)`. Needs pyopencl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from livegrad.codegen.c.opencl import kernel_source
+from livegrad.codegen.c import OPENCL, kernel_source
 from livegrad.diagnostics import CompileError, KernelCheckError, UsageError, caller_origin, warn_caller
 from livegrad.ir.node import Function
 from livegrad.ir.types import Tensor, components, scalar_of
@@ -22,7 +22,7 @@ except ImportError:
 
 @cache
 def reason_for_no_opencl() -> str | None:
-    """Why OpenCL cannot be used here, or None when it can.
+    """Why OpenCL cannot be used here, or None if it can.
 
     >>> reason_for_no_opencl() is None or isinstance(reason_for_no_opencl(), str)
     True
@@ -36,7 +36,7 @@ def reason_for_no_opencl() -> str | None:
     if not devices:
         return "OpenCL finds no device"
     if all(map(_is_unknown_to_driver, devices)):
-        return f"{devices[0].platform.version.strip()} does not know this processor and compiles nothing for it"
+        return f"{devices[0].platform.version.strip()} does not support this processor"
     return None
 
 
@@ -46,16 +46,16 @@ def _devices() -> list[Any]:
 
 
 def _is_unknown_to_driver(device: Any) -> bool:
-    """PoCL calls a processor `generic` that is newer than its LLVM, and then rejects that name in every program."""
+    """Whether PoCL's LLVM is older than the processor, which PoCL then names `generic` and cannot compile for."""
     return "PoCL" in device.platform.version and device.version.endswith("-x86_64-unknown-linux-gnu-generic")
 
 
 def _warn_of_pocl_crash(device: Any) -> None:
-    """PoCL with an old LLVM takes AMD's processors with AVX-512 for ones without, and aborts the whole process."""
-    takes_for = re.search(r"znver[123]\b", device.version)
-    if "PoCL" in device.platform.version and takes_for and llvm.get_host_cpu_features().get("avx512f"):
+    """PoCL with an old LLVM mistakes AMD processors with AVX-512 for older ones, and aborts the process."""
+    assumed = re.search(r"znver[123]\b", device.version)
+    if "PoCL" in device.platform.version and assumed and llvm.get_host_cpu_features().get("avx512f"):
         warn_caller(
-            f"{device.platform.version.strip()} identifies this processor as `{takes_for[0]}` and is known to abort on "
+            f"{device.platform.version.strip()} identifies this processor as `{assumed[0]}` and is known to abort on "
             "it; install PoCL 5 or newer, built with LLVM 16 or newer",
             RuntimeWarning,
         )
@@ -75,12 +75,12 @@ def _context() -> Any:
 
 
 class OpenclFunction:
-    """A function as an OpenCL kernel over points: arrays for lifted parameters, single values for the others."""
+    """A function as an OpenCL kernel over points. Lifted parameters take arrays, the others single values."""
 
     def __init__(self, function: Function, lifted: tuple[bool, ...]) -> None:
         self.function = function
         self.lifted = lifted
-        self.kernel = kernel_source(function, lifted)
+        self.kernel = kernel_source(function, lifted, OPENCL)
         context, _ = _context()
         try:
             self._kernel = pyopencl.Program(context, self.kernel.text).build(["-cl-std=CL1.2"]).evaluate  # type: ignore[union-attr]
@@ -92,7 +92,7 @@ class OpenclFunction:
         assert pyopencl is not None
         context, queue = _context()
         flags = pyopencl.mem_flags
-        passed: list[Any] = []
+        kernel_arguments: list[Any] = []
         count: int | None = None
         for value, type, flag in zip(arguments, self.function.parameter_types, self.lifted, strict=True):
             scalar = scalar_of(type)
@@ -103,10 +103,12 @@ class OpenclFunction:
                     raise UsageError("arrays of different lengths", where=caller_origin(), found=str(len(array)))
                 count = len(array)
             if flag or isinstance(type, Tensor) or components(type):
-                held = array if array.size else np.zeros(1, scalar.dtype)
-                passed.append(pyopencl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=held))
+                host_array = array if array.size else np.zeros(1, scalar.dtype)  # buffers must not be empty
+                kernel_arguments.append(
+                    pyopencl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=host_array)
+                )
             else:
-                passed.append(np.int32(array[()]) if scalar.kind == "bool" else array[()])
+                kernel_arguments.append(np.int32(array[()]) if scalar.kind == "bool" else array[()])
         if count is None:
             raise UsageError("no argument has one value for each point", where=caller_origin())
         results = [_empty(type, count) for type in self.function.result_types]
@@ -115,7 +117,7 @@ class OpenclFunction:
         if failed is not None:
             buffers.append(pyopencl.Buffer(context, flags.WRITE_ONLY, max(failed.nbytes, 1)))
         if count:
-            self._kernel(queue, (count,), None, np.int64(count), *passed, *buffers)
+            self._kernel(queue, (count,), None, np.int64(count), *kernel_arguments, *buffers)
             for result, buffer in zip(results if failed is None else [*results, failed], buffers, strict=True):
                 pyopencl.enqueue_copy(queue, result, buffer)
         if failed is not None:
@@ -123,7 +125,7 @@ class OpenclFunction:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _raise_for(self, failed: Any) -> None:
-        """The check that failed at the first element where one did."""
+        """Raises the failed check of the first element that has one."""
         if failed.any():
             element = int(np.flatnonzero(failed)[0])
             site = self.kernel.sites[int(failed[element]) - 1]
@@ -133,11 +135,11 @@ class OpenclFunction:
 def _empty(type: Any, count: int) -> Any:
     scalar = scalar_of(type)
     assert scalar is not None
-    inner = {0: ()}.get(len(components(type)), (len(components(type)),))
+    inner = (len(components(type)),) if components(type) else ()
     return np.empty((count, *inner), scalar.dtype)
 
 
 def compile_function(function: Function, lifted: tuple[bool, ...] | None = None) -> OpenclFunction:
-    """A function as a kernel over points; all parameters have one value a point unless told."""
+    """A function as a kernel over points. By default, all parameters have one value for each point."""
     flags = tuple(lifted) if lifted is not None else (True,) * len(function.parameters)
     return OpenclFunction(function, flags)

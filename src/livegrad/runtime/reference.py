@@ -1,7 +1,7 @@
-"""Evaluation of a function on NumPy values, node by node in topological order.
+"""The reference backend: evaluates a function on NumPy values, node by node in topological order.
 
 Scalars are NumPy scalars, vectors and matrices small arrays, structs and tuples Python tuples, tensors arrays, and
-tapes dicts from index to value. Tests compare all other backends with it.
+tapes mappings from index to value. Tests compare all other backends with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livegrad.ir.bfloat16 import BFLOAT16, narrow, widen
 from livegrad.ir.dimension import Dimension
 from livegrad.ir.leaves import input_op, parameter_op
 from livegrad.ir.node import Function, Key, Node
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import (
     Array,
     Matrix,
@@ -35,7 +35,7 @@ from livegrad.ir.types import (
     f32,
     scalar_of,
 )
-from livegrad.ir.walk import nodes_of, reachable_functions
+from livegrad.ir.walk import nodes_of
 from livegrad.ops.control import check, map_
 from livegrad.ops.differential import bwd_diff, fwd_diff
 from livegrad.ops.tape import add_plain, tape_get, tape_stack, zero_value
@@ -43,7 +43,7 @@ from livegrad.passes.bind_sizes import bind_type
 from livegrad.passes.flatten_signature import assemble_value
 from livegrad.passes.functions import uses_any
 from livegrad.passes.lower_bfloat16 import computes_bfloat16
-from livegrad.runtime.arguments import array_argument, learn_sizes, named_leaves, scalar_argument
+from livegrad.runtime.arguments import array_argument, infer_sizes, named_leaves, scalar_argument
 from livegrad.schedule.target import REFERENCE
 
 _FAILURES = (ZeroDivisionError, IndexError, OverflowError, np.linalg.LinAlgError)
@@ -57,15 +57,15 @@ def evaluate(function: Function, *arguments: Any, inputs: Mapping[Key, Any] | No
     >>> float(evaluate(trace(lambda x: x * x + 1.0, f32), 3.0))
     10.0
     """
-    if uses_any(reachable_functions([function]), {fwd_diff, bwd_diff}):
+    if uses_any([function], {fwd_diff, bwd_diff}):
         function = lower(function, REFERENCE)
-    values, sizes = _accepted(function, arguments)
+    values, sizes = _convert_arguments(function, arguments)
     with np.errstate(all="ignore"):
         return _run(function, inputs or {}, sizes, *values)
 
 
-def _accepted(function: Function, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
-    """The arguments as this backend holds them, and the symbolic sizes that they have."""
+def _convert_arguments(function: Function, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, int]]:
+    """Converts arguments to values of this backend; also returns their symbolic sizes."""
     leaves: list[Any] = []
     tensors: list[tuple[Tensor, tuple[int, ...], str]] = []
     for argument, type, label in named_leaves(function, arguments):
@@ -73,17 +73,17 @@ def _accepted(function: Function, arguments: Sequence[Any]) -> tuple[list[Any], 
         if isinstance(type, Tensor):
             tensors.append((type, leaves[-1].shape, label))
     supply = iter(leaves)
-    return [assemble_value(supply, type) for type in function.parameter_types], learn_sizes(tensors)
+    return [assemble_value(supply, type) for type in function.parameter_types], infer_sizes(tensors)
 
 
 def _as_leaf(argument: Any, type: Type, label: str) -> Any:
     if isinstance(type, Scalar):
-        held = scalar_argument(argument, type, label)
-        return held if type is bf16 else type.dtype.type(held)
+        number = scalar_argument(argument, type, label)
+        return number if type is bf16 else type.dtype.type(number)
     if isinstance(type, Tensor | Vector | Matrix):
         return array_argument(argument, type, label)
     assert isinstance(type, Tape)
-    return Entries({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
+    return PersistentArray({int(key): _as_leaf(value, type.element, label) for key, value in argument.items()})
 
 
 def _run(function: Function, inputs: Mapping[Key, Any], sizes: Mapping[str, int], *arguments: Any) -> Any:
@@ -106,11 +106,11 @@ def _apply(node: Node, operands: Sequence[Any], inputs: Mapping[Key, Any], sizes
 def apply_node(
     node: Node, operands: Sequence[Any], call: Callable[..., Any], sizes: Mapping[str, int] | None = None
 ) -> Any:
-    """One node's value from its operands'; `call(function, *arguments)` runs the functions among its attributes."""
+    """Computes a node's value from its operands. `call(function, *arguments)` runs functions among its attributes."""
     sizes = sizes or {}
     attributes = {name: _resolve(value, call, sizes) for name, value in node.attributes}
     if computes_bfloat16(node):
-        # Computed in single precision, and rounded when the result is stored.
+        # Computes in single precision, and rounds the result.
         operands = [widen(v) if scalar_of(o.type) is bf16 else v for o, v in zip(node.operands, operands, strict=True)]
         attributes = {name: f32 if value is bf16 else value for name, value in attributes.items()}
     try:
@@ -133,13 +133,13 @@ def apply_node(
         raise KernelCheckError(str(error), where=node.origin) from None
     except AssertionError as error:
         if node.op is not check:
-            raise  # a mistake of our own, in whatever runs the functions among the attributes
+            raise  # a bug in livegrad
         raise KernelCheckError(str(error), where=node.origin) from None
     return _conform(result, node.type)
 
 
 def _resolve(value: Any, call: Callable[..., Any], sizes: Mapping[str, int]) -> Any:
-    """Attributes as the rules take them: functions as callables, symbolic sizes as numbers."""
+    """Converts an attribute to what evaluation rules take: functions to callables, symbolic sizes to integers."""
     if isinstance(value, Function):
         return partial(call, value)
     if isinstance(value, Dimension):
@@ -150,7 +150,7 @@ def _resolve(value: Any, call: Callable[..., Any], sizes: Mapping[str, int]) -> 
 
 
 def _conform(value: Any, type: Type) -> Any:
-    """The value in its type's own precision: NumPy rules may have widened it."""
+    """Converts a value to the precision of its type, because NumPy's rules may have widened it."""
     match type:
         case Scalar():
             return type(value) if np.asarray(value).dtype != type.dtype else value
@@ -171,18 +171,18 @@ def _map(node: Node, operands: Sequence[Any], function: Callable[..., Any], size
     inner: Function = node.attribute("function")
     lifted, summed = node.attribute("lifted"), node.attribute("summed")
     domain = _domain(operands, inner.parameter_types, lifted)
-    number = len(inner.results)
-    collected: list[list[Any]] = [[] for _ in range(number)]
+    result_count = len(inner.results)
+    collected: list[list[Any]] = [[] for _ in range(result_count)]
     for point in product(*map(range, domain)):
         arguments = [_at(v, point) if flag else v for v, flag in zip(operands, lifted, strict=True)]
         values = function(*arguments)
-        for bag, value in zip(collected, (values,) if number == 1 else values, strict=True):
-            bag.append(value)
+        for column, value in zip(collected, (values,) if result_count == 1 else values, strict=True):
+            column.append(value)
     results = tuple(
-        _total(bag, bind_type(type, sizes)) if flag else _collect(bag, type, domain)
-        for bag, type, flag in zip(collected, inner.result_types, summed, strict=True)
+        _total(column, bind_type(type, sizes)) if flag else _collect(column, type, domain)
+        for column, type, flag in zip(collected, inner.result_types, summed, strict=True)
     )
-    return results[0] if number == 1 else results
+    return results[0] if result_count == 1 else results
 
 
 def _domain(operands: Sequence[Any], types: Sequence[Type], lifted: Sequence[bool]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""Serialised executables: everything needed to run a plan, as plain data in the disk cache. What all targets share.
+"""Serialised executables: everything needed to run a plan, as plain data for the disk cache. The part for all targets.
 
-A target adds how its kernels are launched (`cpu/serialised_plan.py`, `cuda/serialised_device_plan.py`). The disk cache
-detects damaged files; data with another meaning is rejected here.
+Each target adds its kernel launches (`cpu/serialised_plan.py`, `cuda/serialised_launches.py`). The disk cache detects
+damaged files; decoding rejects data of another format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livegrad.schedule.plan import Buffer, Plan, Slot
 
 @dataclass(frozen=True)
 class SerialisedArray:
-    """An argument or a result: its number among the plan's buffers, element and shape."""
+    """An argument or a result: the number of its buffer in the plan, its element type and shape."""
 
     number: int
     element: Scalar
@@ -35,7 +35,7 @@ class SerialisedArray:
         return size
 
 
-SerialisedArrays = tuple[SerialisedArray | None, ...]  # None: an object of the host, which kernels do not touch
+SerialisedArrays = tuple[SerialisedArray | None, ...]  # None: an object of the host, which kernels do not use
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _serialise_arrays(slots: Iterable[Slot]) -> SerialisedArrays:
 
 
 def encode_executable(executable: SerialisedExecutable, code: Any) -> bytes:
-    """An executable as JSON; `code` is the part of the target."""
+    """An executable as JSON; `code` is the target's part."""
     arrays = [
         [None if array is None else [array.number, array.element.name, array.shape] for array in side]
         for side in (executable.arguments, executable.results)
@@ -74,7 +74,7 @@ def encode_executable(executable: SerialisedExecutable, code: Any) -> bytes:
 def decode_executable(
     data: bytes, decode: Callable[[SerialisedArrays, SerialisedArrays, int, Any], ExecutableT]
 ) -> ExecutableT | None:
-    """The executable, as a target decodes it from the signature, the arena's size and the code; None if damaged."""
+    """Decodes an executable; None if the data is invalid. `decode` takes the signature, arena bytes and code."""
     try:
         arguments, results, arena_bytes, code = json.loads(data)
         return decode(_decode_arrays(arguments), _decode_arrays(results), arena_bytes, code)
@@ -94,26 +94,26 @@ def _decode_array(number: int, element: str, shape: Iterable[int]) -> Serialised
 
 
 def executable_key(digest: bytes, sizes: Mapping[str, int], *target: str) -> bytes:
-    """The key of an executable in the disk cache: the function, its sizes, what names the target, and this compiler."""
+    """The key of an executable in the disk cache: a hash of the function, its sizes, the target, and this compiler."""
     parts = [digest.hex(), json.dumps(sorted(sizes.items())), *target, compiler_stamp()]
     return hashlib.sha256("\n".join(parts).encode()).digest()
 
 
 @lru_cache(maxsize=1)
 def compiler_stamp() -> str:
-    """Changes with every change of livegrad's source, so that no executable of another compiler is used."""
+    """A hash of livegrad's source files, so that executables of other versions are not used."""
     return _stamp(Path(__file__).parents[1])
 
 
 @lru_cache(maxsize=1)
 def emitter_stamp() -> str:
-    """Changes with every change of the code that writes kernels: it decides which optimised module fits a baseline."""
+    """A hash of the source files that emit kernels, which determine the optimised module for a baseline module."""
     package = Path(__file__).parents[1]
     return _stamp(package / "codegen" / "llvm") + _stamp(package / "schedule" / "loops")
 
 
 def _stamp(root: Path) -> str:
-    # Read, not imported: the package's `__init__` imports all layers, this one included.
+    # Reads `__init__.py` instead of importing it, because it imports all layers, including this one.
     parts = [(root / "__init__.py").read_text(encoding="utf-8")]
     for folder, _, files in sorted(os.walk(root)):
         for name in sorted(files):

@@ -1,7 +1,8 @@
-"""What was compiled for symbolic sizes, for one signature: finds what fits the sizes of a call, or has it made.
+"""Code compiled for symbolic sizes: finds a template whose guards accept the sizes of a call, or builds a new one.
 
-`jit`, compiled functions of symbolic sizes and lazy graphs describe a signature by the vector of all its sizes. The
-first vector is compiled as it is. From the second on, the sizes that differ are symbols, equal ones the same symbol.
+`jit`, compiled functions of symbolic sizes and lazy graphs describe the sizes of a signature by one vector. The first
+vector is compiled for its concrete sizes. From the second vector on, sizes that differ become symbols; sizes that are
+always equal share a symbol.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from livegrad.ir.size_guards import SizeGuards, is_recording
 T = TypeVar("T")
 Vector = tuple[int, ...]
 
-_MOST_SEEN = 8  # vectors by which sizes are told apart
-_MOST_TEMPLATES = 32
-_MOST_FAILURES = 4  # in a row
+_MAX_RECENT = 8  # vectors that decide which sizes vary
+_MAX_TEMPLATES = 32
+_MAX_FAILURES = 4  # consecutive
 
 
 @dataclass(frozen=True)
 class Template(Generic[T]):
-    """Something compiled for symbolic sizes: which positions of a vector each symbol has, and the numbers elsewhere."""
+    """Code compiled for symbolic sizes: the positions of each symbol in a vector, and the constant sizes elsewhere."""
 
     positions: tuple[tuple[int, ...], ...]
     fixed: tuple[tuple[int, int], ...]
@@ -30,7 +31,7 @@ class Template(Generic[T]):
     payload: T
 
     def sizes_from(self, vector: Vector) -> list[int] | None:
-        """The sizes of the symbols if this was compiled for such a vector, else None."""
+        """The sizes of the symbols if the template accepts a vector, else None."""
         for position, size in self.fixed:
             if vector[position] != size:
                 return None
@@ -50,12 +51,12 @@ class SizeTemplates(Generic[T]):
     def __init__(self) -> None:
         self._recent: list[Vector] = []
         self.templates: list[Template[T]] = []
-        self.failures: list[str] = []  # why sizes became no symbols, in words
-        self._failed_in_a_row = 0
+        self.failures: list[str] = []  # why sizes could not become symbols
+        self._consecutive_failures = 0
 
-    def drop_unless(self, holds: Callable[[T], bool]) -> None:
-        """Drops the templates for which something does not hold any more."""
-        self.templates = [template for template in self.templates if holds(template.payload)]
+    def drop_unless(self, condition: Callable[[T], bool]) -> None:
+        """Keeps only the templates whose payload satisfies a condition."""
+        self.templates = [template for template in self.templates if condition(template.payload)]
 
     def find(self, vector: Vector) -> tuple[Template[T], list[int]] | None:
         """A template for a vector, and the sizes of its symbols."""
@@ -68,14 +69,14 @@ class SizeTemplates(Generic[T]):
     def make(
         self, vector: Vector, build: Callable[[SizeGuards, Sequence[Any]], T]
     ) -> tuple[Template[T], list[int]] | None:
-        """A new template for a vector, if sizes changed and it can be made; else None: it is compiled as it is.
+        """Builds a template for a vector if its sizes vary; None if it must be compiled for its concrete sizes.
 
-        `build` gets the guards, which record, and the vector with symbols.
+        `build` is called with the recording guards and the vector with symbols.
         """
         others = [other for other in self._recent if other != vector]
         if vector not in self._recent:
-            self._recent = [*self._recent[-_MOST_SEEN + 1 :], vector]
-        if not others or is_recording() or self._gave_up:
+            self._recent = [*self._recent[-_MAX_RECENT + 1 :], vector]
+        if not others or is_recording() or self._is_disabled:
             return None
         groups = _equal_positions([*others, vector])
         sizes = [vector[positions[0]] for positions in groups]
@@ -85,19 +86,20 @@ class SizeTemplates(Generic[T]):
         if template is None and retry:
             template, _ = self._build(vector, groups, _other_hints(sizes, vector), build)
         if template is None:
-            self._failed_in_a_row += 1
+            self._consecutive_failures += 1
             return None
-        self._failed_in_a_row = 0
+        self._consecutive_failures = 0
         if template.guards.fits(sizes):
             self.templates.append(template)
             return template, sizes
         if not any(t.positions == template.positions and t.guards.fits(template.guards.hints) for t in self.templates):
-            self.templates.append(template)  # for other sizes: these are compiled as they are
+            self.templates.append(template)  # for other sizes; these are compiled as concrete sizes
         return None
 
     @property
-    def _gave_up(self) -> bool:
-        return self._failed_in_a_row >= _MOST_FAILURES or len(self.templates) >= _MOST_TEMPLATES
+    def _is_disabled(self) -> bool:
+        """Whether building another template is unlikely to pay."""
+        return self._consecutive_failures >= _MAX_FAILURES or len(self.templates) >= _MAX_TEMPLATES
 
     def _build(
         self,
@@ -106,7 +108,7 @@ class SizeTemplates(Generic[T]):
         hints: Sequence[int],
         build: Callable[[SizeGuards, Sequence[Any]], T],
     ) -> tuple[Template[T] | None, bool]:
-        """A template for these hints; or None, and whether others may do."""
+        """Builds a template with these hints; or returns None, and whether other hints may succeed."""
         guards = SizeGuards(hints)
         mixed: list[Any] = list(vector)
         with guards.recording() as symbols:
@@ -115,11 +117,11 @@ class SizeTemplates(Generic[T]):
                     mixed[position] = symbol
             try:
                 payload = build(guards, mixed)
-            except Exception as error:  # of whatever kind: compiled as it is, it fails again where it is at fault
+            except Exception as error:  # of any kind: an error of the user's code occurs again with concrete sizes
                 self.failures.append(f"{type(error).__name__}: {error}")
                 return None, False
         if guards.is_pinned:
-            self.failures.append(f"it has to be a number at {guards.pinned_at[0]}")
+            self.failures.append(f"a symbolic size is used as a number at {guards.pinned_at[0]}")
             return None, not guards.has_converted
         varying = {position for positions in groups for position in positions}
         fixed = tuple([(position, size) for position, size in enumerate(vector) if position not in varying])
@@ -127,7 +129,7 @@ class SizeTemplates(Generic[T]):
 
 
 def _equal_positions(vectors: Sequence[Vector]) -> list[tuple[int, ...]]:
-    """The positions at which vectors differ, those together that are equal in all of them."""
+    """Groups the positions at which vectors differ: positions that are equal in all vectors form a group."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for position, column in enumerate(zip(*vectors, strict=True)):
         if len(set(column)) > 1:
@@ -136,7 +138,7 @@ def _equal_positions(vectors: Sequence[Vector]) -> list[tuple[int, ...]]:
 
 
 def _other_hints(sizes: Sequence[int], vector: Vector) -> list[int]:
-    """Numbers close to these sizes that no other size equals: a comparison by chance pins a symbol."""
+    """Numbers close to these sizes that equal no other size, because a coincidental equality would pin a symbol."""
     taken, hints = set(vector), []
     for size in sizes:
         hint = size + 1

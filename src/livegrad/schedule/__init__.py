@@ -1,1 +1,1 @@
-"""The scheduler: turns tensor functions into plans. Decides fusion, buffers and order."""
+"""The scheduler: lowers tensor functions to plans. Decides materialisation, fusion, order, buffers and loops."""

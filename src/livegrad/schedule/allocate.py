@@ -1,4 +1,4 @@
-"""Allocates arena offsets for the temporary buffers of a plan: buffers with disjoint lifetimes share bytes."""
+"""Allocates arena offsets for the temporary buffers of a plan. Buffers with disjoint lifetimes share bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from livegrad.ir.symbolic_size import computed
 from livegrad.schedule.plan import Buffer, reserved_bytes
 
 
-class Touching(Protocol):
-    """The reads and writes of a step, or of several steps that count as one."""
+class BufferUser(Protocol):
+    """A step, or several steps that count as one, with the buffers it reads and writes."""
 
     @property
     def inputs(self) -> tuple[Buffer, ...]: ...
@@ -19,44 +19,44 @@ class Touching(Protocol):
     def results(self) -> tuple[Buffer, ...]: ...
 
 
-def live_ranges(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
-    """For each buffer the first step that touches it and the last."""
-    inside = set(buffers)
+def live_ranges(steps: Sequence[BufferUser], buffers: Sequence[Buffer]) -> dict[Buffer, tuple[int, int]]:
+    """The first and the last step that uses each buffer."""
+    allocated = set(buffers)
     ranges: dict[Buffer, tuple[int, int]] = {}
-    for number, step in enumerate(steps):
+    for index, step in enumerate(steps):
         for buffer in (*step.inputs, *step.results):
-            if buffer in inside:
-                first, _ = ranges.get(buffer, (number, number))
-                ranges[buffer] = (first, number)
+            if buffer in allocated:
+                first, _ = ranges.get(buffer, (index, index))
+                ranges[buffer] = (first, index)
     return ranges
 
 
-def allocate_arena(steps: Sequence[Touching], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
-    """Byte offsets and the arena's size. Largest first, each at the lowest offset that no living neighbour holds."""
+def allocate_arena(steps: Sequence[BufferUser], buffers: Sequence[Buffer]) -> tuple[dict[Buffer, int], int]:
+    """Returns byte offsets and the size of the arena: first fit, largest buffers first."""
     ranges = live_ranges(steps, buffers)
-    inside = sorted(ranges, key=lambda buffer: buffer.number)
-    sizes = tuple([buffer.bytes for buffer in inside])
-    offsets = computed(first_fit, sizes, tuple([ranges[buffer] for buffer in inside]))
-    return dict(zip(inside, offsets, strict=False)), offsets[-1]
+    used = sorted(ranges, key=lambda buffer: buffer.number)
+    sizes = tuple([buffer.bytes for buffer in used])
+    offsets = computed(first_fit, sizes, tuple([ranges[buffer] for buffer in used]))
+    return dict(zip(used, offsets, strict=False)), offsets[-1]
 
 
 def first_fit(sizes: tuple[int, ...], ranges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
-    """Offsets for sizes that are in use from a first step to a last one, and the bytes of all together.
+    """Offsets for buffers with these sizes and (first, last) live ranges, followed by the size of the arena.
 
     >>> first_fit((64, 100, 64), ((0, 1), (1, 2), (2, 3)))
     (128, 0, 128, 192)
     """
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first step, last step
     offsets = [0] * len(sizes)
-    for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
-        (first, last), size = ranges[number], reserved_bytes(sizes[number])
+    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
+        (first, last), size = ranges[index], reserved_bytes(sizes[index])
         offset = 0
-        for other, end, begin, final in sorted(placed):
-            if final < first or last < begin:
+        for other_offset, end, other_first, other_last in sorted(placed):
+            if other_last < first or last < other_first:
                 continue
-            if offset + size <= other:
+            if offset + size <= other_offset:
                 break
             offset = max(offset, end)
-        offsets[number] = offset
+        offsets[index] = offset
         placed.append((offset, offset + size, first, last))
     return *offsets, max((end for _, end, _, _ in placed), default=0)

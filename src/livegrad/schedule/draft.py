@@ -1,6 +1,6 @@
-"""A draft of a plan: the decisions of the plan passes so far.
+"""A plan under construction: the decisions of the plan passes so far.
 
-`livegrad.compiler` creates one from a function, runs the plan passes over it, and takes the plan.
+`livegrad.compiler` creates a draft from a function, runs the plan passes over it, and builds the plan from it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from livegrad.ir.types import Scalar
 from livegrad.ops.conversion import complex_parts, from_parts
 from livegrad.ops.movement import reshape
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.materialise import ForcedKinds, Roots, is_storable, root_kind, shows_memory
-from livegrad.schedule.plan import Buffer, Lifetime, ObjectSlot, Plan, RowChain, Slot, Step, step_lines, storage
+from livegrad.schedule.materialise import ForcedKinds, Roots, is_memory_view, is_storable, root_kind
+from livegrad.schedule.plan import Buffer, Lifetime, ObjectSlot, Plan, RowChain, Slot, Step, describe_steps, storage
 from livegrad.schedule.target import Target
 from livegrad.schedule.work import Trials
 
@@ -24,22 +24,26 @@ _VIEWS = (reshape, complex_parts, from_parts)
 
 @dataclass(eq=False)
 class Draft:
-    """A function for a target, with materialised values, groups, order, steps and memory."""
+    """A function for a target, with its materialised values, groups, order, steps and memory."""
 
     function: Function
     target: Target
-    overwrites: Mapping[int, int] = field(default_factory=dict)  # arguments that may hold a result, by number
+    overwrites: Mapping[int, int] = field(
+        default_factory=dict
+    )  # argument index: the index of a result that may be stored there
     buffers: list[Buffer] = field(default_factory=list)
     stored: dict[Node, Buffer] = field(default_factory=dict)
-    why_copied: dict[Buffer, str] = field(default_factory=dict)  # by the buffer of a write that starts from a copy
+    copy_reasons: dict[Buffer, str] = field(
+        default_factory=dict
+    )  # for the target buffer of a write that needs a copy first
     objects: dict[Node, ObjectSlot] = field(default_factory=dict)
     arguments: list[Slot] = field(default_factory=list)
     results: list[Slot] = field(default_factory=list)
     forced: ForcedKinds = field(default_factory=dict)  # how nodes must be computed
     materialised: set[Node] = field(default_factory=set)  # optional materialisation points
-    updates: list[Node] = field(default_factory=list)  # of arguments that are updated in place
-    compared: Set[Node] = frozenset()  # values compared with their own extremum
-    roots: Roots = field(default_factory=dict)  # all that is stored, and how it is computed
+    updates: list[Node] = field(default_factory=list)  # writes that update an argument in place
+    compared: Set[Node] = frozenset()  # tensors compared with their own extremum
+    roots: Roots = field(default_factory=dict)  # everything that is stored, and how it is computed
     groups: list[Group] = field(default_factory=list)
     trials: Trials | None = None
     steps: list[Step] = field(default_factory=list)
@@ -48,14 +52,14 @@ class Draft:
     arena_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Arguments and results have memory from the start: a result is computed where it belongs."""
-        for number, parameter in enumerate(self.function.parameters):
-            self.arguments.append(self._argument(parameter, number))
-        for number, node in enumerate(self.function.results):
-            self.results.append(self._result(node, number))
+        """Assigns slots to arguments and results first, so that results are computed in their final memory."""
+        for index, parameter in enumerate(self.function.parameters):
+            self.arguments.append(self._make_argument(parameter, index))
+        for index, node in enumerate(self.function.results):
+            self.results.append(self._make_result(node, index))
 
     def plan(self) -> Plan:
-        """The plan, once all passes have run."""
+        """Builds the plan, after all passes have run."""
         return Plan(
             self.function.name,
             tuple(self.steps),
@@ -71,7 +75,7 @@ class Draft:
     def __str__(self) -> str:
         lines = [f"plan {self.function.name} for {self.target.name}"]
         if self.steps:
-            return "\n".join([*lines, *step_lines(self.steps, self.chains), *self._memory_lines()]) + "\n"
+            return "\n".join([*lines, *describe_steps(self.steps, self.chains), *self._memory_lines()]) + "\n"
         if self.groups:
             return "\n".join([*lines, *map(self._group_line, self.groups)]) + "\n"
         lines += [f"  {root.op.name}: {root.type}, {kind}" for root, kind in self.roots.items()]
@@ -105,44 +109,44 @@ class Draft:
         element, shape = storage(node.type)
         return self.new_buffer(name, element, shape, lifetime)
 
-    def write_to_argument(self, parameter: Node, result: int) -> bool:
-        """Gives all that was to be computed in a result's buffer the memory of an argument; whether that can be."""
-        before, argument = self.results[result], self.stored[parameter]
-        held = [node for node, buffer in self.stored.items() if buffer.base is before]
-        if any(self.stored[node] is not before for node in held) or self.results.count(before) > 1:
+    def reuse_argument(self, parameter: Node, result: int) -> bool:
+        """Stores a result in the memory of an argument. False if another value has a view of the result's buffer."""
+        result_buffer, argument = self.results[result], self.stored[parameter]
+        nodes = [node for node, buffer in self.stored.items() if buffer.base is result_buffer]
+        if any(self.stored[node] is not result_buffer for node in nodes) or self.results.count(result_buffer) > 1:
             return False
-        self.stored |= dict.fromkeys(held, argument)
+        self.stored |= dict.fromkeys(nodes, argument)
         self.results[result] = argument
         return True
 
     def slot(self, node: Node) -> Slot:
         return self.objects[node] if node in self.objects else self.stored[node]
 
-    def _argument(self, parameter: Node, number: int) -> Slot:
+    def _make_argument(self, parameter: Node, index: int) -> Slot:
         if not is_storable(parameter.type):
-            slot = self.objects[parameter] = ObjectSlot(len(self.objects), f"argument{number}")
+            slot = self.objects[parameter] = ObjectSlot(len(self.objects), f"argument{index}")
             return slot
-        buffer = self.stored[parameter] = self.buffer_for(parameter, f"argument{number}", "external")
+        buffer = self.stored[parameter] = self.buffer_for(parameter, f"argument{index}", "external")
         return buffer
 
-    def _result(self, node: Node, number: int) -> Slot:
-        """The slot of a result; a node that is returned first from here is written there at once."""
+    def _make_result(self, node: Node, index: int) -> Slot:
+        """Creates the slot of a result. A node that is not stored elsewhere is computed in it."""
         if not is_storable(node.type):
-            return self.objects.setdefault(node, ObjectSlot(len(self.objects), f"result{number}"))
-        buffer = self.buffer_for(node, f"result{number}", "external")
+            return self.objects.setdefault(node, ObjectSlot(len(self.objects), f"result{index}"))
+        buffer = self.buffer_for(node, f"result{index}", "external")
         if node not in self.stored and node.op is not parameter_op:
-            self._write_to(node, buffer)
+            self._compute_in(node, buffer)
         return buffer
 
-    def _write_to(self, node: Node, buffer: Buffer) -> None:
-        """Has a node computed where its result belongs; if it is a view, what it shows, unless that lies elsewhere."""
+    def _compute_in(self, node: Node, buffer: Buffer) -> None:
+        """Has a node computed in the buffer of a result, or the source of a view, unless that is stored elsewhere."""
         chain = [node]
-        while chain[-1].op in _VIEWS and (root_kind(chain[-1]) == "view" or shows_memory(chain[-1])):
+        while chain[-1].op in _VIEWS and (root_kind(chain[-1]) == "view" or is_memory_view(chain[-1])):
             chain.append(chain[-1].operands[0])
-        shown = chain[-1]
-        kind = "view" if shown.op is parameter_op else root_kind(shown)
-        others = ("host", "scan", "place") if self.target.host_writes_views else ()
-        if kind == "view" or (len(chain) > 1 and kind not in (None, "fused", *others)):
+        source = chain[-1]
+        kind = "view" if source.op is parameter_op else root_kind(source)
+        writes_views = ("host", "scan", "place") if self.target.host_writes_views else ()
+        if kind == "view" or (len(chain) > 1 and kind not in (None, "fused", *writes_views)):
             return
         if self.stored.keys().isdisjoint(chain):
             self.stored[node] = buffer
@@ -150,6 +154,6 @@ class Draft:
 
 
 def view_of(buffer: Buffer, node: Node) -> Buffer:
-    """The same bytes, as another node has them."""
+    """The same bytes with the element type and shape of another node."""
     element, shape = storage(node.type)
     return Buffer(buffer.number, buffer.name, element, shape, buffer.lifetime, buffer.base)

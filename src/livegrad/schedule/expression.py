@@ -1,7 +1,7 @@
-"""The scalar expression of a tensor's element at an index, the basis of fusion.
+"""Builds the scalar expression of a tensor's element at an index, the basis of fusion.
 
 An `Expressions` object collects the buffer accesses of one kernel. Each read, index, scalar argument and row value
-becomes a placeholder node, and stage bodies are functions of those.
+becomes a placeholder node, and the stage bodies are functions of these placeholders.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from livegrad.ops.movement import iota, pad, sizes
 from livegrad.ops.rules import zero
 from livegrad.ops.sorting import searchsorted
 from livegrad.ops.tape import unwritten
-from livegrad.schedule.indexed_writes import Choice, choice_of, index_into_update
+from livegrad.schedule.indexed_writes import ElementSelect, as_element_select, index_into_update
 from livegrad.schedule.kernel import Source
 from livegrad.schedule.plan import Buffer
-from livegrad.schedule.views import Affine, Index, bounded, operand_index, shifted
+from livegrad.schedule.views import Affine, Index, bound_index, compose_affine, operand_index
 
 
 class NotAligned(Exception):
-    """A value of this kernel is needed at another point than where it is computed: it must be stored first."""
+    """A kernel needs one of its values at another point than the one that computes it, so the value must be stored."""
 
 
 class Memory(Protocol):
-    """Which values lie in memory, and where."""
+    """The values that are stored, with their buffers."""
 
     def get(self, node: Node, /) -> Buffer | None: ...
 
 
 class _Point(NamedTuple):
-    """An index, and the elements that are known there."""
+    """An index, and the elements that were built for it."""
 
     element_index: tuple[Index, ...]
     elements: dict[Node, Node]
@@ -57,17 +57,17 @@ class _Point(NamedTuple):
 class Expressions:
     """Scalar expressions for one kernel.
 
-    `stored` holds what other steps have computed; `rows` what this kernel keeps for a row, by node, with the index at
-    which it is available.
+    `stored` has the values that other steps computed. `rows` has the row values of this kernel: by node, the index at
+    which the value is available, and its slot.
     """
 
     stored: Memory
     rank: int
     rows: dict[Node, tuple[tuple[Index, ...], int]] = field(default_factory=dict)
     reads: dict[tuple[Buffer, int, tuple[int, ...]], int] = field(default_factory=dict)
-    wholes: dict[Buffer, int] = field(default_factory=dict)
-    uniforms: dict[tuple[Buffer, int], int] = field(default_factory=dict)
-    neighbours: dict[tuple[Buffer, int], None] = field(default_factory=dict)  # by index, one behind another along
+    indexed_buffers: dict[Buffer, int] = field(default_factory=dict)
+    scalar_arguments: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    contiguous_lookups: dict[tuple[Buffer, int], None] = field(default_factory=dict)  # (buffer, contiguous axis)
     placeholders: dict[Node, Source] = field(default_factory=dict)
     _points: dict[tuple[Index, ...], _Point] = field(default_factory=dict)
     _maps: dict[tuple[Node, tuple[Index, ...]], tuple[Node, ...]] = field(default_factory=dict)
@@ -89,63 +89,65 @@ class Expressions:
         return self.placeholder(Source("index", axis), i64)
 
     def read(self, buffer: Buffer, index: tuple[Index, ...]) -> Node:
-        """The buffer's element at an index: by stride where the index is affine, by lookup where it is computed."""
-        if _is_loose(index):
-            return lookup_or(self.whole(buffer), zero(buffer.element), *(self.position(item) for item in index))
+        """Reads an element of a buffer: a strided access if the index is affine, else a lookup."""
+        if _may_exceed(index):
+            return lookup_or(
+                self.indexed_buffer(buffer), zero(buffer.element), *(self.position(item) for item in index)
+            )
         offset, strides = 0, [0] * self.rank
         for item, stride in zip(index, buffer.strides, strict=True):
             if not isinstance(item, Affine):
-                return lookup(self.whole(buffer), *map(self.position, index))
+                return lookup(self.indexed_buffer(buffer), *map(self.position, index))
             offset += item.start * stride
             if item.axis is not None:
                 strides[item.axis] += item.step * stride
         if not any(strides):
-            number = self.uniforms.setdefault((buffer, offset), len(self.uniforms))
-            return self.placeholder(Source("uniform", number), buffer.element)
-        number = self.reads.setdefault((buffer, offset, tuple(strides)), len(self.reads))
-        return self.placeholder(Source("read", number), buffer.element)
+            argument = self.scalar_arguments.setdefault((buffer, offset), len(self.scalar_arguments))
+            return self.placeholder(Source("scalar", argument), buffer.element)
+        read = self.reads.setdefault((buffer, offset, tuple(strides)), len(self.reads))
+        return self.placeholder(Source("read", read), buffer.element)
 
-    def whole(self, buffer: Buffer) -> Node:
-        number = self.wholes.setdefault(buffer, len(self.wholes))
-        return self.placeholder(Source("whole", number), Tensor(buffer.element, buffer.shape))
+    def indexed_buffer(self, buffer: Buffer) -> Node:
+        number = self.indexed_buffers.setdefault(buffer, len(self.indexed_buffers))
+        return self.placeholder(Source("indexed", number), Tensor(buffer.element, buffer.shape))
 
     def position(self, item: Index) -> Node:
-        """An index as a value."""
+        """The value of an index as an i64 node."""
         if isinstance(item, Node):
             return item
         start = constant(item.start, i64)
         if item.axis is None:
             return start
-        along = self.index(item.axis)
+        index = self.index(item.axis)
         if item.step != 1:
-            along = along * item.step
-        return along if item.start == 0 else along + item.start
+            index = index * item.step
+        return index if item.start == 0 else index + item.start
 
-    def exchange_buffers(self, other: Callable[[Buffer], Buffer]) -> bool:
-        """Reads other memory of the same shapes; False if two buffers that were distinct would become one."""
-        before = len(self.reads), len(self.uniforms), len(self.wholes)
-        self.reads = {(other(b), offset, strides): number for (b, offset, strides), number in self.reads.items()}
-        self.uniforms = {(other(b), offset): number for (b, offset), number in self.uniforms.items()}
-        self.wholes = {other(b): number for b, number in self.wholes.items()}
-        return before == (len(self.reads), len(self.uniforms), len(self.wholes))
+    def replace_buffers(self, replace: Callable[[Buffer], Buffer]) -> bool:
+        """Replaces buffers by others of the same shape; False if two distinct buffers become one."""
+        before = len(self.reads), len(self.scalar_arguments), len(self.indexed_buffers)
+        self.reads = {(replace(b), offset, strides): read for (b, offset, strides), read in self.reads.items()}
+        self.scalar_arguments = {(replace(b), offset): index for (b, offset), index in self.scalar_arguments.items()}
+        self.indexed_buffers = {replace(b): index for b, index in self.indexed_buffers.items()}
+        return before == (len(self.reads), len(self.scalar_arguments), len(self.indexed_buffers))
 
     # --- elements ---
 
     def element(self, node: Node, index: tuple[Index, ...]) -> Node:
-        """The scalar that a tensor node has at an index."""
+        """The scalar expression of a tensor's element at an index."""
         at = self._point(index)
         pending: list[tuple[Node, _Point, list[tuple[Node, _Point]] | None]] = [(node, at, None)]
         while pending:
             current, point, needed = pending.pop()
-            if needed is not None:  # all of it is known by now
+            if needed is not None:  # all dependencies have been built
                 operands = [below.elements[operand] for operand, below in needed]
                 point.elements[current] = self._build(current, operands, point.element_index)
             elif current not in point.elements:
                 leaf = self._leaf(current, point.element_index)
                 if leaf is None:
-                    if current.op.checked and _is_loose(point.element_index):
-                        raise NotAligned  # outside of the border it may fail although its value is not used
-                    needed = self._needs(current, point)
+                    if current.op.checked and _may_exceed(point.element_index):
+                        raise NotAligned  # the op could fail out of bounds, where its value is not used
+                    needed = self._dependencies(current, point)
                     pending.append((current, point, needed))
                     pending += [(operand, below, None) for operand, below in needed]
                 else:
@@ -159,14 +161,14 @@ class Expressions:
         return point
 
     def _leaf(self, node: Node, index: tuple[Index, ...]) -> Node | None:
-        """What needs nothing below it: stored tensors, row values, scalars, counts."""
+        """The expression of a node without dependencies: stored tensors, row values, scalars, iota; None for others."""
         if not isinstance(node.type, Tensor):
             return self.scalar(node)
         if node in self.rows:
             available, slot = self.rows[node]
             if len(index) != len(available):
-                raise NotAligned  # a point takes several elements of the row
-            # A dimension of one has only one index, however it is written.
+                raise NotAligned  # a point uses several elements of the row
+            # Indices into a dimension of 1 are always equal.
             compared = zip(index, available, shape_of(node.type), strict=True)
             if any(at != stored and size != 1 for at, stored, size in compared):
                 raise NotAligned
@@ -175,36 +177,38 @@ class Expressions:
         if buffer is not None:
             return self.read(buffer, index)
         if node.op is iota:
-            along = self.position(index[node.attribute("axis")])
-            return along if node.type.element is i64 else cast(along, type=node.type.element)
+            coordinate = self.position(index[node.attribute("axis")])
+            return coordinate if node.type.element is i64 else cast(coordinate, type=node.type.element)
         if node.op is unwritten:
             return zero(node.type.element)
         if node.op is map_ or (node.op is get and node.operands[0].op is map_):
-            return self._mapped(node, index)
+            return self._map_element(node, index)
         return None
 
-    def _needs(self, node: Node, point: _Point) -> list[tuple[Node, _Point]]:
+    def _dependencies(self, node: Node, point: _Point) -> list[tuple[Node, _Point]]:
+        """The operands that an element depends on, each with the point at which it is needed."""
         if node.op.elementwise:
-            nowhere = self._point(())
-            return [(operand, point if isinstance(operand.type, Tensor) else nowhere) for operand in node.operands]
+            scalar_point = self._point(())
+            return [(operand, point if isinstance(operand.type, Tensor) else scalar_point) for operand in node.operands]
         if node.op in (lookup, lookup_or, searchsorted):
             return [(operand, point) for operand in node.operands[1:]]
-        choice = choice_of(node)
+        choice = as_element_select(node)
         if choice is not None:
             base, updates, *indices = node.operands
             update_index = index_into_update(node, choice, point.element_index)
             if update_index is None:
                 raise NotAligned
             at = self._point(update_index)
-            return [(base, point), (updates, at), *((indices[d], at) for d in choice.chosen)]
+            return [(base, point), (updates, at), *((indices[d], at) for d in choice.indexed_dimensions)]
         if node.op is pad:
             source, fill = node.operands
-            behind, nowhere = self._behind_border(node, point.element_index), self._point(())
-            return [(fill, nowhere)] if behind is None else [(source, self._point(behind)), (fill, nowhere)]
-        moved = operand_index(node, point.element_index)
-        if moved is None:
+            source_index, scalar_point = self._pad_source_index(node, point.element_index), self._point(())
+            from_source = [] if source_index is None else [(source, self._point(source_index))]
+            return [*from_source, (fill, scalar_point)]
+        index = operand_index(node, point.element_index)
+        if index is None:
             raise CompileError(f"`{node.op.name}` cannot be part of a kernel", where=node.origin)
-        return [(node.operands[0], self._point(moved))]
+        return [(node.operands[0], self._point(index))]
 
     def _build(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
         if node.op.elementwise:
@@ -216,36 +220,36 @@ class Expressions:
         if node.op in (lookup_or, searchsorted):
             with originating_from(node.origins):
                 return make_node(node.op, (self.shared_value(node.operands[0]), *operands), node.attributes)
-        choice = choice_of(node)
+        choice = as_element_select(node)
         if choice is not None:
             with originating_from(node.origins):
-                return self._chosen(node, choice, operands, index)
+                return self._select_written(node, choice, operands, index)
         if node.op is pad:
-            return self._padded(node, operands, index)
+            return self._select_padding(node, operands, index)
         return operands[0]
 
-    def _behind_border(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
-        """The index into what a pad surrounds, loose where it may lie in the border; None where it surely does."""
-        behind: list[Index] = []
+    def _pad_source_index(self, node: Node, index: tuple[Index, ...]) -> tuple[Index, ...] | None:
+        """The index into the source of a pad, which may be out of bounds in the border; None if it always is."""
+        source_index: list[Index] = []
         lows, highs = node.attribute("low"), node.attribute("high")
         for item, low, high, size in zip(index, lows, highs, sizes(node.operands[0]), strict=True):
-            moved = shifted(item, -low, 1)
-            if isinstance(moved, Affine) and (low or high):
-                moved = bounded(moved, size)
-                if moved is None:
+            coordinate = compose_affine(item, -low, 1)
+            if isinstance(coordinate, Affine) and (low or high):
+                coordinate = bound_index(coordinate, size)
+                if coordinate is None:
                     return None
-            behind.append(moved)
-        return tuple(behind)
+            source_index.append(coordinate)
+        return tuple(source_index)
 
-    def _padded(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
-        """The padded tensor inside, or the padding value in the border."""
-        behind = self._behind_border(node, index)
-        if behind is None:
+    def _select_padding(self, node: Node, operands: list[Node], index: tuple[Index, ...]) -> Node:
+        """The element of the source, or the padding value in the border."""
+        source_index = self._pad_source_index(node, index)
+        if source_index is None:
             return operands[0]
         (source, _), (value, fill) = node.operands, operands
-        positions = [self.position(item) for item in behind]
+        positions = [self.position(item) for item in source_index]
         if value.op is lookup_or and value.operands[2:] == tuple(positions):
-            # The read checks the bounds of its buffer, which are the source's only where the source is all of it.
+            # The lookup checks the bounds of its buffer; they are those of the source if the shapes are equal.
             memory = value.operands[0]
             if shape_of(memory.type) == shape_of(source.type):
                 return lookup_or(memory, fill, *positions)
@@ -254,66 +258,69 @@ class Expressions:
             positions, shape_of(source.type), node.attribute("low"), node.attribute("high"), strict=True
         ):
             if low or high:
-                here = greater_equal(position, 0) & less(position, size)
-                inside = here if inside is None else inside & here
+                in_bounds = greater_equal(position, 0) & less(position, size)
+                inside = in_bounds if inside is None else inside & in_bounds
         return value if inside is None else select(inside, value, fill)
 
-    def _chosen(self, node: Node, choice: Choice, operands: list[Node], index: tuple[Index, ...]) -> Node:
+    def _select_written(
+        self, node: Node, choice: ElementSelect, operands: list[Node], index: tuple[Index, ...]
+    ) -> Node:
         """An element after a write: the written value if all indices match, else the old value."""
-        before, value, *chosen_indices = operands
-        meant: Node | None = None
-        for dimension, chosen_index in zip(choice.chosen, chosen_indices, strict=True):
-            wide = chosen_index if chosen_index.type is i64 else cast(chosen_index, type=i64)
+        before, value, *written_indices = operands
+        is_written: Node | None = None
+        for dimension, written_index in zip(choice.indexed_dimensions, written_indices, strict=True):
+            wide = written_index if written_index.type is i64 else cast(written_index, type=i64)
             if constant_integer(wide) is None:
                 size = constant(shape_of(node.type)[dimension], i64)
                 inside = greater_equal(wide, 0) & less(wide, size)
                 wide = check(wide, inside, message=f"index out of range for axis {dimension}")
-            here = equal(wide, self.position(index[dimension]))
-            meant = here if meant is None else meant & here
-        for here in self._inside(node, choice, index):
-            meant = here if meant is None else meant & here
+            matches = equal(wide, self.position(index[dimension]))
+            is_written = matches if is_written is None else is_written & matches
+        for matches in self._region_conditions(node, choice, index):
+            is_written = matches if is_written is None else is_written & matches
         after = value if node.op is assign else before + value
-        return after if meant is None else select(meant, after, before)
+        return after if is_written is None else select(is_written, after, before)
 
-    def _inside(self, node: Node, choice: Choice, index: tuple[Index, ...]) -> Iterator[Node]:
-        """The conditions for an element to be in the region that a write covers."""
-        moves = zip(choice.moved_by, choice.starts, choice.steps, shape_of(node.operands[1].type), strict=True)
-        for dimension, start, step, extent in moves:
+    def _region_conditions(self, node: Node, choice: ElementSelect, index: tuple[Index, ...]) -> Iterator[Node]:
+        """The conditions under which an element is in the region that a write covers."""
+        dimensions = zip(choice.dimensions, choice.starts, choice.steps, shape_of(node.operands[1].type), strict=True)
+        for dimension, start, step, extent in dimensions:
             if dimension is not None and extent != shape_of(node.type)[dimension]:
-                along = self.position(index[dimension])
-                yield greater_equal(along, start) & less(along, start + (extent - 1) * step + 1)
+                position = self.position(index[dimension])
+                yield greater_equal(position, start) & less(position, start + (extent - 1) * step + 1)
                 if step != 1:
-                    yield equal(mod(along - start, step), 0)
+                    yield equal(mod(position - start, step), 0)
 
     def lookup_in(self, tensor: Node, indices: list[Node]) -> Node:
+        """Reads a stored tensor by index; constant indices in bounds become a strided read."""
         buffer = self.stored.get(tensor)
         if buffer is None:
             raise NotAligned
         if all(index.op is constant_op for index in indices):
-            fixed = tuple(Affine(None, index.attribute("value"), 0) for index in indices)
-            if all(0 <= i.start < size for i, size in zip(fixed, buffer.shape, strict=True)):
-                return self.read(buffer, fixed)
+            constant_index = tuple(Affine(None, index.attribute("value"), 0) for index in indices)
+            if all(0 <= i.start < size for i, size in zip(constant_index, buffer.shape, strict=True)):
+                return self.read(buffer, constant_index)
         last = self.placeholders.get(indices[-1]) if indices else None
         if last is not None and last.kind == "index":
-            self.neighbours.setdefault((buffer, last.number))
-        return lookup(self.whole(buffer), *indices)
+            self.contiguous_lookups.setdefault((buffer, last.number))
+        return lookup(self.indexed_buffer(buffer), *indices)
 
     # --- scalars of the function itself ---
 
     def scalar(self, root: Node) -> Node:
-        """A value that is not a tensor, as an expression over scalar arguments."""
+        """The expression of a value that is not a tensor, over scalar arguments."""
         scalars = self._scalars
         if root in scalars:
             return scalars[root]
-        for node in toposort([root], stop=self._ends_scalars):
+        for node in toposort([root], stop=self._stops_scalars):
             if node in scalars:
                 continue
             buffer = self.stored.get(node)
             if isinstance(node.type, Tensor):
-                # Only its elements are used where it is not stored, by lookups that fetch them on their own.
-                scalars[node] = node if buffer is None else self.whole(buffer)
+                # A tensor that is not stored is used only by lookups, which build the elements they need.
+                scalars[node] = node if buffer is None else self.indexed_buffer(buffer)
             elif buffer is not None:
-                scalars[node] = self._stored_value(node.type, buffer)
+                scalars[node] = self._read_stored(node.type, buffer)
             elif not node.operands:
                 scalars[node] = node
             else:
@@ -322,21 +329,21 @@ class Expressions:
                     if node.op is lookup:
                         scalars[node] = self._scalar_lookup(node.operands[0], operands[1:])
                     elif any(isinstance(o.type, Tensor) and self.stored.get(o) is None for o in node.operands):
-                        raise NotAligned  # a branch or loop reads memory that this kernel has not written yet
+                        raise NotAligned  # a branch or loop would read memory that this kernel has not written yet
                     else:
                         scalars[node] = make_node(node.op, tuple(operands), node.attributes)
         return scalars[root]
 
-    def _ends_scalars(self, node: Node) -> bool:
+    def _stops_scalars(self, node: Node) -> bool:
         return node in self._scalars or isinstance(node.type, Tensor) or self.stored.get(node) is not None
 
     def keep_scalar(self, node: Node, slots: list[int], types: list[Scalar]) -> None:
-        """A scalar, vector or matrix that the kernel has for the row."""
+        """Makes a scalar, vector or matrix available to the rest of the row."""
         parts = [self.placeholder(Source("row", slot), type) for slot, type in zip(slots, types, strict=True)]
         self._scalars[node] = parts[0] if isinstance(node.type, Scalar) else make(*parts, type=node.type)
 
-    def _stored_value(self, type: Type, buffer: Buffer) -> Node:
-        """A scalar, vector or matrix that lies in memory."""
+    def _read_stored(self, type: Type, buffer: Buffer) -> Node:
+        """Reads a scalar, vector or matrix from memory."""
         if isinstance(type, Scalar):
             return self.read(buffer, ())
         multi_indices = product(*map(range, buffer.shape))
@@ -344,7 +351,7 @@ class Expressions:
         return make(*parts, type=type)
 
     def _scalar_lookup(self, tensor: Node, indices: list[Node]) -> Node:
-        """The only element of a tensor is a plain read; other elements are reads by index."""
+        """Reads an element of a tensor. The element of a tensor of rank 0 may be a row value."""
         if not indices and tensor in self.rows:
             available, slot = self.rows[tensor]
             if available != ():
@@ -355,30 +362,30 @@ class Expressions:
 
     # --- maps ---
 
-    def _mapped(self, node: Node, index: tuple[Index, ...]) -> Node:
+    def _map_element(self, node: Node, index: tuple[Index, ...]) -> Node:
         """An element of a map's result: the function's value at that point, or the requested component."""
-        source, number = (node, 0) if node.op is map_ else (node.operands[0], node.attribute("index"))
+        source, result_index = (node, 0) if node.op is map_ else (node.operands[0], node.attribute("index"))
         function: Function = source.attribute("function")
-        shape = component_shape(function.result_types[number])
-        if shape is None or source.attribute("summed")[number]:
+        shape = component_shape(function.result_types[result_index])
+        if shape is None or source.attribute("summed")[result_index]:
             raise NotAligned
         depth = len(index) - len(shape)
-        value = self.map_results(source, index[:depth])[number]
+        value = self.map_results(source, index[:depth])[result_index]
         trailing = index[depth:]
         if not shape:
             return value
         position = 0
         for item, size in zip(trailing, shape, strict=True):
-            if not isinstance(item, Affine) or item.axis is not None or item.loose:
+            if not isinstance(item, Affine) or item.axis is not None or item.may_exceed:
                 raise NotAligned
             position = position * size + item.start
         return member(value, position)
 
     def map_results(self, node: Node, index: tuple[Index, ...]) -> tuple[Node, ...]:
-        """All results of a map's function at one point, cached because each result is requested separately."""
+        """All results of a map's function at one point; cached, because each result is requested separately."""
         if (node, index) in self._maps:
             return self._maps[node, index]
-        if _is_loose(index):
+        if _may_exceed(index):
             raise NotAligned
         function: Function = node.attribute("function")
         arguments = [
@@ -391,13 +398,13 @@ class Expressions:
         return results
 
     def shared_value(self, operand: Node) -> Node:
-        """What all points have in common; a tensor must lie in memory, for the points read it where they like."""
+        """The value of an operand that all points share. A tensor must be stored: points may read any element."""
         if isinstance(operand.type, Tensor) and self.stored.get(operand) is None:
             raise NotAligned
         return self.scalar(operand)
 
     def point_value(self, operand: Node, type: Type, index: tuple[Index, ...]) -> Node:
-        """The value of `type` that an operand with one value a point has at a point."""
+        """The value of `type` at a point, from an operand with one value per point."""
         if isinstance(type, Scalar):
             return self.element(operand, index)
         shape = component_shape(type)
@@ -419,15 +426,15 @@ class Expressions:
     def stage_function(
         self, name: str, results: list[Node], first: tuple[Node, ...] = ()
     ) -> tuple[Function, tuple[Source, ...]]:
-        """A stage's body and the sources of its arguments; the parameters in `first` precede these."""
-        used = [node for node in toposort(results) if node in self.placeholders]
-        sources = tuple(self.placeholders[node] for node in used)
-        return make_function(name, [*first, *used], results), sources
+        """Builds a stage's body and the sources of its arguments, which follow the parameters in `first`."""
+        placeholders = [node for node in toposort(results) if node in self.placeholders]
+        sources = tuple(self.placeholders[node] for node in placeholders)
+        return make_function(name, [*first, *placeholders], results), sources
 
 
-def _is_loose(index: tuple[Index, ...]) -> bool:
+def _may_exceed(index: tuple[Index, ...]) -> bool:
     """Whether an index may be out of bounds."""
-    return any(isinstance(item, Affine) and item.loose for item in index)
+    return any(isinstance(item, Affine) and item.may_exceed for item in index)
 
 
 def _unravel(position: int, sizes: tuple[object, ...]) -> tuple[int, ...]:

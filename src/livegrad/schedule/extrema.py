@@ -1,8 +1,8 @@
-"""Materialises tensors that are compared with their own extremum, so that all uses read the same bits.
+"""Finds tensors that are compared with their own extremum. They are materialised, so that all uses read the same bits.
 
-The derivative of a maximum finds the elements that equal it. Recomputed elements may round differently (a product that
-is fused into an addition in one kernel is rounded separately in another), and then none is equal. The scheduler
-materialises what `compared_with_extrema` finds; `fuse` keeps their users out of their kernels.
+The derivative of a maximum finds the elements that equal it. Recomputed elements may round differently, for instance
+if one kernel fuses a product into an addition and another does not, and then no element is equal. `fuse` keeps the
+users of these tensors out of the kernels that compute them.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from livegrad.schedule.materialise import root_kind
 
 _COMPARISONS = frozenset((equal, not_equal, less, less_equal, greater, greater_equal))
 _MOVES = frozenset((broadcast, permute, reshape, slice_, flip, pad))
-_FOLDS = frozenset((reduce, cumulative))
+_REDUCTIONS = frozenset((reduce, cumulative))
 
 
-def compared_with_extrema(function: Function) -> set[Node]:
-    """Tensors of floats that would be part of the expressions of both sides of such a comparison."""
+def find_compared_with_extrema(function: Function) -> set[Node]:
+    """The float tensors that both sides of a comparison would recompute, one side for an extremum."""
     compared: set[Node] = set()
     for node in nodes_of(function):
         if node.op in _COMPARISONS and isinstance(node.type, Tensor):
-            (first, of_first), (second, of_second) = map(_source, node.operands)
-            if first is second and (of_first or of_second) and _is_recomputed(first):
+            (first, first_is_extremum), (second, second_is_extremum) = map(_trace_source, node.operands)
+            if first is second and (first_is_extremum or second_is_extremum) and _is_recomputed(first):
                 compared.add(first)
     return compared
 
 
-def _source(node: Node) -> tuple[Node, bool]:
-    """Where a tensor's elements come from, and whether they are the largest or smallest there."""
+def _trace_source(node: Node) -> tuple[Node, bool]:
+    """The tensor that has a node's elements, and whether these are extrema of it."""
     is_extremum = False
-    while node.op in _MOVES or (node.op in _FOLDS and node.attribute("kind") in ("max", "min")):
-        is_extremum = is_extremum or node.op in _FOLDS
+    while node.op in _MOVES or (node.op in _REDUCTIONS and node.attribute("kind") in ("max", "min")):
+        is_extremum = is_extremum or node.op in _REDUCTIONS
         node = node.operands[0]
     return node, is_extremum
 

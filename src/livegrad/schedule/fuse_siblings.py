@@ -1,8 +1,8 @@
-"""Sibling fusion of placements: kernels that write parts of several tensors at the same points become one kernel.
+"""Sibling fusion: merges kernels that write parts of several tensors at the same points.
 
-In: the steps of neighbouring groups that place parts of tensors (`special.build_placements`). Time steps of several
-fields on a grid read the same neighbours for each field: one kernel loads them once, and computes what fields share
-once. Called by the plan pass `build_steps`.
+In: the steps of adjacent groups that write parts of tensors (`special.build_placements`). A time step of several fields
+on a grid reads the same neighbours for each field; one kernel loads them once, and computes shared values once. Called
+by the plan pass `build_steps`.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from livegrad.ir.leaves import input_node
 from livegrad.ir.node import Key, Node
 from livegrad.ir.types import Scalar
 from livegrad.ir.walk import nodes_of, substitute
-from livegrad.schedule.kernel import Port, Sink, Source, Stage
+from livegrad.schedule.kernel import Sink, Source, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import MANY_PORTS
 from livegrad.schedule.plan import Buffer, KernelStep, View
 
-_MOST_NODES = 400  # of a kernel: beyond, values are spilled
+_MOST_NODES = 400  # larger kernels spill registers
 _MOST_OUTPUTS = 16
 
 
 def fuse_siblings(steps: Sequence[KernelStep]) -> list[KernelStep]:
-    """The same steps, some of them joined with an earlier one."""
+    """Merges steps into earlier ones where possible."""
     fused: list[KernelStep] = []
     for step in steps:
-        position = next((n for n, other in enumerate(fused) if _may_join(other, step, fused[n + 1 :])), None)
-        if position is None:
+        index = next((n for n, earlier in enumerate(fused) if _can_merge(earlier, step, fused[n + 1 :])), None)
+        if index is None:
             fused.append(step)
         else:
-            fused[position] = _join(fused[position], step)
+            fused[index] = _merge(fused[index], step)
     return fused
 
 
-def _may_join(first: KernelStep, second: KernelStep, between: Iterable[KernelStep]) -> bool:
-    """Whether the second step may run at the points of the first, before the steps between them."""
+def _can_merge(first: KernelStep, second: KernelStep, between: Iterable[KernelStep]) -> bool:
+    """Whether the second step can run in the kernel of the first, before the steps between them."""
     if not computes_by_point(first) or not computes_by_point(second):
         return False
-    alike = first.domain == second.domain and first.vector_axis == second.vector_axis and first.note == second.note
-    if not alike or set(first.inputs).isdisjoint(second.inputs):
+    same_points = first.domain == second.domain and first.vector_axis == second.vector_axis
+    if not (same_points and first.note == second.note) or set(first.inputs).isdisjoint(second.inputs):
         return False
     if any(_depends(other, second) for other in (first, *between)):
         return False
-    ports = [view for step in (first, second) for view in (*step.reads, *step.outputs)]
+    views = [view for step in (first, second) for view in (*step.reads, *step.outputs)]
     size = sum(len(nodes_of(step.kernel.stages[0].body)) for step in (first, second))
     outputs = len(first.outputs) + len(second.outputs)
-    return size <= _MOST_NODES and outputs <= _MOST_OUTPUTS and len(set(ports)) <= MANY_PORTS
+    return size <= _MOST_NODES and outputs <= _MOST_OUTPUTS and len(set(views)) <= MANY_PORTS
 
 
 def _depends(first: KernelStep, second: KernelStep) -> bool:
@@ -59,11 +59,11 @@ def _depends(first: KernelStep, second: KernelStep) -> bool:
     return any(overlap(boxes[base], others[base]) for base in shared)
 
 
-Boxes = list[tuple[tuple[int, int], ...] | None]  # along each dimension, where it begins and where it ends
+Boxes = list[tuple[tuple[int, int], ...] | None]  # (start, end) along each dimension; None: unknown
 
 
 def written_boxes(step: KernelStep) -> dict[Buffer, Boxes]:
-    """The boxes of each buffer that a step writes; None for writes that are not boxes."""
+    """The boxes that a step writes in each buffer; None for writes that are not boxes."""
     boxes: dict[Buffer, Boxes] = {base: [] for base in step.results}
     for buffer, offset, strides in step.outputs:
         box = None
@@ -72,11 +72,11 @@ def written_boxes(step: KernelStep) -> dict[Buffer, Boxes]:
             starts = [offset // stride % size if stride and size else 0 for stride, size in extents]
             box = tuple([(start, start + size) for start, size in zip(starts, step.domain, strict=True)])
         boxes[buffer.base].append(box)
-    return {base: box_list or [None] for base, box_list in boxes.items()}  # what is written by index may be anywhere
+    return {base: box_list or [None] for base, box_list in boxes.items()}  # writes by index may go anywhere
 
 
 def overlap(boxes: Boxes, others: Boxes) -> bool:
-    """Whether boxes of one buffer may have a point in common with others."""
+    """Whether two lists of boxes in one buffer may have an element in common."""
     for box in boxes:
         for other in others:
             if box is None or other is None:
@@ -87,58 +87,60 @@ def overlap(boxes: Boxes, others: Boxes) -> bool:
 
 
 def computes_by_point(step: KernelStep) -> bool:
-    """Whether a step is elementwise over its domain: each point is computed from strided reads alone."""
+    """Whether a step is elementwise over its domain: each point depends on strided reads only."""
     kernel = step.kernel
-    if step.inner or step.wholes or step.chunk or kernel.rows or len(kernel.stages) != 1:
+    if step.inner or step.indexed_buffers or step.chunk or kernel.rows or len(kernel.stages) != 1:
         return False
     (stage,) = kernel.stages
     return stage.level == "row" and stage.scan is None and all(sink.kind == "output" for sink in stage.sinks)
 
 
-def _join(first: KernelStep, second: KernelStep) -> KernelStep:
-    joined = _Joined()
-    results = [node for step in (first, second) for node in joined.add(step)]
+def _merge(first: KernelStep, second: KernelStep) -> KernelStep:
+    merger = _KernelMerger()
+    results = [node for step in (first, second) for node in merger.add(step)]
     kernel = replace(
         first.kernel,
         name=first.kernel.name if first.kernel.name == second.kernel.name else "",
-        reads=tuple([port for port, _ in joined.reads]),
-        uniforms=tuple([scalar for scalar, _ in joined.uniforms]),
+        reads=tuple([access for access, _ in merger.reads]),
+        scalar_arguments=tuple([scalar for scalar, _ in merger.scalar_arguments]),
         outputs=(*first.kernel.outputs, *second.kernel.outputs),
-        stages=(joined.stage(results),),
+        stages=(merger.stage(results),),
     )
-    reads, uniforms = (tuple([view for _, view in table]) for table in (joined.reads, joined.uniforms))
-    return replace(first, kernel=kernel, reads=reads, uniforms=uniforms, outputs=(*first.outputs, *second.outputs))
+    reads, scalar_arguments = (tuple([view for _, view in table]) for table in (merger.reads, merger.scalar_arguments))
+    return replace(
+        first, kernel=kernel, reads=reads, scalar_arguments=scalar_arguments, outputs=(*first.outputs, *second.outputs)
+    )
 
 
-class _Joined:
-    """The arguments of a kernel that does the work of several: what two of them read alike is read once."""
+class _KernelMerger:
+    """The arguments of a kernel that does the work of several; equal reads of two kernels become one."""
 
     def __init__(self) -> None:
-        self.reads: dict[tuple[Port, View], int] = {}
-        self.uniforms: dict[tuple[Scalar, View], int] = {}
+        self.reads: dict[tuple[StridedAccess, View], int] = {}
+        self.scalar_arguments: dict[tuple[Scalar, View], int] = {}
         self._inputs: dict[Source, Node] = {}
         self._sinks: list[Sink] = []
 
     def add(self, step: KernelStep) -> list[Node]:
-        """The results of a step in terms of the common arguments."""
+        """Adds a step; returns its results in terms of the merged arguments."""
         (stage,) = step.kernel.stages
-        before = len(self._sinks)
-        self._sinks += [Sink("output", before + sink.number) for sink in stage.sinks]
+        output_count = len(self._sinks)
+        self._sinks += [Sink("output", output_count + sink.number) for sink in stage.sinks]
         arguments = {}
         for parameter, source in zip(stage.body.parameters, stage.sources, strict=True):
-            common = self._common(source, step)
-            arguments[parameter] = self._inputs.setdefault(common, input_node(Key(str(common)), parameter.type))
+            merged = self._merge_source(source, step)
+            arguments[parameter] = self._inputs.setdefault(merged, input_node(Key(str(merged)), parameter.type))
         return list(substitute(stage.body.results, arguments))
 
-    def _common(self, source: Source, step: KernelStep) -> Source:
+    def _merge_source(self, source: Source, step: KernelStep) -> Source:
         number = source.number
         match source.kind:
             case "read":
                 read = step.kernel.reads[number], step.reads[number]
                 return Source("read", self.reads.setdefault(read, len(self.reads)))
-            case "uniform":
-                uniform = step.kernel.uniforms[number], step.uniforms[number]
-                return Source("uniform", self.uniforms.setdefault(uniform, len(self.uniforms)))
+            case "scalar":
+                argument = step.kernel.scalar_arguments[number], step.scalar_arguments[number]
+                return Source("scalar", self.scalar_arguments.setdefault(argument, len(self.scalar_arguments)))
         return source
 
     def stage(self, results: Sequence[Node]) -> Stage:

@@ -1,7 +1,7 @@
-"""Finds the steps of a loop body that copy a part of the state which no iteration changes, such as the edges of a grid.
+"""Finds steps of a loop body that copy an invariant part of the state, such as the edges of a grid.
 
-In: the plan of a body, whose state is double-buffered. After two iterations both buffers hold the part, and the copy is
-not needed again. Called by `runtime/cpu/loop_body.py`.
+In: the plan of a body whose state is double-buffered. After two iterations both buffers have the part, and the copy is
+redundant. Called by `runtime/cpu/loop_body.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from livegrad.schedule.plan import Buffer, KernelStep, Plan, Step
 
 
 def copies_of_kept_parts(plan: Plan, state: Mapping[Buffer, Buffer]) -> list[bool]:
-    """For each step, whether it only copies parts of state that do not change; `state` has, for each
-    argument, the result that the next iteration takes in its place."""
+    """For each step, whether it only copies invariant parts of the state.
+
+    `state` maps each argument to the result that becomes this argument in the next iteration.
+    """
     copies = [_copies_state(step, state) for step in plan.steps]
-    # Copies of one part by several steps are the same.
-    others = [step for step, copied in zip(plan.steps, copies, strict=True) if not copied]
-    return [copied and _writes_alone(step, others) for step, copied in zip(plan.steps, copies, strict=True)]
+    # Several steps may copy the same part: the copies are equal.
+    others = [step for step, is_copy in zip(plan.steps, copies, strict=True) if not is_copy]
+    return [is_copy and _is_only_writer(step, others) for step, is_copy in zip(plan.steps, copies, strict=True)]
 
 
 def _copies_state(step: Step, state: Mapping[Buffer, Buffer]) -> bool:
-    """Whether each output is a part of a result, and that part of the argument goes there unchanged."""
+    """Whether a step copies parts of arguments to the same parts of the corresponding results."""
     if not isinstance(step, KernelStep) or not computes_by_point(step):
         return False
     (stage,) = step.kernel.stages
@@ -37,8 +39,8 @@ def _copies_state(step: Step, state: Mapping[Buffer, Buffer]) -> bool:
     return True
 
 
-def _writes_alone(step: Step, others: Sequence[Step]) -> bool:
-    """Whether no other step may write what a kernel writes."""
+def _is_only_writer(step: Step, others: Sequence[Step]) -> bool:
+    """Whether no other step writes the elements that a kernel writes."""
     assert isinstance(step, KernelStep)
     boxes = written_boxes(step)
     for other in others:
@@ -46,7 +48,7 @@ def _writes_alone(step: Step, others: Sequence[Step]) -> bool:
         if shared and not isinstance(other, KernelStep):
             return False
         if isinstance(other, KernelStep):
-            theirs = written_boxes(other) if shared else {}
-            if any(overlap(boxes[base], theirs[base]) for base in shared):
+            other_boxes = written_boxes(other) if shared else {}
+            if any(overlap(boxes[base], other_boxes[base]) for base in shared):
                 return False
     return True

@@ -1,7 +1,7 @@
-"""Kernels: a domain, strided accesses to buffers, and scalar functions that run at each point.
+"""The kernel data model: accesses to buffers, and scalar functions (stages) that run at each point of a domain.
 
-A kernel visits every point of its domain (a *row*); inside a row, its stages sweep the inner dimensions. The scheduler
-builds kernels, backends compile them. Extents and strides are not part of a kernel, so one kernel serves all shapes.
+A point of the domain is a *row*; inside a row, stages sweep the inner dimensions. The scheduler builds kernels and
+backends compile them. Extents and strides are not part of a kernel, so that one kernel serves all shapes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Literal, NamedTuple
 from livegrad.ir.node import Function
 from livegrad.ir.types import Scalar
 
-Level = Literal["row", "point"]  # once a row, or at each inner point
-SourceKind = Literal["index", "read", "whole", "uniform", "row"]
+Level = Literal["row", "point"]  # once for each row, or at each inner point
+SourceKind = Literal["index", "read", "indexed", "scalar", "row"]
 ReduceKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"]
 
 
 class Source(NamedTuple):
     """Where an argument of a stage's body comes from.
 
-    index: the position along dimension `number` (the domain's, then the inner ones); read: strided access `number`;
-    whole: a tensor read by computed index; uniform: a scalar argument; row: a value kept for the row.
+    index: the index along dimension `number` (of the domain, then of the inner dimensions); read: strided access
+    `number`; indexed: a buffer accessed by computed index; scalar: a scalar argument; row: a row value.
     """
 
     kind: SourceKind
@@ -30,12 +30,12 @@ class Source(NamedTuple):
 
 
 class Sink(NamedTuple):
-    """Where a result of a stage's body goes: to an output, or into a row value, folded there if `reduce` is given.
+    """Where a result of a stage's body goes: to an output, or to a row value, which it replaces or is reduced into.
 
-    whole: the result is that tensor, changed in place by index; nothing else reads it.
+    indexed: the result is an indexed buffer, which the stage updates in place.
     """
 
-    kind: Literal["output", "row", "whole"]
+    kind: Literal["output", "row", "indexed"]
     number: int
     reduce: ReduceKind | None = None
 
@@ -46,12 +46,14 @@ class Scan(NamedTuple):
     initial: bool | int | float
     reverse: bool
     exclusive: bool
-    kind: ReduceKind | None = None  # the associative operation of the body, which threads may share; None: in order
+    kind: ReduceKind | None = (
+        None  # the associative operation of the body, so that threads may share a scan; None: serial
+    )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One sweep of a row: `row` stages run once, `point` stages at each inner point."""
+    """One sweep of a row: `row` stages run once per row, `point` stages at each inner point."""
 
     level: Level
     body: Function
@@ -60,16 +62,16 @@ class Stage:
     scan: Scan | None = None
 
 
-class Port(NamedTuple):
-    """A buffer that a kernel touches by stride: its element, and whether once a row or at each inner point."""
+class StridedAccess(NamedTuple):
+    """A strided read or write of a buffer, once per row or at each inner point."""
 
     element: Scalar
     level: Level
     scratch: bool = False  # thread-local memory, valid for one row
 
 
-class Whole(NamedTuple):
-    """A buffer that a kernel reads, or changes in place, by computed index."""
+class IndexedBuffer(NamedTuple):
+    """A buffer that a kernel reads, or updates in place, by computed index."""
 
     element: Scalar
     rank: int
@@ -82,22 +84,23 @@ class Kernel:
     name: str
     domain_rank: int
     inner_rank: int
-    reads: tuple[Port, ...]
-    wholes: tuple[Whole, ...]
-    uniforms: tuple[Scalar, ...]
-    outputs: tuple[Port, ...]
+    reads: tuple[StridedAccess, ...]
+    indexed_buffers: tuple[IndexedBuffer, ...]
+    scalar_arguments: tuple[Scalar, ...]
+    outputs: tuple[StridedAccess, ...]
     rows: tuple[Scalar, ...]
     stages: tuple[Stage, ...]
-    discarded: frozenset[int] = frozenset()  # the numbers of the wholes that nothing reads after the kernel
+    discarded: frozenset[int] = frozenset()  # indices of the indexed buffers that nothing reads after the kernel
 
     @property
     def uses_index(self) -> bool:
+        """Whether a stage uses an index as a value."""
         return any(source.kind == "index" for stage in self.stages for source in stage.sources)
 
     @cached_property
     def written(self) -> frozenset[int]:
         """The indices of the indexed buffers that are updated in place."""
-        return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "whole")
+        return frozenset(t.number for stage in self.stages for t in stage.sinks if t.kind == "indexed")
 
     @cached_property
     def _hash(self) -> int:

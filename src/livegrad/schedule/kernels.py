@@ -1,4 +1,4 @@
-"""Builds a kernel step from a group of roots: stages in phases, row values, scratch memory, and buffer views."""
+"""Builds the kernel steps of a fused group: stages, row values, scratch memory, chunks and buffer views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from livegrad.ir.types import Scalar, f16, f32
 from livegrad.ir.walk import substitute, toposort
 from livegrad.ops.reduction import arg_reduce
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.kernel import Kernel, Level, Port, Sink, Source, Stage, Whole
+from livegrad.schedule.kernel import IndexedBuffer, Kernel, Level, Sink, Source, Stage, StridedAccess
 from livegrad.schedule.loops.cost_model import (
     CHUNK,
     CHUNK_ACROSS,
@@ -33,8 +33,8 @@ NewBuffer = Callable[..., Buffer]  # (name, element, shape, lifetime)
 
 
 @dataclass
-class OpenStage:
-    """A stage whose results are still expressions over the kernel's placeholders."""
+class StageBuilder:
+    """A stage under construction, whose results are expressions over the kernel's placeholders."""
 
     level: Level
     results: list[Node] = field(default_factory=list)
@@ -52,13 +52,13 @@ class StepBuilder:
     builder: KernelBuilder
     stored: Mapping[Node, Buffer]
     new_buffer: NewBuffer
-    outputs: Container[Node] = ()  # the roots that are read outside of the kernel
-    stages: list[OpenStage] = field(default_factory=list)
-    ports: list[Port] = field(default_factory=list)
+    outputs: Container[Node] = ()  # the roots that are read outside the kernel
+    stages: list[StageBuilder] = field(default_factory=list)
+    ports: list[StridedAccess] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
-    scratch: list[tuple[Port, View]] = field(default_factory=list)
+    scratch: list[tuple[StridedAccess, View]] = field(default_factory=list)
     partial: dict[Node, tuple[list[Buffer], str]] = field(default_factory=dict)
-    chunk: int = 0  # how much of the first inner dimension one item folds, when the fold is split
+    chunk: int = 0  # the part of the first inner dimension that one item reduces; 0: the reduction is not split
 
     @property
     def group(self) -> Group:
@@ -72,7 +72,7 @@ class StepBuilder:
     def chunks(self) -> int:
         return -(-self.group.inner[0] // self.chunk) if self.chunk else 0
 
-    def output(self, port: Port, view: View) -> Sink:
+    def output(self, port: StridedAccess, view: View) -> Sink:
         self.ports.append(port)
         self.views.append(view)
         return Sink("output", len(self.ports) - 1)
@@ -80,14 +80,14 @@ class StepBuilder:
     # --- stages ---
 
     def add_phase(self, works: list[Work], row_level: bool) -> None:
-        """Adds the sweep that computes some roots, and the stores of its reductions."""
-        stage = OpenStage("row" if row_level or not self.group.axes else "point")
-        folded = []
+        """Adds the sweep that computes some roots, and the stage that stores its reductions."""
+        stage = StageBuilder("row" if row_level or not self.group.axes else "point")
+        reductions = []
         for work in works:
             if work.reduce is not None:
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
                     stage.add(value, Sink("row", slot, work.reduce))  # type: ignore[arg-type]
-                folded.append(work)
+                reductions.append(work)
                 continue
             if work.root in self.outputs:
                 self.store_values(stage, work, row_level)
@@ -95,10 +95,10 @@ class StepBuilder:
                 for value, slot in zip(work.values, self.builder.row_slots[work.root], strict=True):
                     stage.add(value, Sink("row", slot))
         self.stages.append(stage)
-        if any(work.root in self.outputs for work in folded):
-            self.stages.append(self._store_folds(folded))
+        if any(work.root in self.outputs for work in reductions):
+            self.stages.append(self._store_reductions(reductions))
 
-    def store_values(self, stage: OpenStage, work: Work, row_level: bool) -> None:
+    def store_values(self, stage: StageBuilder, work: Work, row_level: bool) -> None:
         """Writes a root's values to its buffer, component by component."""
         buffer = self.stored[work.root]
         index = self.group.space.row if row_level else self.group.space.point
@@ -108,14 +108,14 @@ class StepBuilder:
             assert item.axis is not None
             strides[item.axis] = stride
         for component, value in enumerate(work.values):
-            port = Port(buffer.element, stage.level)
+            port = StridedAccess(buffer.element, stage.level)
             stage.add(value, self.output(port, View(buffer, component, tuple(strides))))
 
-    def _store_folds(self, folded: list[Work]) -> OpenStage:
+    def _store_reductions(self, reductions: list[Work]) -> StageBuilder:
         """A row stage that stores reductions: the results, or a partial result for each chunk."""
-        stage = OpenStage("row")
+        stage = StageBuilder("row")
         rows = self.builder.rows
-        for work in folded:
+        for work in reductions:
             if work.root not in self.outputs:
                 continue
             partial: list[Buffer] = []
@@ -128,7 +128,7 @@ class StepBuilder:
                     strides = buffer.strides
                     partial.append(buffer)
                 target = self.output(
-                    Port(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner)))
+                    StridedAccess(rows[slot], "row"), View(buffer, offset, (*strides, *[0] * len(self.group.inner)))
                 )
                 stage.add(self.builder.expressions.placeholder(Source("row", slot), rows[slot]), target)
             if partial:
@@ -137,8 +137,8 @@ class StepBuilder:
 
     # --- lanes and scratch ---
 
-    def runs_along(self) -> bool:
-        """Whether lanes run along the inner dimension: where memory is consecutive."""
+    def vectorises_inner(self) -> bool:
+        """Whether lanes run along the inner dimension, because more accesses are contiguous there."""
         group = self.group
         if not group.axes:
             return False
@@ -146,23 +146,24 @@ class StepBuilder:
             return True
         inner, domain = self.rank - 1, len(group.domain) - 1
         reads = [strides for _, _, strides in self.builder.expressions.reads]
-        every = [strides for strides in reads if any(strides[len(group.domain) :])]  # what moves once a row is cheap
-        every += [view.strides for view, port in zip(self.views, self.ports, strict=True) if port.level == "point"]
-        neighbours = self.builder.expressions.neighbours
-        every += [[int(dimension == axis) for dimension in range(self.rank)] for _, axis in neighbours]
-        along = sum(strides[inner] == 1 for strides in every)
-        across = sum(strides[domain] == 1 for strides in every)
-        return group.inner[-1] >= group.domain[-1] if along == across else along > across
+        # Accesses that advance once per row are cheap.
+        accesses = [strides for strides in reads if any(strides[len(group.domain) :])]
+        accesses += [view.strides for view, port in zip(self.views, self.ports, strict=True) if port.level == "point"]
+        lookups = self.builder.expressions.contiguous_lookups
+        accesses += [[int(dimension == axis) for dimension in range(self.rank)] for _, axis in lookups]
+        along_inner = sum(strides[inner] == 1 for strides in accesses)
+        along_domain = sum(strides[domain] == 1 for strides in accesses)
+        return group.inner[-1] >= group.domain[-1] if along_inner == along_domain else along_inner > along_domain
 
-    def cut_up(self, columns: bool, swept: Sequence[Work]) -> None:
-        """Splits the only sweep of a kernel into chunks, where threads would have too little to do or memory is far."""
+    def choose_chunk(self, columns: bool, works: Sequence[Work]) -> None:
+        """Splits the only sweep of a kernel into chunks if rows are too few for threads or columns exceed the cache."""
         group = self.group
         if not group.axes or any(root.op is arg_reduce for root in group.roots):
-            return  # partial results of chunks would have to keep values beside their indices
+            return  # partial results of chunks would have to store values beside their indices
         rows, layer = prod(group.domain), max(1, prod(group.inner[1:]))
-        if self.runs_along():
-            # One row of few dear points is as long as one of many cheap ones.
-            points = CHUNK if group.split else points_of_chunk(swept)
+        if self.vectorises_inner():
+            # A row of few expensive points counts as long as a row of many cheap points.
+            points = CHUNK if group.split else count_chunk_points(works)
             chunk = max(1, points // layer)
             is_long = group.split or (not group.domain and group.inner[0] >= FEWEST_CHUNKS * chunk)
             self.chunk = chunk if is_long else 0
@@ -170,63 +171,64 @@ class StepBuilder:
             chunk = max(1, LEAST_CHUNK // layer, CHUNK_ACROSS // max(1, rows * layer))
             self.chunk = chunk if group.inner[0] > 2 * chunk else 0
 
-    def keep_in_scratch(self) -> None:
-        """Has the first of several sweeps store expensive values in the thread's own memory, for the later ones.
-
-        Stages are still under construction here: `substitute` writes their bodies.
-        """
+    def store_in_scratch(self) -> None:
+        """Stores expensive values that several sweeps need in thread-local memory, and reads them in later sweeps."""
         points = [stage for stage in self.stages if stage.level == "point"]
         if len(points) < 2:
             return
         originals = [list(stage.results) for stage in points]
-        kept: dict[Node, Node] = {}
-        for number, stage in enumerate(points):
-            later = set(toposort([node for results in originals[number + 1 :] for node in results]))
-            room = (len(kept) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
-            computed = toposort(originals[number], stop=kept.__contains__) if room and later else []
-            dear = [node for node in computed if node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)]
-            new = [node for node in dear if node in later and node not in kept]
-            before = dict(kept)  # a sweep cannot read the row values that it keeps itself
-            if before:
-                stage.results = list(substitute(stage.results, before))
-            for node in self._topmost(new, originals[number + 1 :]):
-                stage.add(substitute([node], before)[0], self._scratch_port(node))
-                kept[node] = self.builder.expressions.placeholder(Source("read", self._scratch_number()), node.type)
+        scratch_reads: dict[Node, Node] = {}
+        for index, stage in enumerate(points):
+            later = set(toposort([node for results in originals[index + 1 :] for node in results]))
+            has_room = (len(scratch_reads) + 1) * prod(self.group.inner) * 8 <= SCRATCH_BYTES
+            computed = toposort(originals[index], stop=scratch_reads.__contains__) if has_room and later else []
+            expensive = [node for node in computed if node.op.cost >= SCRATCH_COST and isinstance(node.type, Scalar)]
+            new = [node for node in expensive if node in later and node not in scratch_reads]
+            available = dict(scratch_reads)  # a sweep cannot read the values that it stores itself
+            if available:
+                stage.results = list(substitute(stage.results, available))
+            for node in self._select_outermost(new, originals[index + 1 :]):
+                stage.add(substitute([node], available)[0], self._add_scratch(node))
+                scratch_reads[node] = self.builder.expressions.placeholder(
+                    Source("read", self._scratch_read()), node.type
+                )
 
     @staticmethod
-    def _topmost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
-        """Of nested candidates, only those that later sweeps reach first."""
-        wanted = set(nodes)
-        read_later = set(toposort([node for results in later for node in results], stop=wanted.__contains__))
+    def _select_outermost(nodes: list[Node], later: list[list[Node]]) -> list[Node]:
+        """Of nested candidates, those that later sweeps use directly."""
+        candidates = set(nodes)
+        read_later = set(toposort([node for results in later for node in results], stop=candidates.__contains__))
         return [node for node in nodes if node in read_later]
 
-    def _scratch_port(self, node: Node) -> Sink:
+    def _add_scratch(self, node: Node) -> Sink:
         assert isinstance(node.type, Scalar)
         buffer = self.new_buffer("scratch", node.type, self.group.inner, "region")
         view = View(buffer, 0, (*[0] * len(self.group.domain), *buffer.strides))
-        port = Port(node.type, "point", scratch=True)
+        port = StridedAccess(node.type, "point", scratch=True)
         self.scratch.append((port, view))
         return self.output(port, view)
 
-    def _scratch_number(self) -> int:
-        """The ports of scratch memory follow those of the buffers."""
+    def _scratch_read(self) -> int:
+        """The index of the last scratch read; scratch reads follow the reads of buffers."""
         return len(self.builder.expressions.reads) + len(self.scratch) - 1
 
     # --- the step ---
 
     def finish(self, vector_axis: Axis = "domain") -> KernelStep:
         group, expressions = self.group, self.builder.expressions
-        closed = [self._closed(stage) for stage in self.stages]
+        stages = [self._close_stage(stage) for stage in self.stages]
         reads = [
             (
-                Port(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"),
+                StridedAccess(buffer.element, "point" if any(strides[len(group.domain) :]) else "row"),
                 View(buffer, offset, strides),
             )
             for buffer, offset, strides in expressions.reads
         ] + self.scratch
-        return self.step_of(closed, reads, vector_axis)
+        return self.build_step(stages, reads, vector_axis)
 
-    def step_of(self, stages: list[Stage], reads: list[tuple[Port, View]], vector_axis: Axis = "domain") -> KernelStep:
+    def build_step(
+        self, stages: list[Stage], reads: list[tuple[StridedAccess, View]], vector_axis: Axis = "domain"
+    ) -> KernelStep:
         group, expressions = self.group, self.builder.expressions
         domain = (self.chunks, *group.domain) if self.chunks else group.domain
         kernel = Kernel(
@@ -234,36 +236,38 @@ class StepBuilder:
             domain_rank=len(domain),
             inner_rank=len(group.inner),
             reads=tuple([port for port, _ in reads]),
-            wholes=tuple([Whole(buffer.element, len(buffer.shape)) for buffer in expressions.wholes]),
-            uniforms=tuple([buffer.element for buffer, _ in expressions.uniforms]),
+            indexed_buffers=tuple(
+                [IndexedBuffer(buffer.element, len(buffer.shape)) for buffer in expressions.indexed_buffers]
+            ),
+            scalar_arguments=tuple([buffer.element for buffer, _ in expressions.scalar_arguments]),
             outputs=tuple(self.ports),
             rows=tuple(self.builder.rows),
-            stages=tuple(map(self._behind_chunks, stages)),
+            stages=tuple(map(self._shift_indices, stages)),
         )
         return KernelStep(
             kernel,
             domain,
             group.inner,
-            reads=tuple([self._with_chunks(view) for _, view in reads]),
-            wholes=tuple(expressions.wholes),
-            uniforms=tuple([View(buffer, offset, ()) for buffer, offset in expressions.uniforms]),
-            outputs=tuple(map(self._with_chunks, self.views)),
+            reads=tuple([self._add_chunk_stride(view) for _, view in reads]),
+            indexed_buffers=tuple(expressions.indexed_buffers),
+            scalar_arguments=tuple([View(buffer, offset, ()) for buffer, offset in expressions.scalar_arguments]),
+            outputs=tuple(map(self._add_chunk_stride, self.views)),
             chunk=self.chunk if self.chunks else 0,
             vector_axis=vector_axis,
         )
 
-    def _closed(self, stage: OpenStage) -> Stage:
+    def _close_stage(self, stage: StageBuilder) -> Stage:
         body, sources = self.builder.expressions.stage_function("stage", stage.results)
         return Stage(stage.level, body, sources, tuple(stage.sinks))
 
-    def _with_chunks(self, view: View) -> View:
-        """Room for the chunk dimension, along which only partial results move."""
+    def _add_chunk_stride(self, view: View) -> View:
+        """Adds a stride for the chunk dimension: zero, except for partial results, which have one already."""
         if not self.chunks or len(view.strides) == self.rank + 1:
             return view
         return View(view.buffer, view.offset, (0, *view.strides))
 
-    def _behind_chunks(self, stage: Stage) -> Stage:
-        """Dimensions come one later when a chunk dimension is put before them."""
+    def _shift_indices(self, stage: Stage) -> Stage:
+        """Shifts the dimensions of indices by one if there is a chunk dimension before them."""
         if not self.chunks:
             return stage
         sources = tuple(Source("index", s.number + 1) if s.kind == "index" else s for s in stage.sources)
@@ -274,32 +278,32 @@ def build_kernel_steps(
     builder: KernelBuilder,
     stored: Mapping[Node, Buffer],
     new_buffer: NewBuffer,
-    wanted: Container[Node],
+    outputs: Container[Node],
     cut_columns: bool,
 ) -> list[KernelStep]:
-    """The steps that compute a fused group: one kernel, and more when a fold is split over threads."""
+    """The steps that compute a fused group: one kernel, and more if a reduction is split over threads."""
     group, works = builder.group, builder.works
-    step = StepBuilder(builder, stored, new_buffer, wanted)
+    step = StepBuilder(builder, stored, new_buffer, outputs)
     phases = builder.phases()
     for phase in range(max(phases.values()) + 1):
         members = [root for root in group.roots if phases[root] == phase]
-        swept = [works[root] for root in members if not is_row_level(root, group)]
-        if swept:
-            if len(swept) == len(group.roots):
-                step.cut_up(cut_columns, swept)
-            step.add_phase(swept, row_level=False)
+        point_works = [works[root] for root in members if not is_row_level(root, group)]
+        if point_works:
+            if len(point_works) == len(group.roots):
+                step.choose_chunk(cut_columns, point_works)
+            step.add_phase(point_works, row_level=False)
         for root in members:
-            # In order: a sweep may read row values of earlier sweeps.
+            # In this order, because a row value may depend on earlier ones.
             if is_row_level(root, group):
                 step.add_phase([works[root]], row_level=True)
-    along = step.runs_along()
-    if along and not step.chunk:
-        step.keep_in_scratch()
-    return [step.finish("inner" if along else "domain"), *_combine(step)]
+    along_inner = step.vectorises_inner()
+    if along_inner and not step.chunk:
+        step.store_in_scratch()
+    return [step.finish("inner" if along_inner else "domain"), *_combine_chunks(step)]
 
 
-def points_of_chunk(works: Sequence[Work]) -> int:
-    """How many points a chunk of a row has by what a point costs."""
+def count_chunk_points(works: Sequence[Work]) -> int:
+    """The number of points in a chunk of a row, from the cost of a point."""
     cost = sum(node.op.cost for node in toposort([value for work in works for value in work.values]))
     return max(1, int(DEAR_CHUNK_COST / max(1.0, cost)))
 
@@ -309,28 +313,28 @@ def kernel_name(group: Group) -> str:
     return "+".join(names[:3]) + ("+…" if len(names) > 3 else "")
 
 
-def _combine(step: StepBuilder) -> list[KernelStep]:
-    """The kernels that fold the partial results of all chunks."""
+def _combine_chunks(step: StepBuilder) -> list[KernelStep]:
+    """The kernels that reduce the partial results of all chunks."""
     return [
-        _combine_one(step.group, step.stored[root], component, buffer, kind)
+        _combine_partial(step.group, step.stored[root], component, buffer, kind)
         for root, (buffers, kind) in step.partial.items()
         for component, buffer in enumerate(buffers)
     ]
 
 
-def _combine_one(group: Group, result: Buffer, component: int, buffer: Buffer, kind: str) -> KernelStep:
-    read, held = input_node(Key("partial"), buffer.element), input_node(Key("row"), result.element)
+def _combine_partial(group: Group, result: Buffer, component: int, buffer: Buffer, kind: str) -> KernelStep:
+    partial, total = input_node(Key("partial"), buffer.element), input_node(Key("row"), result.element)
     target = Sink("row", 0, kind)  # type: ignore[arg-type]
-    fold = Stage("point", make_function("combine", [read], [read]), (Source("read", 0),), (target,))
-    store = Stage("row", make_function("store", [held], [held]), (Source("row", 0),), (Sink("output", 0),))
+    fold = Stage("point", make_function("combine", [partial], [partial]), (Source("read", 0),), (target,))
+    store = Stage("row", make_function("store", [total], [total]), (Source("row", 0),), (Sink("output", 0),))
     kernel = Kernel(
         name=f"combine {kind}",
         domain_rank=len(group.domain),
         inner_rank=1,
-        reads=(Port(buffer.element, "point"),),
-        wholes=(),
-        uniforms=(),
-        outputs=(Port(result.element, "row"),),
+        reads=(StridedAccess(buffer.element, "point"),),
+        indexed_buffers=(),
+        scalar_arguments=(),
+        outputs=(StridedAccess(result.element, "row"),),
         rows=(result.element,),
         stages=(fold, store),
     )

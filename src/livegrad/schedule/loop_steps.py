@@ -1,4 +1,4 @@
-"""The steps of a loop that writes tensors in place: copies of the tensors it starts from, and one kernel.
+"""Builds the steps of a loop that writes tensors in place: copies of the initial tensors, and one kernel.
 
 In: the stored results of a loop that `in_place_loops` accepts. Called by the plan pass `build_steps`.
 """
@@ -16,8 +16,8 @@ from livegrad.ops.aggregate import get, member
 from livegrad.ops.tape import unwritten
 from livegrad.passes.regions import first_argument
 from livegrad.schedule.fuse import Group
-from livegrad.schedule.kernel import Port, Sink
-from livegrad.schedule.kernels import NewBuffer, OpenStage, StepBuilder
+from livegrad.schedule.kernel import Sink, StridedAccess
+from livegrad.schedule.kernels import NewBuffer, StageBuilder, StepBuilder
 from livegrad.schedule.plan import Buffer, KernelStep, View, storage
 from livegrad.schedule.space import space_over
 from livegrad.schedule.special import build_copy
@@ -25,7 +25,7 @@ from livegrad.schedule.work import KernelBuilder
 
 
 def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer: NewBuffer) -> list[KernelStep]:
-    """The steps after which the buffers of the roots, results of one loop, hold them."""
+    """Builds the steps that compute the roots, all results of one loop, in their buffers."""
     (loop,) = {root.operands[0] for root in roots}
     targets = {root.attribute("index"): stored[root] for root in roots}
     operands, memory, copies = list(loop.operands), dict(stored), list[KernelStep]()
@@ -33,37 +33,37 @@ def build_loop(roots: Sequence[Node], stored: Mapping[Node, Buffer], new_buffer:
     for index, type in enumerate(components(loop.type)):
         if not isinstance(type, Tensor):
             continue
-        operand_number = first_argument(loop) + index
+        operand_index = first_argument(loop) + index
         if index not in targets:
             targets[index] = new_buffer("carried", *storage(type))
             discarded.add(targets[index])
         target = targets[index]
-        if operands[operand_number].op is not unwritten and stored.get(operands[operand_number]) is not target:
-            copies.append(build_copy(operands[operand_number], target, stored, new_buffer))
-        operands[operand_number] = input_node(Key("carried"), type)
-        memory[operands[operand_number]] = target
+        if operands[operand_index].op is not unwritten and stored.get(operands[operand_index]) is not target:
+            copies.append(build_copy(operands[operand_index], target, stored, new_buffer))
+        operands[operand_index] = input_node(Key("carried"), type)
+        memory[operands[operand_index]] = target
     with originating_from(loop.origins):
         loop_in_place = make_node(loop.op, tuple(operands), loop.attributes)
-    step = _kernel(loop_in_place, targets, memory, new_buffer)
-    unread = frozenset([number for number, buffer in enumerate(step.wholes) if buffer in discarded])
+    step = _build_kernel(loop_in_place, targets, memory, new_buffer)
+    unread = frozenset([index for index, buffer in enumerate(step.indexed_buffers) if buffer in discarded])
     return [*copies, replace(step, kernel=replace(step.kernel, discarded=unread))]
 
 
-def _kernel(
+def _build_kernel(
     loop: Node, targets: Mapping[int, Buffer], memory: Mapping[Node, Buffer], new_buffer: NewBuffer
 ) -> KernelStep:
-    """The kernel of one point that runs the loop and stores its results."""
+    """A kernel with a single point, which runs the loop and stores its results."""
     builder = KernelBuilder(Group("loop", space_over((), None), [loop]), memory)
     step = StepBuilder(builder, memory, new_buffer)
-    stage = OpenStage("row")
+    stage = StageBuilder("row")
     value = builder.expressions.scalar(loop)
     for index, target in targets.items():
         result = get(value, index=index)
         if isinstance(result.type, Tensor):
-            stage.add(result, Sink("whole", builder.expressions.wholes[target]))
+            stage.add(result, Sink("indexed", builder.expressions.indexed_buffers[target]))
             continue
         for offset, part in enumerate(_parts(result)):
-            stage.add(part, step.output(Port(target.element, "row"), View(target, offset, ())))
+            stage.add(part, step.output(StridedAccess(target.element, "row"), View(target, offset, ())))
     step.stages.append(stage)
     return step.finish()
 

@@ -1,8 +1,7 @@
-"""Materialisation points: which values are stored, and how each has to be computed.
+"""Chooses materialisation points: the values that are stored (roots), and the kind of step that computes each.
 
-A root is a value that is materialised: it is stored in memory, or passed between host steps as an object. Every other
-node is part of the expressions of the roots that use it. The pass `materialise` calls `find_roots`; `fuse` groups the
-result.
+A root is stored in memory, or passed between host steps as an object. Every other node is part of the expressions of
+the roots that use it. The plan pass `materialise` calls `find_roots`; `fuse` groups the result.
 """
 
 from __future__ import annotations
@@ -30,20 +29,26 @@ from livegrad.ops.movement import concatenate, pad, permute, reshape, sizes, sli
 from livegrad.ops.order import after
 from livegrad.ops.reduction import arg_reduce, cumulative, recurrence, reduce
 from livegrad.ops.sorting import searchsorted
-from livegrad.passes.in_place_loops import memory_below, writes_in_place
+from livegrad.passes.in_place_loops import find_memory_operands, writes_in_place
 from livegrad.passes.regions import LOOPS
-from livegrad.schedule.indexed_writes import assigned_box, choice_of, is_uniform
+from livegrad.schedule.indexed_writes import as_element_select, assigned_box, is_uniform
 
 GroupKind = Literal["fused", "scan", "place", "write", "loop", "host", "view"]
 Roots = dict[Node, GroupKind]  # in topological order
-ForcedKinds = dict[Node, GroupKind | None]  # the same; None for what can be part of another's expression
+ForcedKinds = dict[Node, GroupKind | None]  # likewise; None for nodes that can be part of another's expression
 CONTROL = (call, cond, switch, for_loop, while_loop)
-_BY_INDEX = (lookup_or, scatter_add, assign, searchsorted, pad)  # what kernels of the CPU alone do by computed index
-_READS = (lookup, lookup_or, searchsorted)  # of a tensor that lies in memory
-_LITTLE = 4.0  # additions
-_LARGE_PART = 4  # a part this many times smaller than the whole is written by itself
-_FEW = 256  # elements: a kernel over all of them costs no more than one over some
-_SEARCHED = 64  # nodes of an expression that is searched for what it reads
+_BY_INDEX = (
+    lookup_or,
+    scatter_add,
+    assign,
+    searchsorted,
+    pad,
+)  # accesses by computed index that only CPU kernels support
+_READS = (lookup, lookup_or, searchsorted)  # these read a stored tensor
+_CHEAP_COST = 4.0  # additions per element that are recomputed rather than stored
+_SMALL_PART = 4  # writes to parts this many times smaller than the tensor are done in place
+_SMALL_TENSOR = 256  # elements; a kernel over all of them costs no more than over a part
+_MAX_SEARCHED = 64  # nodes of an expression that are searched for a read
 _MOVES = ("broadcast", "permute", "slice", "flip", "reshape", "iota", "unwritten")
 
 
@@ -52,60 +57,66 @@ _LONG_WINDOW = 32
 
 
 def find_roots(function: Function, forced: ForcedKinds, also: Iterable[Node] = ()) -> Roots:
-    """The nodes that are stored, those whose kind is forced and `also` among them.
+    """The nodes to store: results, nodes with a forced kind, `also`, and the operands that these need in memory.
 
     Users are visited before their operands: a host step stores its operands, and if memory cannot hold one of them (a
     tape, a tuple), the step that computes it is a host step too. A kernel that uses such a value recomputes it.
     """
-    wanted: set[Node] = set(function.results) | set(also)
+    required: set[Node] = set(function.results) | set(also)
     kinds: Roots = {}
     for node, kind in reversed(forced.items()):
-        if kind is None and node in wanted:
-            kind = _kind_of_materialised(node)
+        if kind is None and node in required:
+            kind = _materialised_kind(node)
         stored = _stored_operands(node, kind)
         if stored:
-            wanted.update(stored)
+            required.update(stored)
         if kind is not None:
             kinds[node] = kind
     return dict(reversed(kinds.items()))
 
 
-def _kind_of_materialised(node: Node) -> GroupKind:
+def _materialised_kind(node: Node) -> GroupKind:
     if not is_storable(node.type):
         return "host"
-    if node.op in (pad, concatenate) or _is_filled_apart(node):
+    if node.op in (pad, concatenate) or _is_box_fill(node):
         return "place"
-    return "view" if shows_memory(node) else "fused"
+    return "view" if is_memory_view(node) else "fused"
 
 
-def _is_filled_apart(node: Node) -> bool:
-    """Whether an assignment to a box that is stored is written over what was there, instead of a choice at each
-    element: one kernel for a few elements, or where one value goes to every other element of what is copied anyway."""
+def _is_box_fill(node: Node) -> bool:
+    """Whether a stored assignment to a box overwrites the box in place, instead of selecting at each element.
+
+    A box that cannot be selected must be. In a large tensor, so is a dense box, and a box in a value that is copied.
+    """
     box = assigned_box(node)
-    if box is None or not _may_choose(node, box):
+    if box is None or not _can_select(node, box):
         return box is not None
     base = node.operands[0]
-    return prod(sizes(node)) > _FEW and (box.is_dense or (base.op is not parameter_op and root_kind(base) is not None))
+    return prod(sizes(node)) > _SMALL_TENSOR and (
+        box.is_dense or (base.op is not parameter_op and root_kind(base) is not None)
+    )
 
 
-def _may_choose(node: Node, box: Box) -> bool:
-    """Whether an expression can choose between old and new values at each element."""
+def _can_select(node: Node, box: Box) -> bool:
+    """Whether an expression can select between the old and the new value at each element."""
     return box.is_dense or is_uniform(node.operands[1])
 
 
-def shows_memory(node: Node) -> bool:
-    """Whether a node only adds or removes dimensions of one, of what lies in memory in any case: a vector that is
-    multiplied with a matrix, and the product, are not copied for that."""
+def is_memory_view(node: Node) -> bool:
+    """Whether a node is a reshape of a value that is stored anyway, and therefore a view of its memory.
+
+    So a vector is multiplied with a matrix without a copy of the vector or of the product.
+    """
     if node.op is not reshape or not isinstance(node.type, Tensor):
         return False
     (source,) = node.operands
     if source.op is parameter_op:
         return isinstance(source.type, Tensor)
-    return is_storable(source.type) and (root_kind(source) not in (None, "write") or shows_memory(source))
+    return is_storable(source.type) and (root_kind(source) not in (None, "write") or is_memory_view(source))
 
 
-def long_chain_cuts(function: Function) -> set[Node]:
-    """Where very deep expressions are cut: code for a chain of any length is compiled in pieces (that are alike)."""
+def find_chain_cuts(function: Function) -> set[Node]:
+    """The nodes at which very deep expressions are cut, so that a chain of any length is compiled in equal pieces."""
     depths: dict[Node, int] = {}
     cuts: set[Node] = set()
     if len(nodes_of(function)) <= MOST_DEPTH:
@@ -119,11 +130,11 @@ def long_chain_cuts(function: Function) -> set[Node]:
     return cuts
 
 
-def forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKinds:
-    """How each node but parameters must be computed, users of objects that only the host can make among them."""
+def find_forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKinds:
+    """How each node except parameters must be computed. Users of objects that memory cannot hold run on the host."""
     kinds: ForcedKinds = {}
     objects: set[Node] = set()
-    in_place = _loops_in_place(function) if kernels_write_by_index else ()
+    in_place = _find_loops_in_place(function) if kernels_write_by_index else ()
     for node in nodes_of(function):
         if node in in_place:
             kinds[node] = None
@@ -139,11 +150,11 @@ def forced_kinds(function: Function, kernels_write_by_index: bool) -> ForcedKind
                 continue
         if not is_storable(node.type):
             objects.add(node)
-    return kinds | dict.fromkeys(_parts_of_wholes(function, kinds))
+    return kinds | dict.fromkeys(_find_nested_concatenations(function, kinds))
 
 
 def _kind_without_index(node: Node) -> GroupKind | None:
-    """How a node is computed that kernels of the CPU alone compute by index."""
+    """How a target without access by computed index computes a node of `_BY_INDEX`."""
     if node.op is pad:
         return "place"
     if assigned_box(node) is None:
@@ -151,8 +162,8 @@ def _kind_without_index(node: Node) -> GroupKind | None:
     return None if is_uniform(node.operands[1]) else "place"
 
 
-def _loops_in_place(function: Function) -> set[Node]:
-    """The loops that one kernel runs, writing tensors in place; its results are stored one by one."""
+def _find_loops_in_place(function: Function) -> set[Node]:
+    """The loops that a single kernel runs, writing tensors in place. Each result is stored separately."""
     loops = {node for node in nodes_of(function) if node.op in LOOPS and writes_in_place(node)}
     if loops:
         loops.difference_update(function.results)
@@ -160,34 +171,34 @@ def _loops_in_place(function: Function) -> set[Node]:
     return loops
 
 
-def _parts_of_wholes(function: Function, kinds: ForcedKinds) -> list[Node]:
-    """Concatenations that only another concatenation uses: what they hold is written straight to the whole."""
-    joined = [node for node, kind in kinds.items() if kind == "place" and node.op is concatenate]
-    if len(joined) < 2:
+def _find_nested_concatenations(function: Function, kinds: ForcedKinds) -> list[Node]:
+    """Concatenations with a concatenation as their only user. Their parts are written directly to the outer result."""
+    concatenations = [node for node, kind in kinds.items() if kind == "place" and node.op is concatenate]
+    if len(concatenations) < 2:
         return []
     uses = Counter([operand for node in nodes_of(function) for operand in node.operands])
     uses.update(function.results)
-    wholes = Counter([operand for node in joined for operand in node.operands])
-    return [node for node in joined if node in wholes and wholes[node] == uses[node] == 1]
+    concatenated = Counter([operand for node in concatenations for operand in node.operands])
+    return [node for node in concatenations if node in concatenated and concatenated[node] == uses[node] == 1]
 
 
 def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
-    """The operands that must lie in memory for a node to be computed."""
+    """The operands that must be stored before a node can be computed."""
     if kind == "loop":
-        return memory_below(node.operands[0])
+        return find_memory_operands(node.operands[0])
     if kind in (None, "host") and writes_in_place(node):
-        return memory_below(node)
+        return find_memory_operands(node)
     if kind in ("host", "view"):
         return [stored_operand(node, operand) for operand in node.operands]
     if node.op in _READS or (node.op is pad and kind is None and not _is_cheap(node.operands[0])):
         return node.operands[:1]
     if node.op is slice_ and node.operands[0].op is pad and node.attribute("step")[-1] > 1:
-        # With a border in memory, several slices together are whole rows; else each number is read by itself.
+        # With the border in memory, strided slices read whole rows together; otherwise each element is a lookup.
         return node.operands
     if node.op is assign and kind in (None, "fused", "place"):
-        return _stored_for_box(node, kind)
+        return _stored_for_box_write(node, kind)
     if kind == "write":
-        # The results of a map are computed together, not again for each operand.
+        # The results of a map are computed once, rather than for each operand.
         return [operand for operand in node.operands if map_result(operand) is not None]
     if node.op is map_:
         shared = zip(node.operands, node.attribute("lifted"), strict=True)
@@ -197,26 +208,29 @@ def _stored_operands(node: Node, kind: GroupKind | None) -> Sequence[Node]:
     return ()
 
 
-def _stored_for_box(node: Node, kind: GroupKind | None) -> Sequence[Node]:
-    """What lies in memory for an assignment to a box: what it fills in turn, so that both write to one buffer, and
-    values that are computed from what they replace."""
+def _stored_for_box_write(node: Node, kind: GroupKind | None) -> Sequence[Node]:
+    """The stored operands of an assignment to a box.
+
+    These are a base that is itself an assignment to a box, so that both write to one buffer, and updates that are
+    computed from the elements they replace.
+    """
     box = assigned_box(node)
     if box is None:
         return ()
     base, updates = node.operands[:2]
     if kind != "place":
         return () if is_uniform(updates) or _is_cheap(updates) else (updates,)
-    little = 2 * prod(box.size) <= prod(sizes(node))
-    in_turn = [base] if assigned_box(base) is not None else []
-    return [*in_turn, updates] if little and _reads(updates, base) else in_turn
+    is_small = 2 * prod(box.size) <= prod(sizes(node))
+    written_bases = [base] if assigned_box(base) is not None else []
+    return [*written_bases, updates] if is_small and _reads(updates, base) else written_bases
 
 
 def _reads(node: Node, other: Node) -> bool:
-    """Whether an expression uses a tensor, as far as a short search finds."""
+    """Whether an expression may use a tensor. A search that exceeds its limit counts as a use."""
     if other.op is parameter_op:
         return False
     pending, visited = [node], {node}
-    while pending and len(visited) < _SEARCHED:
+    while pending and len(visited) < _MAX_SEARCHED:
         for operand in pending.pop().operands:
             if operand is other:
                 return True
@@ -227,7 +241,7 @@ def _reads(node: Node, other: Node) -> bool:
 
 
 def _is_cheap(node: Node) -> bool:
-    """Whether what a pad surrounds is as well computed where it is used: it is little, and cannot fail at a border."""
+    """Whether the source of a pad can be recomputed at each use: cheap, and unable to fail out of bounds."""
     pending, cost = [node], 0.0
     while pending:
         inner = pending.pop()
@@ -235,14 +249,14 @@ def _is_cheap(node: Node) -> bool:
             continue
         moves = inner.op.name in _MOVES or inner.op is pad
         cost += max(inner.op.cost, 0.25)
-        if inner.op.checked or not (inner.op.elementwise or moves) or cost > _LITTLE:
+        if inner.op.checked or not (inner.op.elementwise or moves) or cost > _CHEAP_COST:
             return False
         pending += inner.operands
     return True
 
 
 def stored_operand(node: Node, operand: Node) -> Node:
-    """What must lie in memory for an operand of a host step: the library takes the rows of a matrix for its columns."""
+    """The node to store for an operand of a host step. Libraries read transposed matrices, so these are not copied."""
     if operand.op is not permute:
         return operand
     reads_transposed = node.op is matmul or (node.op is convolve and _reads_transposed(node, operand))
@@ -250,8 +264,10 @@ def stored_operand(node: Node, operand: Node) -> Node:
 
 
 def _reads_transposed(node: Node, operand: Node) -> bool:
-    """Whether a convolution reads an operand in place that has its first two dimensions exchanged. Kernels that are
-    turned lie in stretches as long as a window, which must be long."""
+    """Whether a convolution reads an operand with swapped first dimensions without a copy.
+
+    A transposed kernel is contiguous only along a window, which must then be long.
+    """
     rank = len(sizes(operand))
     if operand.attribute("axes") != (1, 0, *range(2, rank)):
         return False
@@ -264,7 +280,7 @@ def _reads_transposed(node: Node, operand: Node) -> bool:
 def root_kind(node: Node) -> GroupKind | None:
     """How a node must be computed if it cannot be part of another's expression; None if it can."""
     if node.op is after:
-        # The same memory, from a later step on.
+        # The same memory at a later step.
         return "view" if is_storable(node.type) else "host"
     if node.op in (complex_parts, from_parts):
         return "view"
@@ -274,7 +290,7 @@ def root_kind(node: Node) -> GroupKind | None:
         return "host" if holds_tensor(node.type) or any(map(does_tensor_work, node.functions)) else None
     mapped = map_result(node)
     if mapped is not None:
-        return _mapped_kind(*mapped)
+        return _map_kind(*mapped)
     if node.op is map_:
         return None if _is_native_map(node) else "host"
     if not isinstance(node.type, Tensor) and holds_tensor(node.type) and node.op is not make:
@@ -303,29 +319,28 @@ def _write_kind(node: Node) -> GroupKind | None:
         return "host"
     box = assigned_box(node)
     if box is None:
-        return "write" if choice_of(node) is None or _is_small_write_in_memory(node) else None
-    if not _may_choose(node, box):
+        return "write" if as_element_select(node) is None or _is_small_write_in_memory(node) else None
+    if not _can_select(node, box):
         return "place"
-    if prod(sizes(node)) <= _FEW:
+    if prod(sizes(node)) <= _SMALL_TENSOR:
         return None
-    # A chain of writes, each in place, costs less than a choice between them at each element; so does a small write of
-    # values that are read only where they are meant.
+    # A chain of in-place writes costs less than nested selects at each element, and so does a small write.
     base, updates = node.operands[:2]
-    much = is_uniform(updates) or 2 * prod(box.size) > prod(sizes(node))
-    return None if much and assigned_box(base) is None else "place"
+    prefers_select = is_uniform(updates) or 2 * prod(box.size) > prod(sizes(node))
+    return None if prefers_select and assigned_box(base) is None else "place"
 
 
 def _is_small_write_in_memory(node: Node) -> bool:
-    """Whether a write changes few elements of what lies in memory: a choice would read and write all of them."""
+    """Whether a write changes few elements of a stored tensor, so that selects would read and write far more."""
     base, updates = node.operands[:2]
     total = prod(sizes(node))
-    if total <= _FEW or _LARGE_PART * prod(sizes(updates)) > total:
+    if total <= _SMALL_TENSOR or _SMALL_PART * prod(sizes(updates)) > total:
         return False
     is_loop = base.op is get and base.operands[0].op in LOOPS
     return is_loop or (base.op in UPDATES and _write_kind(base) == "write")
 
 
-def _mapped_kind(node: Node, number: int) -> GroupKind | None:
+def _map_kind(node: Node, number: int) -> GroupKind | None:
     if not _is_native_map(node):
         return "host"
     result = node.attribute("function").result_types[number]
@@ -333,7 +348,7 @@ def _mapped_kind(node: Node, number: int) -> GroupKind | None:
 
 
 def map_result(node: Node) -> tuple[Node, int] | None:
-    """The map behind a node and which of its results that node is; None for a map's results taken together."""
+    """The map that computes a node, and the index of the result. None for a map with several results itself."""
     if node.op is map_:
         return (node, 0) if len(node.attribute("function").results) == 1 else None
     if node.op.name == "get" and node.operands[0].op is map_:
@@ -353,7 +368,7 @@ def _is_native_map(node: Node) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_storable(type: Type) -> bool:
-    """Whether an array holds a value of this type; any other goes from host step to host step as an object."""
+    """Whether a buffer can hold a value of this type. Other values pass between host steps as objects."""
     return isinstance(type, Scalar | Vector | Matrix | Tensor)
 
 
@@ -363,7 +378,7 @@ def _holds_complex(type: Type) -> bool:
 
 
 def _uses_complex(node: Node) -> bool:
-    """Whether complex numbers are among what a node takes, gives or works with: NumPy computes those that are whole."""
+    """Whether a node has a complex operand or result, or computes with complex numbers. NumPy runs such nodes."""
     for value in (node, *node.operands):
         if _holds_complex(value.type):
             return node.op is not parameter_op
@@ -377,7 +392,7 @@ def has_complex(function: Function) -> bool:
 
 @lru_cache(maxsize=4096)
 def does_tensor_work(function: Function) -> bool:
-    """Whether a function must run on the host: it calls it, or uses tensors other than by reading them by index."""
+    """Whether a function must run on the host: it has host calls, or computes tensors instead of only indexing them."""
     return any(
         node.op in (map_, host_call) or (isinstance(node.type, Tensor) and node.op is not parameter_op)
         for inner in reachable_functions([function])

@@ -1,7 +1,7 @@
-"""Orders groups to minimise memory: among the ready groups, the one that leaves the least memory in use runs first.
+"""Greedy list scheduling of groups for memory: a ready group that frees memory runs first.
 
-The pass `order_for_memory` calls `in_memory_order` after fusion. Gradients need it: the factors of a weight's gradient
-can be freed as soon as it is computed, and would otherwise all live until the end.
+The pass `order_for_memory` calls `sort_for_memory` after fusion. Gradients need it: the factors of a weight's gradient
+can be freed as soon as the gradient is computed, and would otherwise all live until the end.
 """
 
 from __future__ import annotations
@@ -18,79 +18,79 @@ from livegrad.schedule.fuse import Group
 from livegrad.schedule.materialise import Roots
 
 
-def in_memory_order(groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> list[Group]:
-    """The groups in an order in which they can run: what frees memory first, otherwise as they come."""
+def sort_for_memory(groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> list[Group]:
+    """Sorts groups topologically: groups that free memory first, the others in their given order."""
     memory = _Memory(groups, roots, results)
     waiting = {group: len(group.needs) for group in groups}
     users: dict[Group, list[Group]] = {group: [] for group in groups}
     for group in groups:
         for other in group.needs:
             users[other].append(group)
-    position = {group: number for number, group in enumerate(groups)}
+    position = {group: index for index, group in enumerate(groups)}
     ready: list[tuple[int, int]] = []
 
-    def offer(group: Group) -> None:
+    def push_ready(group: Group) -> None:
         growth = memory.growth(group)
         heappush(ready, (growth if growth <= 0 else 1, position[group]))
 
     for group in groups:
         if not waiting[group]:
-            offer(group)
+            push_ready(group)
     order: list[Group] = []
     done: set[Group] = set()
     while ready:
         group = groups[heappop(ready)[1]]
         if group in done:
-            continue  # it was offered again when it became the last reader of something
+            continue  # it was pushed again when it became the last reader of a value
         done.add(group)
         order.append(group)
-        for last in memory.run(group):
-            if not waiting[last] and last not in done:
-                offer(last)
+        for last_reader in memory.run(group):
+            if not waiting[last_reader] and last_reader not in done:
+                push_ready(last_reader)
         for user in users[group]:
             waiting[user] -= 1
             if not waiting[user]:
-                offer(user)
+                push_ready(user)
     return order
 
 
 class _Memory:
-    """The allocations of each group, and the values that other groups still need."""
+    """The bytes that each group allocates, and the remaining readers of each value."""
 
     def __init__(self, groups: Sequence[Group], roots: Roots, results: Iterable[Node]) -> None:
         self._base: dict[Node, Node] = {}
         for root, kind in roots.items():
-            (below,) = root.operands[:1] if kind == "view" else (root,)
-            self._base[root] = self._base.get(below, below)
+            (source,) = root.operands[:1] if kind == "view" else (root,)
+            self._base[root] = self._base.get(source, source)
         returned = {self._base.get(node, node) for node in results}
         self._bytes = {root: 0 if root in returned else _bytes(root) for root in roots}
         self._reads: dict[Group, set[Node]] = {}
         self._readers: dict[Node, set[Group]] = {}
         for group in groups:
-            read = {self._base[leaf] for leaf in group.leaves if leaf in roots} - set(group.roots)
-            self._reads[group] = {node for node in read if node in roots and node not in returned}
+            reads = {self._base[leaf] for leaf in group.leaves if leaf in roots} - set(group.roots)
+            self._reads[group] = {node for node in reads if node in roots and node not in returned}
             for node in self._reads[group]:
                 self._readers.setdefault(node, set()).add(group)
 
     def growth(self, group: Group) -> int:
-        """Bytes that are in use after the group and were not before."""
+        """The growth of memory in use when a group runs, in bytes."""
         allocated = sum([self._bytes[root] for root in group.roots if self._base[root] is root])
         return allocated - sum([self._bytes[node] for node in self._reads[group] if len(self._readers[node]) == 1])
 
     def run(self, group: Group) -> list[Group]:
-        """Records that the group has run; gives those that are now the last to read something."""
-        last: list[Group] = []
+        """Records that a group has run; returns the groups that have become the last reader of a value."""
+        last_readers: list[Group] = []
         for node in self._reads[group]:
             readers = self._readers[node]
             readers.discard(group)
             if len(readers) == 1:
-                last.extend(readers)
-        return last
+                last_readers.extend(readers)
+        return last_readers
 
 
 def _bytes(root: Node) -> int:
     scalar = scalar_of(root.type)
-    # Any order is right: that of one example serves all sizes.
+    # Any order is correct, so the order for one example serves all sizes.
     return (
         hint_of(prod(sizes(root))) * scalar.dtype.itemsize
         if scalar is not None and isinstance(root.type, Tensor)

@@ -1,7 +1,7 @@
-"""Finds the state of a loop that an iteration only writes parts of: it is changed in place, and not copied.
+"""Finds loop state of which an iteration writes only parts, so that it can be updated in place instead of copied.
 
-In: the body of a loop over tensors, and which arguments hold which results afterwards. The plan passes `materialise`,
-`order_for_memory` and `write_in_place` use it.
+In: the body of a loop over tensors, and the result that each argument may hold afterwards. The plan passes
+`materialise`, `order_for_memory` and `write_in_place` use it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from livegrad.ops.assignment import UPDATES, indices_of
 from livegrad.ops.movement import sizes
 from livegrad.schedule.fuse import Group
 
-_MOST_WRITTEN = 0.5  # of a tensor: a kernel that computes all of it is as fast from there on
+_MOST_WRITTEN = 0.5  # the largest share of a tensor; above it, a kernel that computes all elements is as fast
 
 
-def partial_updates(function: Function, overwrites: Mapping[int, int]) -> list[Node]:
-    """The updates that lead from an argument to the result that it may hold, if each writes a small part."""
+def find_partial_updates(function: Function, overwrites: Mapping[int, int]) -> list[Node]:
+    """The chains of updates from an argument to the result that may replace it, if each update writes a small part."""
     uses = Counter(operand for node in nodes_of(function) for operand in node.operands) if overwrites else Counter()
     uses.update(function.results)
     updates: list[Node] = []
-    for number, result in overwrites.items():
-        chain = _updates_below(function.results[result])
-        if chain and chain[-1].operands[0] is function.parameters[number]:
-            alone = all(uses[update] == 1 for update in chain[1:]) and function.results.count(chain[0]) == 1
-            if alone and all(map(_is_partial, chain)) and not _reads_late(function, chain[-1]):
+    for parameter, result in overwrites.items():
+        chain = _update_chain(function.results[result])
+        if chain and chain[-1].operands[0] is function.parameters[parameter]:
+            has_one_use = all(uses[update] == 1 for update in chain[1:]) and function.results.count(chain[0]) == 1
+            if has_one_use and all(map(_is_partial, chain)) and not _is_read_late(function, chain[-1]):
                 updates += chain
     return updates
 
 
-def _updates_below(node: Node) -> list[Node]:
+def _update_chain(node: Node) -> list[Node]:
+    """The updates that produce a node, the last one first."""
     chain: list[Node] = []
     while node.op in UPDATES:
         chain.append(node)
@@ -48,22 +49,22 @@ def _is_partial(update: Node) -> bool:
     return prod(sizes(update.operands[1])) <= _MOST_WRITTEN * prod(sizes(update))
 
 
-def _reads_late(function: Function, first: Node) -> bool:
-    """Whether something needs an argument as it was, and also what its first update gives; or the update's indices."""
+def _is_read_late(function: Function, first: Node) -> bool:
+    """Whether the old value of an argument is needed together with its first update, or by the update's indices."""
     argument = first.operands[0]
     if argument in toposort(indices_of(first)):
         return True
-    behind = {first}  # what needs the update
+    dependents = {first}
     for node in nodes_of(function):
-        if node is not first and not behind.isdisjoint(node.operands):
-            behind.add(node)
+        if node is not first and not dependents.isdisjoint(node.operands):
+            dependents.add(node)
             if argument in node.operands:
                 return True
     return False
 
 
 def readers_before_writes(groups: Sequence[Group], updates: Sequence[Node]) -> Iterator[tuple[Group, Group]]:
-    """Groups that write to an argument, each with a group that reads it and must run before."""
+    """Pairs of a group that updates an argument and a group that reads it, which must run first."""
     written = {update.operands[0]: update for update in updates if not update.operands[0].operands}
     writers = {root: group for group in groups for root in group.roots}
     for group in groups:

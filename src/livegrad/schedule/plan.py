@@ -1,4 +1,4 @@
-"""The plan: ordered steps over buffers with stable identity. Built by the scheduler, run by backends."""
+"""The plan data model: ordered steps over buffers. The scheduler builds plans and backends run them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from livegrad.ir.types import Scalar, Type, array_form
 from livegrad.schedule.kernel import Kernel
 
 Lifetime = Literal["external", "graph", "region"]
-Axis = Literal["domain", "inner"]  # the rows of a kernel, or the points of a row
+Axis = Literal["domain", "inner"]  # over the rows of a kernel, or over the points of a row
 ALIGNMENT = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory for a tensor (or a scalar, with the shape ()): dense, in row-major order. Each equals itself alone."""
+    """Dense row-major memory for a tensor, or for a scalar with the shape (). Buffers compare by identity."""
 
     number: int
     name: str
     element: Scalar
     shape: tuple[int, ...]
     lifetime: Lifetime
-    alias_of: Buffer | None = None  # the same memory under another shape
+    alias_of: Buffer | None = None  # the buffer that owns the memory, for a view with another shape
 
     @property
     def base(self) -> Buffer:
@@ -51,7 +51,7 @@ class Buffer:
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """The row-major strides, in elements."""
         strides, step = [], 1
         for extent in reversed(self.shape):
             strides.append(step)
@@ -63,12 +63,12 @@ class Buffer:
 
 
 def reserved_bytes(size: int) -> int:
-    """The bytes of a buffer of this size in an arena."""
+    """The bytes that a buffer of this size takes in an arena."""
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
 def storage(type: Type) -> tuple[Scalar, tuple[int, ...]]:
-    """The element and shape of the memory for a value."""
+    """The element type and the shape of the memory for a value."""
     form = array_form(type)
     if form is None:
         raise CompileError(f"a buffer cannot hold a {type}")
@@ -83,49 +83,49 @@ class View(NamedTuple):
     strides: tuple[int, ...]
 
 
-def reached(offset: int, strides: Sequence[int], extents: Sequence[int]) -> tuple[int, int]:
-    """The first and the last element that is touched from an offset on, by steps along extents of one and more.
+def element_range(offset: int, strides: Sequence[int], extents: Sequence[int]) -> tuple[int, int]:
+    """The first and the last element of a strided access, for extents of at least one.
 
-    >>> reached(7, (-2, 1), (3, 2))
+    >>> element_range(7, (-2, 1), (3, 2))
     (3, 8)
     """
     first = last = offset
     for stride, extent in zip(strides, extents, strict=True):
-        move = stride * (extent - 1)
-        if move < 0:
-            first += move
+        span = stride * (extent - 1)
+        if span < 0:
+            first += span
         else:
-            last += move
+            last += span
     return first, last
 
 
 @dataclass(frozen=True)
 class KernelStep:
-    """One launch of a kernel over concrete extents."""
+    """A launch of a kernel over concrete extents."""
 
     kernel: Kernel
     domain: tuple[int, ...]
     inner: tuple[int, ...]
     reads: tuple[View, ...]
-    wholes: tuple[Buffer, ...]
-    uniforms: tuple[View, ...]
+    indexed_buffers: tuple[Buffer, ...]
+    scalar_arguments: tuple[View, ...]
     outputs: tuple[View, ...]
-    # Inner elements of a chunk, where the first domain dimension numbers chunks of the first inner one; 0: unsplit.
+    # If the first domain dimension counts chunks of the first inner dimension, the size of a chunk; 0: not split.
     chunk: int = 0
-    vector_axis: Axis = "domain"  # lanes run across the last domain dimension, or along the last inner one
-    note: str = field(default="", compare=False)  # for people: why there is such a step
+    vector_axis: Axis = "domain"  # lanes run over the last domain dimension, or over the last inner dimension
+    note: str = field(default="", compare=False)  # for display: why the step exists
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
     results: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        read, changed = list(self.wholes), []
+        read, written = list(self.indexed_buffers), []
         if self.kernel.written:
-            read = [buffer for number, buffer in enumerate(read) if number not in self.kernel.written]
-            changed = [self.wholes[number] for number in sorted(self.kernel.written)]
-        touched = [*[view.buffer for view in self.reads], *[view.buffer for view in self.uniforms], *read]
-        results = [*[view.buffer for view in self.outputs], *changed]
-        object.__setattr__(self, "inputs", tuple([buffer.base for buffer in touched]))
+            read = [buffer for index, buffer in enumerate(read) if index not in self.kernel.written]
+            written = [self.indexed_buffers[index] for index in sorted(self.kernel.written)]
+        inputs = [*[view.buffer for view in self.reads], *[view.buffer for view in self.scalar_arguments], *read]
+        results = [*[view.buffer for view in self.outputs], *written]
+        object.__setattr__(self, "inputs", tuple([buffer.base for buffer in inputs]))
         object.__setattr__(self, "results", tuple(dict.fromkeys([buffer.base for buffer in results])))
 
 
@@ -145,12 +145,12 @@ Slot = Buffer | ObjectSlot
 
 @dataclass(frozen=True)
 class RowTape:
-    """A tape for which each iteration reads or writes the row at its index."""
+    """A tape of which each iteration reads or writes the row at its index."""
 
-    leaf: int  # its position among the leaves of the loop's operands
+    leaf: int  # the position among the leaves of the loop's operands
     element: Type
-    reads: tuple[int, ...]  # the leaves of the element that the body takes
-    writes: bool  # whether the body returns all of them
+    reads: tuple[int, ...]  # the leaves of the element that the body reads
+    writes: bool  # whether the body returns all leaves of the element
 
     def __str__(self) -> str:
         read = [f"reads {', '.join(map(str, self.reads))}"] if self.reads else []
@@ -159,14 +159,14 @@ class RowTape:
 
 @dataclass(frozen=True)
 class RowLoop:
-    """A loop over the leaves of its operands, the carried ones first: each is state, invariant, or a tape by row.
+    """A loop over the leaves of its operands, the carried leaves first: each is state, invariant, or a tape by row.
 
-    `body` takes the index, then state, invariant leaves and rows read; it returns state, rows written, and for a
-    `while_loop` whether to continue. `plan` is the plan of the body.
+    `body` takes the index, the state, the invariant leaves (`fixed`) and the rows that it reads. It returns the state,
+    the rows that it writes, and for a `while_loop` whether to continue. `plan` is the plan of the body.
     """
 
     body: Function
-    carried: int  # leaves
+    carried: int  # the number of carried leaves
     state: tuple[int, ...]
     fixed: tuple[int, ...]
     rows: tuple[RowTape, ...]
@@ -175,28 +175,28 @@ class RowLoop:
     def lines(self) -> list[str]:
         state, fixed = (", ".join(map(str, leaves)) or "none" for leaves in (self.state, self.fixed))
         body = print_function(self.body).rstrip() if self.plan is None else str(self.plan)
-        return [*self._how_it_runs(), f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
+        return [*self._summary_lines(), f"state: {state}; invariant: {fixed}", *map(str, self.rows), *body.splitlines()]
 
-    def _how_it_runs(self) -> list[str]:
-        """A line for people: what an iteration consists of."""
+    def _summary_lines(self) -> list[str]:
+        """Describes what an iteration runs."""
         if self.plan is None:
             return []
-        called = dict.fromkeys(step.op.name for step in self.plan.steps if isinstance(step, HostStep))
-        calls = f" and calls {', '.join(called)}" if called else ""
-        return [f"each iteration runs {_counted(self.plan.kernels, 'kernel')}{calls}"]
+        host_ops = dict.fromkeys(step.op.name for step in self.plan.steps if isinstance(step, HostStep))
+        calls = f" and calls {', '.join(host_ops)}" if host_ops else ""
+        return [f"each iteration runs {_count_text(self.plan.kernels, 'kernel')}{calls}"]
 
 
 @dataclass(frozen=True)
 class HostStep:
-    """An op on whole values that the host runs: a library routine, or control flow around nested plans."""
+    """An op that the host runs: a library routine, or control flow around nested plans."""
 
     op: Op
-    function: Function  # of the operands, with that one op in it
+    function: Function  # a function of the operands that applies the op
     operands: tuple[Slot, ...]
     result: Slot
     origin: SourceLocation | None = None
-    loop: RowLoop | None = field(default=None, compare=False, repr=False)  # how a loop runs natively
-    # The components of a tuple that the step stores itself, by their index; nothing takes those from `result`.
+    loop: RowLoop | None = field(default=None, compare=False, repr=False)  # the native form of a loop
+    # (index, buffer) of results that the step stores directly in a buffer, instead of in the tuple `result`.
     stored: tuple[tuple[int, Buffer], ...] = ()
 
     inputs: tuple[Buffer, ...] = field(init=False, compare=False, repr=False)
@@ -209,7 +209,7 @@ class HostStep:
 
     @property
     def written(self) -> tuple[Slot, ...]:
-        """What the step writes for others."""
+        """The slots that the step writes."""
         return (*[buffer for _, buffer in self.stored], self.result)
 
 
@@ -218,13 +218,13 @@ Step = KernelStep | HostStep
 
 @dataclass(frozen=True, eq=False)
 class RowChain:
-    """Steps of a plan that may run tile by tile over the rows of their results."""
+    """Steps of a plan that can run tile by tile over the rows of their results."""
 
-    numbers: tuple[int, ...]  # of the steps: others may lie between them, which can wait until the chain is over
+    numbers: tuple[int, ...]  # the indices of the steps; steps between them can wait for the end of the chain
     steps: tuple[Step, ...]
-    rows: tuple[int, ...]  # the leading dimensions that number the rows
-    private: frozenset[Buffer]  # what no other step reads: it needs memory for one tile only
-    tile: int = 0  # rows that go through all steps together
+    rows: tuple[int, ...]  # the leading dimensions, over which the rows are counted
+    private: frozenset[Buffer]  # buffers that no other step uses: they need memory for one tile only
+    tile: int = 0  # the number of rows that pass through all steps together
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -235,8 +235,13 @@ class RowChain:
         return tuple(b for step in self.steps for b in step.results if b not in self.private)
 
     @property
+    def longest_row(self) -> int:
+        """The most elements of a row that a step writes."""
+        return max(prod(buffer.shape[len(self.rows) :]) for step in self.steps for buffer in step.results)
+
+    @property
     def row_bytes(self) -> int:
-        """The bytes of one row of everything that the chain writes."""
+        """The bytes that the chain writes for one row."""
         return sum(buffer.bytes for buffer in {b for step in self.steps for b in step.results}) // max(
             1, prod(self.rows)
         )
@@ -244,17 +249,17 @@ class RowChain:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, the buffers they use, and which of those are arguments and results of the function."""
+    """Ordered steps, the buffers they use, and the slots of the function's arguments and results."""
 
     name: str
     steps: tuple[Step, ...]
     buffers: tuple[Buffer, ...]
     arguments: tuple[Slot, ...]
     results: tuple[Slot, ...]
-    arena_offsets: Mapping[Buffer, int]  # byte offsets in the arena, for buffers that live within the plan
+    arena_offsets: Mapping[Buffer, int]  # byte offsets of temporary buffers
     arena_bytes: int
     function: Function
-    chains: tuple[RowChain, ...] = ()  # steps that run tile by tile; those of a chain follow each other
+    chains: tuple[RowChain, ...] = ()  # steps that run tile by tile; the steps of a chain are consecutive
 
     @property
     def kernels(self) -> int:
@@ -262,52 +267,52 @@ class Plan:
 
     @property
     def naive_bytes(self) -> int:
-        """The size of the arena without memory sharing."""
+        """The size of the arena if buffers did not share memory."""
         return sum(buffer.reserved_bytes for buffer in self.arena_offsets)
 
     @property
     def bytes_moved(self) -> int:
         """The bytes that the steps read and write if each accesses each buffer once, without scratch memory."""
-        touched = [b for step in self.steps for b in (*dict.fromkeys(step.inputs), *step.results)]
-        return sum(buffer.bytes for buffer in touched if buffer.lifetime != "region")
+        accessed = [b for step in self.steps for b in (*dict.fromkeys(step.inputs), *step.results)]
+        return sum(buffer.bytes for buffer in accessed if buffer.lifetime != "region")
 
     def __str__(self) -> str:
         lines = [
-            f"plan {self.name}: {_counted(len(self.steps), 'step')}, {_counted(self.kernels, 'kernel')}, "
+            f"plan {self.name}: {_count_text(len(self.steps), 'step')}, {_count_text(self.kernels, 'kernel')}, "
             f"{self.bytes_moved} bytes moved, "
             f"peak {self.arena_bytes} bytes of {self.naive_bytes} without reuse"
         ]
-        return "\n".join([*lines, *step_lines(self.steps, self.chains)])
+        return "\n".join([*lines, *describe_steps(self.steps, self.chains)])
 
 
-def step_lines(steps: Sequence[Step], chains: Sequence[RowChain] = ()) -> list[str]:
-    """Steps as people read them, those of a chain under a line of their own."""
-    tiled = {id(step): chain for chain in chains for step in chain.steps}
+def describe_steps(steps: Sequence[Step], chains: Sequence[RowChain] = ()) -> list[str]:
+    """Lines of text for steps. The steps of a chain are indented under a heading."""
+    chain_of_step = {id(step): chain for chain in chains for step in chain.steps}
     lines: list[str] = []
-    for number, step in enumerate(steps):
-        chain = tiled.get(id(step))
+    for index, step in enumerate(steps):
+        chain = chain_of_step.get(id(step))
         if chain is not None and step is chain.steps[0]:
             lines.append(f"  by tiles of {chain.tile} of {prod(chain.rows)} rows:")
         reads, writes = ", ".join(map(str, reads_of(step))), ", ".join(map(str, writes_of(step)))
         note = f"  # {step.note}" if isinstance(step, KernelStep) and step.note else ""
-        lines.append(f"{'  ' if chain is None else '    '}{number}: {_describe(step)}({reads}) -> {writes}{note}")
+        lines.append(f"{'  ' if chain is None else '    '}{index}: {_describe_step(step)}({reads}) -> {writes}{note}")
         if isinstance(step, HostStep) and step.loop is not None:
             lines += [f"      {line}" for line in step.loop.lines()]
     return lines
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _count_text(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def reads_of(step: Step) -> tuple[Slot, ...]:
-    """The buffers and objects that a step reads, without its own scratch memory."""
+    """The buffers and objects that a step reads, except scratch memory."""
     slots = step.operands if isinstance(step, HostStep) else step.inputs
     return tuple([slot for slot in dict.fromkeys(slots) if not _is_scratch(slot)])
 
 
 def writes_of(step: Step) -> tuple[Slot, ...]:
-    """The buffers and objects that a step writes for others."""
+    """The buffers and objects that a step writes, except scratch memory."""
     return step.written if isinstance(step, HostStep) else tuple([b for b in step.results if b.lifetime != "region"])
 
 
@@ -315,7 +320,7 @@ def _is_scratch(slot: Slot) -> bool:
     return isinstance(slot, Buffer) and slot.lifetime == "region"
 
 
-def _describe(step: Step) -> str:
+def _describe_step(step: Step) -> str:
     if not isinstance(step, KernelStep):
         return step.op.name
     domain = "x".join(map(str, step.domain)) or "1"

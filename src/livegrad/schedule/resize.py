@@ -1,7 +1,6 @@
-"""Plans for other lengths: a map over one axis of a size known at run time is scheduled once, for all lengths.
+"""Resizes the plan of a map over one symbolic axis to another length, so that the map is scheduled only once.
 
-A runtime comes here with the plan that it has for one length. Nothing that the plan passes decide about such a map
-depends on the length; how its kernel loops does, and is decided for each by the loop passes.
+No decision of the plan passes about such a map depends on its length. The loop passes run for each length.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from livegrad.passes.bind_sizes import bind_sizes, has_symbols
 from livegrad.schedule.plan import Buffer, KernelStep, Plan, View
 from livegrad.schedule.verify import verify_plan
 
-_FEWEST = 2  # along an axis of one element, indices are constants
+_FEWEST = 2  # along an axis of size 1, indices are constants
 
 
 def resize_plan(plan: Plan, lowered: Function, sizes: Mapping[str, int]) -> Plan | None:
-    """The plan of a lowered function, made for some sizes, for other ones; None where it must be scheduled anew."""
+    """Converts the plan of a lowered function to other sizes; None if the function must be scheduled again."""
     if len(sizes) != 1 or len(plan.steps) != 1 or not _is_map_over(lowered, Dimension.symbol(next(iter(sizes)))):
         return None
     (step,), (length,) = plan.steps, sizes.values()
@@ -36,15 +35,16 @@ def resize_plan(plan: Plan, lowered: Function, sizes: Mapping[str, int]) -> Plan
     slots = [slot for slot in (*plan.arguments, *plan.results) if isinstance(slot, Buffer)]
     if len(slots) != len(symbolic) or set(slots) != set(plan.buffers):
         return None
-    other = {
-        buffer: _resized(buffer, length) if moves else buffer for buffer, moves in zip(slots, symbolic, strict=True)
+    resized_buffers = {
+        buffer: _resize_buffer(buffer, length) if is_symbolic else buffer
+        for buffer, is_symbolic in zip(slots, symbolic, strict=True)
     }
     resized = replace(
         plan,
-        steps=(_resized_step(step, length, other),),
-        buffers=tuple([other[buffer] for buffer in plan.buffers]),
-        arguments=tuple([other[slot] for slot in slots[: len(plan.arguments)]]),
-        results=tuple([other[slot] for slot in slots[len(plan.arguments) :]]),
+        steps=(_resize_step(step, length, resized_buffers),),
+        buffers=tuple([resized_buffers[buffer] for buffer in plan.buffers]),
+        arguments=tuple([resized_buffers[slot] for slot in slots[: len(plan.arguments)]]),
+        results=tuple([resized_buffers[slot] for slot in slots[len(plan.arguments) :]]),
         function=bind_sizes(lowered, sizes),
     )
     verify_plan(resized)
@@ -52,12 +52,12 @@ def resize_plan(plan: Plan, lowered: Function, sizes: Mapping[str, int]) -> Plan
 
 
 def _is_map_over(lowered: Function, length: Dimension) -> bool:
-    """Whether a function is one map over an axis of this length, of its parameters as they are."""
-    mapped = [node for node in nodes_of(lowered) if node.op is not parameter_op and node.op is not get]
-    if len(mapped) != 1 or mapped[0].op is not map_ or any(mapped[0].attribute("summed")):
+    """Whether a function is a single map over an axis of this length, applied to its parameters."""
+    maps = [node for node in nodes_of(lowered) if node.op is not parameter_op and node.op is not get]
+    if len(maps) != 1 or maps[0].op is not map_ or any(maps[0].attribute("summed")):
         return False
-    (node,) = mapped
-    # A closed function has no symbolic sizes but those of its parameters: then the length is no number in it.
+    (node,) = maps
+    # A closed function has only the symbolic sizes of its parameters, so its code cannot depend on the length.
     if any(map(has_symbols, node.attribute("function").parameter_types)):
         return False
     for operand, flag in zip(node.operands, node.attribute("lifted"), strict=True):
@@ -73,25 +73,25 @@ def _is_result_of(result: Node, node: Node) -> bool:
 
 
 def _is_dense(type: Type, length: Dimension | None) -> bool:
-    """Whether a value is one array: of numbers alone if no length is given, or else with that first."""
+    """Whether a value is one array: with this symbolic length as its first size, or without symbolic sizes if None."""
     if length is None:
         return isinstance(type, Scalar | Vector | Matrix | Tensor) and not has_symbols(type)
     return isinstance(type, Tensor) and type.shape[:1] == (length,) and all(isinstance(s, int) for s in type.shape[1:])
 
 
-def _resized(buffer: Buffer, length: int) -> Buffer:
+def _resize_buffer(buffer: Buffer, length: int) -> Buffer:
     return replace(buffer, shape=(length, *buffer.shape[1:]))
 
 
-def _resized_step(step: KernelStep, length: int, other: Mapping[Buffer, Buffer]) -> KernelStep:
-    def views(old: tuple[View, ...]) -> tuple[View, ...]:
-        return tuple([view._replace(buffer=other[view.buffer]) for view in old])
+def _resize_step(step: KernelStep, length: int, resized: Mapping[Buffer, Buffer]) -> KernelStep:
+    def resize_views(views: tuple[View, ...]) -> tuple[View, ...]:
+        return tuple([view._replace(buffer=resized[view.buffer]) for view in views])
 
     return replace(
         step,
         domain=(length,),
-        reads=views(step.reads),
-        wholes=tuple([other[buffer] for buffer in step.wholes]),
-        uniforms=views(step.uniforms),
-        outputs=views(step.outputs),
+        reads=resize_views(step.reads),
+        indexed_buffers=tuple([resized[buffer] for buffer in step.indexed_buffers]),
+        scalar_arguments=resize_views(step.scalar_arguments),
+        outputs=resize_views(step.outputs),
     )

@@ -1,6 +1,6 @@
-"""Iteration spaces: the shape that a kernel runs over, and which axes are swept inside a row.
+"""Iteration spaces: the shape that a kernel runs over, and the axes that are reduced within a row.
 
-`fuse` compares the spaces of roots; kernels are built over the space of their group.
+`fuse` compares the spaces of roots; a kernel runs over the space of its group.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from livegrad.schedule.views import Affine, Index
 
 
 class Space(NamedTuple):
-    """A shape, the axes that are reduced, and what follows from them. Kernels have the kept axes before the others."""
+    """A shape and its reduced axes, with derived values. Kernels order the domain axes before the reduced axes."""
 
     shape: tuple[int, ...]
-    axes: tuple[int, ...] | None  # None while nothing needs an inner dimension
+    axes: tuple[int, ...] | None  # None while no root needs an inner dimension
     domain: tuple[int, ...]
     inner: tuple[int, ...]
-    point: tuple[Index, ...]  # the index of a point into a tensor of the whole shape
-    row: tuple[Index, ...]  # and that of its row, into a tensor with a value for each
+    point: tuple[Index, ...]  # the index of a point in a tensor of `shape`
+    row: tuple[Index, ...]  # the index of a row in a tensor of shape `domain`
 
 
 @lru_cache(maxsize=4096)
 def space_over(shape: tuple[int, ...], axes: tuple[int, ...] | None) -> Space:
-    """The space of a shape, of which some axes are reduced.
+    """The space of a shape with reduced axes.
 
     >>> space = space_over((2, 3, 4), (1,))
     >>> space.domain, space.inner, [index.axis for index in space.point]
     ((2, 4), (3,), [0, 2, 1])
     """
-    inside = axes or ()
-    kept = tuple([axis for axis in range(len(shape)) if axis not in inside])
-    depth = {axis: number for number, axis in enumerate((*kept, *inside))}
+    reduced = axes or ()
+    domain_axes = tuple([axis for axis in range(len(shape)) if axis not in reduced])
+    depth = {axis: index for index, axis in enumerate((*domain_axes, *reduced))}
     return Space(
         shape,
         axes,
-        domain=tuple([shape[axis] for axis in kept]),
-        inner=tuple([shape[axis] for axis in inside]),
+        domain=tuple([shape[axis] for axis in domain_axes]),
+        inner=tuple([shape[axis] for axis in reduced]),
         point=tuple([Affine(depth[axis], 0, 1) for axis in range(len(shape))]),
-        row=tuple([Affine(number, 0, 1) for number in range(len(kept))]),
+        row=tuple([Affine(index, 0, 1) for index in range(len(domain_axes))]),
     )

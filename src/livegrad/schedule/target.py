@@ -1,6 +1,6 @@
-"""The target: device capabilities that passes and the scheduler use.
+"""The target: capabilities of a device, as far as passes and the scheduler depend on them.
 
-Backends pass theirs to `livegrad.compiler`; `PORTABLE` is for users and formats that read the IR.
+Backends pass their target to `livegrad.compiler`; `PORTABLE` is for users and file formats that read the IR.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from livegrad.schedule.plan import RowChain
 
 @dataclass(frozen=True)
 class Target:
-    """A device to compile for, and the optimisations to leave out, by name.
+    """A device to compile for, and the names of optimisations to skip.
 
     >>> PORTABLE.without("fuse").skipped
     frozenset({'fuse'})
     """
 
     name: str
-    kernels_write_by_index: bool = False  # kernels scatter and search; otherwise the host does both
-    splits_long_columns: bool = False  # threads take a group of columns each; elsewhere they share columns
-    host_writes_views: bool = False  # host steps write to part of a buffer; libraries of devices need a whole one
-    binds_loop_bodies: bool = False  # binds the plan of a loop body to memory once, and runs it in each iteration
-    fuses_siblings: bool = False  # joins kernels that write parts of several tensors; not measured on devices
-    # Rows of a tile for steps that work row by row; None where the chain is better run step by step.
+    kernels_write_by_index: bool = False  # kernels scatter and search; otherwise the host does
+    splits_long_columns: bool = False  # each thread takes a group of columns; elsewhere, threads share columns
+    host_writes_views: bool = False  # host steps can write part of a buffer; device libraries need a whole buffer
+    binds_loop_bodies: bool = False  # binds the plan of a loop body to memory once and runs it in each iteration
+    fuses_siblings: bool = False  # merges kernels that write parts of several tensors; not measured on devices
+    # The rows of a tile for a chain of steps; returns None if the chain should run step by step.
     rows_of_tile: Callable[[RowChain], int | None] | None = None
     lacks_code: Callable[[Node], bool] | None = None  # whether an op in a kernel must be expanded
-    # Whether the library that computes a node reads this operand, a permutation, where its source lies; None: always.
+    # Whether the library that computes a node reads a permuted operand without a copy; None: always.
     reads_permuted: Callable[[Node, Node], bool] | None = None
-    least_parallel_work: float | None = None  # of a loop that threads share, in additions; None: by the cost model
+    least_parallel_work: float | None = None  # of a loop that threads share, in additions; None: the cost model decides
     skipped: frozenset[str] = frozenset()
 
     def without(self, *names: str) -> Target:
-        """The same device, without these optimisations: results differ in rounding at most."""
+        """The same device without these optimisations, which change results in rounding at most."""
         return replace(self, skipped=self.skipped.union(names))
 
     def uses(self, name: str) -> bool:
-        """Whether an optimisation is in use."""
+        """Whether an optimisation is enabled."""
         return name not in self.skipped
 
 
 PORTABLE = Target("portable")
-SOURCE = Target("source")  # C for people, and for compilers of their own
+SOURCE = Target("source")  # readable C
 REFERENCE = Target("reference")  # NumPy, node by node

@@ -1,9 +1,8 @@
-"""Producer–consumer tiling: finds chains of matrix products and kernels in which each step reads the rows that the
-previous step wrote. In: a plan. Out: the chains that can run over blocks of rows, and the plan's memory arranged for
-them.
+"""Producer–consumer tiling: finds chains of matrix products and kernels that can run tile by tile over rows.
 
-A backend that runs the whole chain for one block of rows before the next keeps intermediate results in cache: the
-scores of an attention are never written to memory. Other backends run the same steps in sequence.
+In a chain, each step reads only the rows that earlier steps wrote. A backend that runs the whole chain for one tile of
+rows before the next keeps intermediate results in cache: attention scores are never written to memory. Other backends
+run the same steps in sequence.
 """
 
 from __future__ import annotations
@@ -19,68 +18,67 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.schedule.materialise import CONTROL
-from livegrad.schedule.plan import Buffer, HostStep, KernelStep, RowChain, Step, View, reached
+from livegrad.schedule.plan import Buffer, HostStep, KernelStep, RowChain, Step, View, element_range
 
-_MOST_PUT_OFF = 4  # steps that are put off hold on to memory
+_MOST_DEFERRED = 4  # deferred steps keep their operands alive
 
 
-def row_chains(steps: Sequence[Step]) -> list[RowChain]:
-    """The longest chains that begin with a product, in order."""
+def find_row_chains(steps: Sequence[Step]) -> list[RowChain]:
+    """The longest chains that start with a matrix product, in order."""
     chains: list[tuple[int, ...]] = []
     taken: set[int] = set()
-    for number in range(len(steps)):
-        if number not in taken:
-            numbers = _chain_from(steps, number, taken)
-            if len(numbers) > 1:
-                chains.append(numbers)
-                taken.update(numbers)
-    uses = _uses_of_buffers(steps) if chains else Counter[Buffer]()
-    return [_row_chain(numbers, tuple([steps[number] for number in numbers]), uses) for numbers in chains]
+    for start in range(len(steps)):
+        if start not in taken:
+            chain = _find_chain_from(steps, start, taken)
+            if len(chain) > 1:
+                chains.append(chain)
+                taken.update(chain)
+    uses = _count_users(steps) if chains else Counter[Buffer]()
+    return [_make_chain(chain, tuple([steps[index] for index in chain]), uses) for chain in chains]
 
 
-def _row_chain(numbers: tuple[int, ...], steps: tuple[Step, ...], uses: Counter[Buffer]) -> RowChain:
-    first, buffer_uses = steps[0], _uses_of_buffers(steps)
+def _make_chain(indices: tuple[int, ...], steps: tuple[Step, ...], uses: Counter[Buffer]) -> RowChain:
+    first, buffer_uses = steps[0], _count_users(steps)
     assert isinstance(first, HostStep)
     assert isinstance(first.result, Buffer)
     written = [buffer for step in steps for buffer in step.results if buffer.lifetime == "graph"]
     private = frozenset([buffer for buffer in written if buffer_uses[buffer] == uses[buffer]])
-    return RowChain(numbers, steps, first.result.shape[:-1], private)
+    return RowChain(indices, steps, first.result.shape[:-1], private)
 
 
-def _uses_of_buffers(steps: Iterable[Step]) -> Counter[Buffer]:
-    """How many of the steps touch each buffer."""
+def _count_users(steps: Iterable[Step]) -> Counter[Buffer]:
+    """The number of steps that use each buffer."""
     return Counter([buffer for step in steps for buffer in {*step.inputs, *step.results}])
 
 
-def _chain_from(steps: Sequence[Step], first: int, taken: set[int]) -> tuple[int, ...]:
-    """The steps of the longest chain that begins with this one, by number; none if it is no product."""
+def _find_chain_from(steps: Sequence[Step], first: int, taken: set[int]) -> tuple[int, ...]:
+    """The indices of the longest chain that starts with a step; empty if that is not a matrix product."""
     start = steps[first]
     if not isinstance(start, HostStep) or start.op is not matmul or not isinstance(start.result, Buffer):
         return ()
     rows = start.result.shape[:-1]
-    numbers, written, put_off = [first], {start.result.base}, set[Buffer]()
-    for number in range(first + 1, len(steps)):
-        step = steps[number]
-        waits = not (put_off.isdisjoint(step.inputs) and put_off.isdisjoint(step.results))
-        goes_on = not written.isdisjoint(step.inputs)
-        if number not in taken and goes_on and not waits and _is_row_by_row(step, rows, written):
-            numbers.append(number)
+    chain, written, deferred = [first], {start.result.base}, set[Buffer]()
+    for index in range(first + 1, len(steps)):
+        step = steps[index]
+        waits = not (deferred.isdisjoint(step.inputs) and deferred.isdisjoint(step.results))
+        continues = not written.isdisjoint(step.inputs)
+        if index not in taken and continues and not waits and _is_row_by_row(step, rows, written):
+            chain.append(index)
             written.update(b for b in step.results if b.lifetime != "region")
-        elif number - first - len(numbers) < _MOST_PUT_OFF and _may_come_later(step):
-            put_off.update(step.results)
+        elif index - first - len(chain) < _MOST_DEFERRED and _can_be_deferred(step):
+            deferred.update(step.results)
         else:
             break
-    return tuple(numbers)
+    return tuple(chain)
 
 
-def _may_come_later(step: Step) -> bool:
-    """Whether a step only computes its results: it may run after steps that do not need them."""
-    return step.op is matmul if isinstance(step, HostStep) else not _may_stop(step)
+def _can_be_deferred(step: Step) -> bool:
+    """Whether a step has no effect besides its results, so that it can run after steps that do not need them."""
+    return step.op is matmul if isinstance(step, HostStep) else not _may_fail(step)
 
 
 def _is_row_by_row(step: Step, rows: tuple[int, ...], written: set[Buffer]) -> bool:
-    """Whether a step computes each row of its results only from the same row of the values that the chain has
-    written."""
+    """Whether each row of a step's results depends only on the same row of the values that the chain wrote."""
     return _is_row_product(step, rows, written) if isinstance(step, HostStep) else _is_row_kernel(step, rows, written)
 
 
@@ -99,10 +97,10 @@ def _is_row_product(step: HostStep, rows: tuple[int, ...], written: set[Buffer])
 
 def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]) -> bool:
     by_row = step.domain == rows if step.vector_axis == "inner" else step.domain[:-1] == rows and not step.inner
-    if not by_row or step.chunk or _may_stop(step):
+    if not by_row or step.chunk or _may_fail(step):
         return False
-    whole = (*(view.buffer for view in step.uniforms), *step.wholes)
-    if any(buffer.base in written for buffer in whole):
+    unstrided = (*(view.buffer for view in step.scalar_arguments), *step.indexed_buffers)
+    if any(buffer.base in written for buffer in unstrided):
         return False
     extents = (*step.domain, *step.inner)
     reads = [view for view in step.reads if view.buffer.base in written]
@@ -110,8 +108,8 @@ def _is_row_kernel(step: KernelStep, rows: tuple[int, ...], written: set[Buffer]
     return all(_stays_in_row(view, rows, extents) for view in (*reads, *outputs))
 
 
-def _may_stop(step: KernelStep) -> bool:
-    """Whether a kernel has checks that end the run, or loops that an interrupt ends."""
+def _may_fail(step: KernelStep) -> bool:
+    """Whether a kernel can end the run: by a failed check, or by an interrupt in a loop."""
     functions = reachable_functions([stage.body for stage in step.kernel.stages])
     if not any(op.checked or op in CONTROL for function in functions for op in ops_in(function)):
         return False
@@ -119,20 +117,20 @@ def _may_stop(step: KernelStep) -> bool:
 
 
 def is_checked(node: Node) -> bool:
-    """Whether some values of its operands are reported, or would be at a point that does not count."""
-    if node.op is cast:  # of a float to an integer that may not hold it
+    """Whether a node checks its operands at run time."""
+    if node.op is cast:  # a float may not fit an integer
         source, target = scalar_of(node.operands[0].type), scalar_of(node.type)
         return source is None or target is None or (source.kind == "float" and target.kind != "float")
     return node.op.checked
 
 
 def _stays_in_row(view: View, rows: tuple[int, ...], extents: tuple[int, ...]) -> bool:
-    """Whether a kernel at some row touches that row of a buffer, and no other."""
+    """Whether a view accesses only the row of the buffer that the kernel is at."""
     buffer, count = view.buffer, len(rows)
     if buffer.shape[:count] != rows:
         return False
     leading = zip(view.strides, buffer.strides, rows, strict=False)
     if any(actual != stride and size != 1 for actual, stride, size in leading):
         return False
-    first, last = reached(view.offset, view.strides[count:], extents[count:])
+    first, last = element_range(view.offset, view.strides[count:], extents[count:])
     return first >= 0 and last < prod(buffer.shape[count:])

@@ -1,4 +1,7 @@
-"""The work of a group: scalar expressions at its points and rows, and the sweep in which each is computed."""
+"""Builds the scalar expressions of a group of roots, and assigns each root to a sweep.
+
+`fuse` uses it to try whether a root fits into a group; `kernels` turns the result into stages.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from livegrad.schedule.space import Space
 
 
 def is_row_level(root: Node, group: Group) -> bool:
-    """Whether a root of a reducing group is computed once a row."""
+    """Whether a root of a reducing group is computed once per row."""
     space = group.space
     if not space.axes or space.domain == space.shape or is_reducing(root):
         return False
@@ -27,7 +30,7 @@ def is_row_level(root: Node, group: Group) -> bool:
 
 @dataclass
 class Work:
-    """The work of a root: scalars to be stored or reduced at each point or row."""
+    """The scalars of a root, which are stored or reduced at each point or row."""
 
     root: Node
     values: list[Node]
@@ -35,8 +38,8 @@ class Work:
 
 
 @dataclass(slots=True)
-class Outside:
-    """The stored tensors that are not members of a group: looked up, not copied, for a plan may store thousands."""
+class ExternalMemory:
+    """The stored tensors outside a group, without copying the table, because a plan may store thousands."""
 
     stored: Memory
     members: set[Node]
@@ -47,25 +50,25 @@ class Outside:
 
 @dataclass
 class KernelBuilder:
-    """Builds the stages of one group. The trial of a root (`Trials`) uses the same code as the final build."""
+    """Builds the expressions of one group. Trials of roots (`Trials`) use the same code as the final build."""
 
     group: Group
     stored: Memory
-    outside: Outside = field(init=False)
+    outside: ExternalMemory = field(init=False)
     expressions: Expressions = field(init=False)
     rows: list[Scalar] = field(default_factory=list)
     row_slots: dict[Node, list[int]] = field(default_factory=dict)
-    works: dict[Node, Work] = field(default_factory=dict)  # of the roots that it has taken
-    in_vain: bool = False  # whether its expressions read anything for a root that it could not take
+    works: dict[Node, Work] = field(default_factory=dict)  # the work of each added root
+    has_failed: bool = False  # whether a root could not be added; its expressions may contain unused reads
 
     def __post_init__(self) -> None:
-        self.outside = Outside(self.stored, set(self.group.roots))
+        self.outside = ExternalMemory(self.stored, set(self.group.roots))
         self.expressions = Expressions(self.outside, len(self.group.domain) + len(self.group.inner))
 
     def phases(self) -> dict[Node, int]:
-        """In which sweep each root is computed: after every fold that it reads."""
+        """The sweep that computes each root: after all reductions that the root depends on."""
         phases: dict[Node, int] = {}
-        by_row: dict[Node, bool] = {}  # whether there is one value of a root for a row
+        by_row: dict[Node, bool] = {}  # whether a root has one value per row
         for root in self.group.roots:
             phase, row_level = 0, is_row_level(root, self.group)
             for below in self.group.below[root]:
@@ -74,47 +77,48 @@ class KernelBuilder:
             phases[root], by_row[root] = phase, row_level or is_reducing(root)
         return phases
 
-    def work_of(self, root: Node) -> Work:
-        """The scalar expressions of a root at the group's point."""
+    def build_work(self, root: Node) -> Work:
+        """Builds the scalar expressions of a root at the group's point or row."""
         group, expressions = self.group, self.expressions
         index = group.space.row if is_row_level(root, group) else group.space.point
         if root.op in (reduce, arg_reduce):
             return Work(root, [expressions.element(root.operands[0], index)], root.attribute("kind"))
         mapped = map_result(root)
         if mapped is not None:
-            source, number = mapped
-            shape = component_shape(source.attribute("function").result_types[number])
-            if shape or source.attribute("summed")[number]:
-                value = expressions.map_results(source, index)[number]
+            source, result = mapped
+            shape = component_shape(source.attribute("function").result_types[result])
+            if shape or source.attribute("summed")[result]:
+                value = expressions.map_results(source, index)[result]
                 values = members_of(value) if shape else [value]
-                return Work(root, values, "sum" if source.attribute("summed")[number] else None)
+                return Work(root, values, "sum" if source.attribute("summed")[result] else None)
         if not isinstance(root.type, Tensor):
             return Work(root, _scalars(expressions.scalar(root)), None)
         return Work(root, [expressions.element(root, index)], None)
 
-    def take(self, root: Node) -> bool:
-        """Makes a root a member of the group, if its values can be computed there. Members come before their users."""
+    def try_add(self, root: Node) -> bool:
+        """Adds a root to the group if its values can be computed there. Roots are added before their users."""
         members = self.outside.members
-        joins = root not in members
+        is_new = root not in members
         members.add(root)
         try:
-            work = self.work_of(root)
+            work = self.build_work(root)
         except NotAligned:
-            self.in_vain = True
-            if joins:
+            self.has_failed = True
+            if is_new:
                 members.discard(root)
             return False
         self.works[root] = work
         if is_reducing(root) or is_row_level(root, self.group):
-            self.keep(work)
+            self.add_row_values(work)
         self.group.roots.append(root)
         return True
 
-    def has_kept(self, roots: Sequence[Node], space: Space) -> bool:
+    def matches(self, roots: Sequence[Node], space: Space) -> bool:
+        """Whether the builder has exactly these roots over this space."""
         return self.group.axes == space.axes and self.group.roots == roots
 
-    def keep(self, work: Work) -> None:
-        """Makes a root's values available to the rest of the row."""
+    def add_row_values(self, work: Work) -> None:
+        """Makes a root's values available to later sweeps and stages of the row."""
         slots = []
         for value in work.values:
             slots.append(len(self.rows))
@@ -140,64 +144,64 @@ def _scalars(value: Node) -> list[Node]:
 
 
 @dataclass
-class StandIns:
-    """Memory for roots while it is not known which of them need any; what is stored already is where it is."""
+class TrialBuffers:
+    """Placeholder buffers for roots during fusion, before memory is assigned; stored values have their real buffers."""
 
     roots: Roots
     stored: Mapping[Node, Buffer]
     buffers: dict[Node, Buffer] = field(default_factory=dict)
-    stands_for: dict[Buffer, Node] = field(default_factory=dict)
+    node_of: dict[Buffer, Node] = field(default_factory=dict)
 
     def get(self, node: Node, /) -> Buffer | None:
         buffer = self.buffers.get(node)
         if buffer is None and node in self.roots and is_storable(node.type):
             buffer = self.buffers[node] = Buffer(-1, "trial", *storage(node.type), "graph")
-            self.stands_for[buffer] = node
+            self.node_of[buffer] = node
         return self.stored.get(node) if buffer is None else buffer
 
-    def real(self, buffer: Buffer, stored: Mapping[Node, Buffer]) -> Buffer:
-        """What a buffer stands for, once that is stored."""
-        node = self.stands_for.get(buffer)
+    def resolve(self, buffer: Buffer, stored: Mapping[Node, Buffer]) -> Buffer:
+        """The real buffer for a placeholder."""
+        node = self.node_of.get(buffer)
         return buffer if node is None else stored[node]
 
 
 @dataclass
 class Trials:
-    """Whether groups can compute roots with what they have at their points, found out by building.
+    """Decides by trial whether a group can compute a root: builds the root's expressions.
 
-    What a group has taken so far is kept: the trial of one more root does not begin anew, nor does the final build.
+    The builder of each group is kept, so that neither the next trial nor the final build starts from scratch.
     """
 
-    memory: StandIns
+    memory: TrialBuffers
     builders: dict[Group, KernelBuilder] = field(default_factory=dict)
 
-    def can_hold(self, root: Node, group: Group) -> bool:
+    def can_add(self, root: Node, group: Group) -> bool:
         space = group.space if group.axes is not None else space_of(root)
         builder = self.builders.get(group)
-        if builder is None or not builder.has_kept(group.roots, space):
-            builder = builder_of(group.roots, space, self.memory)
-        if builder is None or not builder.take(root):
+        if builder is None or not builder.matches(group.roots, space):
+            builder = try_build(group.roots, space, self.memory)
+        if builder is None or not builder.try_add(root):
             return False
         self.builders[group] = builder
         return True
 
-    def finished(self, group: Group, stored: Mapping[Node, Buffer]) -> KernelBuilder:
-        """The builder of a group that is complete, over the memory that its operands have by now."""
+    def finish(self, group: Group, stored: Mapping[Node, Buffer]) -> KernelBuilder:
+        """The builder of a complete group, with the real buffers of its operands."""
         builder = self.builders.get(group)
-        if builder is None or not self._can_stay(builder, group, stored):
-            builder = builder_of(group.roots, group.space, stored)
+        if builder is None or not self._can_reuse(builder, group, stored):
+            builder = try_build(group.roots, group.space, stored)
             assert builder is not None
         builder.group = group
         return builder
 
-    def _can_stay(self, builder: KernelBuilder, group: Group, stored: Mapping[Node, Buffer]) -> bool:
-        """Whether what was tried is what is wanted, now that it reads what its memory stood for."""
-        if builder.in_vain or not builder.has_kept(group.roots, group.space):
+    def _can_reuse(self, builder: KernelBuilder, group: Group, stored: Mapping[Node, Buffer]) -> bool:
+        """Whether a trial builder can be reused for the final build; replaces placeholders by real buffers."""
+        if builder.has_failed or not builder.matches(group.roots, group.space):
             return False
-        return builder.expressions.exchange_buffers(lambda buffer: self.memory.real(buffer, stored))
+        return builder.expressions.replace_buffers(lambda buffer: self.memory.resolve(buffer, stored))
 
 
-def builder_of(roots: Sequence[Node], space: Space, memory: Memory) -> KernelBuilder | None:
-    """A builder that has taken some roots, over such a space; None if it cannot have all of them there."""
+def try_build(roots: Sequence[Node], space: Space, memory: Memory) -> KernelBuilder | None:
+    """A builder with these roots over a space; None if it cannot compute all of them."""
     builder = KernelBuilder(Group("fused", space), memory)
-    return builder if all(map(builder.take, roots)) else None
+    return builder if all(map(builder.try_add, roots)) else None

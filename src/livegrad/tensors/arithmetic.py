@@ -16,21 +16,21 @@ from livegrad.ops.comparison import is_infinite, not_equal
 from livegrad.ops.floating import integer_pow
 from livegrad.ops.movement import require_tensor
 from livegrad.ops.rules import filled, zero
-from livegrad.tensors.dtypes import promoted
+from livegrad.tensors.dtypes import promote_types
 from livegrad.tensors.errors import DtypeError
 from livegrad.tensors.handle import (
     Tensor,
-    are_numbers,
+    are_weak_numbers,
+    broadcast_node_shapes,
+    cast_and_broadcast,
     combine,
-    converted,
-    matched,
+    convert_number,
+    match_operands,
     node_of,
-    number_as,
-    shapes_joined,
     weak_node_of,
     wrap,
 )
-from livegrad.tensors.lifting import inexact
+from livegrad.tensors.lifting import to_inexact
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
@@ -72,10 +72,10 @@ def divide(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.divide(lg.asarray([1.0, 3.0]), 2)
     Tensor([0.5, 1.5], dtype=float32)
     """
-    a, b = matched("divide", x1, x2)
-    if are_numbers(x1, x2) and _scalar(a) is i64:
+    a, b = match_operands("divide", x1, x2)
+    if are_weak_numbers(x1, x2) and _scalar(a) is i64:
         return wrap(ops.div(conversion.cast(a, type=f64), conversion.cast(b, type=f64)))
-    return wrap(ops.div(inexact(a, "divide"), inexact(b, "divide")))
+    return wrap(ops.div(to_inexact(a, "divide"), to_inexact(b, "divide")))
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Tensor:
@@ -87,7 +87,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.floor_divide(lg.asarray([7, -7]), 2)
     Tensor([ 3, -4], dtype=int64)
     """
-    a, b = matched("floor_divide", x1, x2)
+    a, b = match_operands("floor_divide", x1, x2)
     quotient = ops.floor_div(a, b)
     if _scalar(a).kind == "float":
         quotient = ops.select(is_infinite(a) | is_infinite(b), a / b, quotient)
@@ -113,12 +113,12 @@ def fmod(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.fmod(lg.asarray([7.0, -7.0]), 3.0), lg.fmod(lg.asarray([7, -7]), 3)
     (Tensor([ 1., -1.], dtype=float32), Tensor([ 1, -1], dtype=int64))
     """
-    a, b = matched("fmod", x1, x2)
+    a, b = match_operands("fmod", x1, x2)
     if _scalar(a).kind == "float":
         return wrap(ops.fmod(a, b))
     floored = ops.mod(a, b)
-    moved = not_equal(floored, 0) & ((a < 0) ^ (b < 0))
-    return wrap(ops.select(moved, floored - b, floored))
+    signs_differ = not_equal(floored, 0) & ((a < 0) ^ (b < 0))
+    return wrap(ops.select(signs_differ, floored - b, floored))
 
 
 def negative(x: Any, /) -> Tensor:
@@ -161,7 +161,7 @@ def reciprocal(x: Any, /) -> Tensor:
     >>> lg.reciprocal(lg.asarray([2.0, 4.0]))
     Tensor([0.5 , 0.25], dtype=float32)
     """
-    return wrap(1.0 / inexact(node_of(x, "reciprocal"), "reciprocal"))
+    return wrap(1.0 / to_inexact(node_of(x, "reciprocal"), "reciprocal"))
 
 
 def pow(x1: Any, x2: Any, /) -> Tensor:
@@ -171,7 +171,7 @@ def pow(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.pow(lg.asarray([2, 3]), 3)
     Tensor([ 8, 27], dtype=int64)
     """
-    a, b = matched("pow", x1, x2)
+    a, b = match_operands("pow", x1, x2)
     if _scalar(a).kind in ("float", "complex", "bool"):
         return wrap(transcendental.pow(a, b))
     if isinstance(x2, int) and not isinstance(x2, np.generic):
@@ -219,9 +219,9 @@ def sign(x: Any, /) -> Tensor:
         return wrap(ops.select(ops.equal(node, 0.0), zero(node.type), ops.sign(node)))
     if _scalar(node).kind != "complex":
         return wrap(ops.sign(node))
-    size = ops.abs(node)
-    at_zero = ops.equal(size, 0.0)
-    safe = ops.select(at_zero, filled(1.0, size.type), size)
+    modulus = ops.abs(node)
+    at_zero = ops.equal(modulus, 0.0)
+    safe = ops.select(at_zero, filled(1.0, modulus.type), modulus)
     unit = conversion.make_complex(conversion.real(node) / safe, conversion.imag(node) / safe)
     return wrap(ops.select(at_zero, zero(node.type), unit))
 
@@ -258,8 +258,8 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
         if bound is None:
             continue
         limit = _bound(bound, node)
-        shape = shapes_joined("clip", node, limit)
-        node = op(*(converted(each, _scalar(node), shape) for each in (node, limit)))
+        shape = broadcast_node_shapes("clip", node, limit)
+        node = op(*(cast_and_broadcast(each, _scalar(node), shape) for each in (node, limit)))
     _require_numbers(node, "clip")
     return wrap(node)
 
@@ -267,11 +267,11 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Tensor:
 def _bound(bound: Any, node: Node) -> Node:
     """A bound in the type of the tensor that it bounds."""
     element = _scalar(node)
-    number = number_as(bound, element)
+    number = convert_number(bound, element)
     if number is not None:
         return number
     bound_node = node_of(bound, "clip")
-    if promoted(_scalar(bound_node), element, "clip") is not element:
+    if promote_types(_scalar(bound_node), element, "clip") is not element:
         raise DtypeError(
             "a bound of `clip` has a wider type than the tensor",
             where=caller_origin(),
@@ -292,7 +292,7 @@ def ceil(x: Any, /) -> Tensor:
     >>> lg.ceil(lg.asarray([1.2, -1.2]))
     Tensor([ 2., -1.], dtype=float32)
     """
-    return _rounded(ops.ceil, x)
+    return _round(ops.ceil, x)
 
 
 def floor(x: Any, /) -> Tensor:
@@ -302,7 +302,7 @@ def floor(x: Any, /) -> Tensor:
     >>> lg.floor(lg.asarray([1.2, -1.2]))
     Tensor([ 1., -2.], dtype=float32)
     """
-    return _rounded(ops.floor, x)
+    return _round(ops.floor, x)
 
 
 def trunc(x: Any, /) -> Tensor:
@@ -312,7 +312,7 @@ def trunc(x: Any, /) -> Tensor:
     >>> lg.trunc(lg.asarray([1.8, -1.8]))
     Tensor([ 1., -1.], dtype=float32)
     """
-    return _rounded(ops.trunc, x)
+    return _round(ops.trunc, x)
 
 
 def round(x: Any, /) -> Tensor:
@@ -325,10 +325,10 @@ def round(x: Any, /) -> Tensor:
     node = node_of(x, "round")
     if _scalar(node).kind == "complex":
         return wrap(conversion.make_complex(ops.round(conversion.real(node)), ops.round(conversion.imag(node))))
-    return _rounded(ops.round, x)
+    return _round(ops.round, x)
 
 
-def _rounded(op: Op, x: Any) -> Tensor:
+def _round(op: Op, x: Any) -> Tensor:
     node = node_of(x, op.name)
     if _scalar(node).kind in ("signed", "unsigned"):
         return wrap(node)

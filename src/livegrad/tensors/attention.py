@@ -17,7 +17,7 @@ from livegrad.ops.rules import filled, zero
 from livegrad.ops.transcendental import exp
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap
-from livegrad.tensors.operands import as_type, element_of, of_one_type, require_kinds
+from livegrad.tensors.operands import as_type, element_of, promote_operands, require_kinds
 from livegrad.tensors.products import shape_of_node
 
 
@@ -42,7 +42,7 @@ def attention(
     >>> lg.nn.attention(q, k, lg.ones((2, 7, 3))).shape
     (2, 5, 3)
     """
-    q, k, v = of_one_type("attention", query, key, value)
+    q, k, v = promote_operands("attention", query, key, value)
     shapes = [shape_of_node(node) for node in (q, k, v)]
     if any(len(shape) < 2 for shape in shapes) or shapes[0][-1] != shapes[1][-1] or shapes[1][-2] != shapes[2][-2]:
         raise ShapeError(
@@ -52,10 +52,10 @@ def attention(
         )
     require_kinds(q, "attention", "float")
     # Scaled after the product: that is part of the softmax's kernel.
-    scores = matmul(q, swap_last(k)) * (_usual_scale(shapes[0][-1]) if scale is None else float(scale))
-    allowed = _before(shape_of_node(scores)) if causal else None
+    scores = matmul(q, swap_last(k)) * (_default_scale(shapes[0][-1]) if scale is None else float(scale))
+    allowed = _causal_mask(shape_of_node(scores)) if causal else None
     if mask is not None:
-        mask_node = _mask_over(mask, shape_of_node(scores))
+        mask_node = _broadcast_mask(mask, shape_of_node(scores))
         if element_of(mask_node).kind == "bool":
             allowed = mask_node if allowed is None else allowed & mask_node
         else:
@@ -63,27 +63,27 @@ def attention(
     return wrap(matmul(_attention_weights(scores, allowed), v))
 
 
-def _usual_scale(width: Size) -> float:
+def _default_scale(width: Size) -> float:
     if not isinstance(width, int):
         raise UsageError("`attention` needs a scale for a symbolic width", where=caller_origin(), help="pass scale=...")
     return 1.0 / math.sqrt(max(1, width))
 
 
-def _before(shape: tuple[Size, ...]) -> Node:
+def _causal_mask(shape: tuple[Size, ...]) -> Node:
     """True where a query may attend to a key: keys up to the position of the query, with the last query aligned to the
     last key.
     """
     rank = len(shape)
-    ahead = shape[-1] - shape[-2]
-    if not isinstance(ahead, int):
+    offset = shape[-1] - shape[-2]
+    if not isinstance(offset, int):
         raise UsageError(
             "causal `attention` needs to know the difference between the numbers of keys and queries",
             where=caller_origin(),
         )
-    return less_equal(index_along(shape, rank - 1), index_along(shape, rank - 2) + ahead)
+    return less_equal(index_along(shape, rank - 1), index_along(shape, rank - 2) + offset)
 
 
-def _mask_over(mask: Any, shape: tuple[Size, ...]) -> Node:
+def _broadcast_mask(mask: Any, shape: tuple[Size, ...]) -> Node:
     node = node_of(mask, "attention")
     mask_shape = shape_of_node(node)
     if len(mask_shape) > len(shape) or any(
@@ -105,9 +105,9 @@ def _attention_weights(scores: Node, allowed: Node | None) -> Node:
         return scores
     if allowed is not None:
         scores = select(allowed, scores, filled(-math.inf, scores.type))
-    largest = detach(reduce(scores, kind="max", axes=axes))
-    safe = select(is_finite(largest), largest, zero(largest.type))
-    grown = exp(scores - spread_back(safe, shape, axes))
-    total = reduce(grown, kind="sum", axes=axes)
-    some = select(equal(total, zero(total.type)), filled(1.0, total.type), total)
-    return grown / spread_back(some, shape, axes)
+    maxima = detach(reduce(scores, kind="max", axes=axes))
+    shift = select(is_finite(maxima), maxima, zero(maxima.type))
+    exponentials = exp(scores - spread_back(shift, shape, axes))
+    total = reduce(exponentials, kind="sum", axes=axes)
+    divisor = select(equal(total, zero(total.type)), filled(1.0, total.type), total)
+    return exponentials / spread_back(divisor, shape, axes)

@@ -18,24 +18,24 @@ from livegrad.tensors.errors import AxisError, ShapeError
 
 Axes = int | Sequence[int] | None
 # Complex numbers of 16 bytes each, with addresses of 64 bits.
-_MOST_ELEMENTS = 1 << 59
+_MAX_ELEMENTS = 1 << 59
 
 
-def whole_number(value: Any) -> int:
+def require_integer(value: Any) -> int:
     """An integer of any kind; Python counts truth values among them, we do not."""
     if isinstance(value, bool):
         raise TypeError("a boolean is not a number")
     return as_integer(value)
 
 
-def one_axis(axis: Any, rank: int, user: str) -> int:
+def normalise_axis(axis: Any, rank: int, user: str) -> int:
     """An axis counted from the front; negative ones count from the back.
 
-    >>> one_axis(-1, 3, "flip")
+    >>> normalise_axis(-1, 3, "flip")
     2
     """
     try:
-        number = whole_number(axis)
+        number = require_integer(axis)
     except TypeError:
         raise AxisError(f"`{user}` takes an integer for an axis", where=caller_origin(), found=repr(axis)) from None
     if not -rank <= number < rank:
@@ -44,51 +44,51 @@ def one_axis(axis: Any, rank: int, user: str) -> int:
     return number + rank if number < 0 else number
 
 
-def many_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
+def normalise_axes(axes: Any, rank: int, user: str) -> tuple[int, ...]:
     """One axis or several, counted from the front; None stands for all of them.
 
-    >>> many_axes((0, -1), 3, "sum"), many_axes(None, 2, "sum")
+    >>> normalise_axes((0, -1), 3, "sum"), normalise_axes(None, 2, "sum")
     ((0, 2), (0, 1))
     """
     if axes is None:
         return tuple(range(rank))
-    listed = axes if isinstance(axes, Iterable) and not _is_index(axes) else (axes,)
-    positions = tuple(one_axis(axis, rank, user) for axis in listed)
-    if len(set(positions)) != len(positions):
+    axis_list = axes if isinstance(axes, Iterable) and not _is_index(axes) else (axes,)
+    axes_from_front = tuple(normalise_axis(axis, rank, user) for axis in axis_list)
+    if len(set(axes_from_front)) != len(axes_from_front):
         raise AxisError(f"`{user}`: repeated axis", where=caller_origin(), found=repr(axes))
-    return positions
+    return axes_from_front
 
 
-def with_kept_axes(folded: Node, shape: tuple[Size, ...], axes: Iterable[int]) -> Node:
+def restore_reduced_axes(reduced_node: Node, shape: tuple[Size, ...], axes: Iterable[int]) -> Node:
     """What a fold of a tensor of `shape` along `axes` gave, with these axes kept at size one."""
-    gone = set(axes)
-    return reshape(folded, shape=tuple(1 if axis in gone else size for axis, size in enumerate(shape)))
+    reduced = set(axes)
+    return reshape(reduced_node, shape=tuple(1 if axis in reduced else size for axis, size in enumerate(shape)))
 
 
 def _is_index(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, Sequence)
 
 
-def shape_from(shape: Any, user: str) -> tuple[Size, ...]:
+def normalise_shape(shape: Any, user: str) -> tuple[Size, ...]:
     """A shape from one size or several.
 
-    >>> shape_from(3, "zeros"), shape_from([2, 3], "zeros")
+    >>> normalise_shape(3, "zeros"), normalise_shape([2, 3], "zeros")
     ((3,), (2, 3))
     """
     if shape.__class__ is tuple and all(size.__class__ is int and size >= 0 for size in shape):
-        return _addressable(shape, user)
+        return _require_addressable(shape, user)
     if isinstance(shape, Dimension) or _is_index(shape):
         shape = (shape,)
     try:
-        sizes = tuple(size if isinstance(size, Dimension) else whole_number(size) for size in shape)
+        sizes = tuple(size if isinstance(size, Dimension) else require_integer(size) for size in shape)
     except TypeError:
         raise ShapeError(f"`{user}` takes integers for a shape", where=caller_origin(), found=repr(shape)) from None
     if any(not isinstance(size, Dimension) and size < 0 for size in sizes):
         raise ShapeError(f"`{user}`: a size cannot be negative", where=caller_origin(), found=repr(shape))
-    return _addressable(sizes, user)
+    return _require_addressable(sizes, user)
 
 
-def _addressable(sizes: tuple[Size, ...], user: str) -> tuple[Size, ...]:
-    if prod(size for size in sizes if isinstance(size, int) and size) > _MOST_ELEMENTS:
+def _require_addressable(sizes: tuple[Size, ...], user: str) -> tuple[Size, ...]:
+    if prod(size for size in sizes if isinstance(size, int) and size) > _MAX_ELEMENTS:
         raise ShapeError(f"`{user}`: too many elements", where=caller_origin(), found=repr(sizes))
     return sizes

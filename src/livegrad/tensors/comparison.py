@@ -10,18 +10,18 @@ from livegrad.ir.types import bool_, scalar_of, with_scalar
 from livegrad.ops import comparison as ops
 from livegrad.ops import floating
 from livegrad.ops.rules import filled
-from livegrad.tensors.handle import Tensor, matched, node_of, wrap
-from livegrad.tensors.lifting import truth
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
+from livegrad.tensors.lifting import to_boolean
 
 
 def _compare(op: Op, first: Any, second: Any) -> Tensor:
-    a, b = matched(op.name, first, second)
+    a, b = match_operands(op.name, first, second)
     return wrap(op(a, b))
 
 
 def _logic(op: Op, name: str, first: Any, second: Any) -> Tensor:
-    a, b = matched(name, first, second)
-    return wrap(op(truth(a), truth(b)))
+    a, b = match_operands(name, first, second)
+    return wrap(op(to_boolean(a), to_boolean(b)))
 
 
 def equal(x1: Any, x2: Any, /) -> Tensor:
@@ -121,7 +121,7 @@ def logical_not(x: Any, /) -> Tensor:
     >>> lg.logical_not(lg.asarray([True, False]))
     Tensor([False,  True], dtype=bool)
     """
-    return wrap(ops.bit_not(truth(node_of(x, "logical_not"))))
+    return wrap(ops.bit_not(to_boolean(node_of(x, "logical_not"))))
 
 
 def bitwise_and(x1: Any, x2: Any, /) -> Tensor:

@@ -19,7 +19,7 @@ from livegrad.tensors.errors import DtypeError, IndexRangeError
 from livegrad.tensors.handle import Tensor, is_traced
 from livegrad.tensors.number_nodes import number_node
 
-_RAGGED = (
+_RAGGED_HELP = (
     "a slice of fixed length is x[i : i + 3] or lg.dynamic_slice(x, starts, sizes); for a length that depends on "
     "values use a mask, as in lg.where(lg.arange(n) > i, value, x), or an inner lg.fori_loop over the elements"
 )
@@ -32,7 +32,7 @@ class Window:
     start: Node
     count: int
     step: int
-    kept = True
+    keeps_axis = True
 
 
 def window_of(item: slice, size: Size, axis: int) -> Window | None:
@@ -41,16 +41,16 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
     if not any(isinstance(bound, Tensor) for bound in bounds):
         return None
     start, stop, step = (
-        bound if bound is None or isinstance(bound, Tensor) else _whole(bound, item) for bound in bounds
+        bound if bound is None or isinstance(bound, Tensor) else _to_integer(bound, item) for bound in bounds
     )
     if isinstance(step, Tensor) or (step is not None and step < 1):
         problem = "a slice with computed bounds takes a positive Python number as its step"
-        return _none_unless_traced(bounds, problem, "reverse a slice with lg.flip(x[i : i + 3])")
-    first, last = (None if bound is None else _bound(bound) for bound in (start, stop))
+        return _reject_if_traced(bounds, problem, "reverse a slice with lg.flip(x[i : i + 3])")
+    first, last = (None if bound is None else _bound_node(bound) for bound in (start, stop))
     length = None if first is None or last is None else constant_difference(last, first)
     if first is None or length is None:
         problem = "the length of this slice is not known while a function is being traced"
-        return _none_unless_traced(bounds, problem, _RAGGED)
+        return _reject_if_traced(bounds, problem, _RAGGED_HELP)
     step = 1 if step is None else step
     count = max(0, -(-length // step))
     if isinstance(size, int) and count and (count - 1) * step >= size:
@@ -60,7 +60,7 @@ def window_of(item: slice, size: Size, axis: int) -> Window | None:
     return Window(first, count, step)
 
 
-def _whole(bound: Any, item: slice) -> int | Tensor | None:
+def _to_integer(bound: Any, item: slice) -> int | Tensor | None:
     """A bound as a Python number if it is one, otherwise unchanged."""
     if bound is None or isinstance(bound, Tensor):
         return bound
@@ -70,7 +70,7 @@ def _whole(bound: Any, item: slice) -> int | Tensor | None:
         raise IndexRangeError(f"{shown(item)} cannot be an index: {error}", where=caller_origin()) from None
 
 
-def _bound(bound: int | Tensor) -> Node:
+def _bound_node(bound: int | Tensor) -> Node:
     """A bound of a slice as an integer without dimensions."""
     if not isinstance(bound, Tensor):
         return number_node(bound, i64)
@@ -84,7 +84,7 @@ def _bound(bound: int | Tensor) -> Node:
     return bound.node
 
 
-def _none_unless_traced(bounds: tuple[Any, ...], problem: str, help: str) -> None:
+def _reject_if_traced(bounds: tuple[Any, ...], problem: str, help: str) -> None:
     """None if the bounds can be computed now: the slice is then an ordinary Python slice."""
     for bound in bounds:
         if isinstance(bound, Tensor) and is_traced(at_arguments(bound.node)):

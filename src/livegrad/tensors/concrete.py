@@ -23,26 +23,26 @@ class _Arguments(threading.local):
     values: Mapping[Node, Node] = {}  # replaced as a whole, never changed
 
 
-arguments = _Arguments()
+bound_arguments = _Arguments()
 
 
 @contextmanager
-def standing_for(placeholders: Sequence[Node], arguments_outside: Sequence[Node]) -> Iterator[None]:
+def bind_placeholders(placeholders: Sequence[Node], arguments_outside: Sequence[Node]) -> Iterator[None]:
     """Inside, these placeholders have the values of these arguments."""
-    before = arguments.values
+    before = bound_arguments.values
     outside = substitute(arguments_outside, dict(before)) if before else arguments_outside
-    arguments.values = {**before, **dict(zip(placeholders, outside, strict=True))}
+    bound_arguments.values = {**before, **dict(zip(placeholders, outside, strict=True))}
     try:
         yield
     finally:
-        arguments.values = before
+        bound_arguments.values = before
 
 
 def at_arguments(node: Node) -> Node:
     """The node at the arguments of the calls around it. What a derivative would be lost of is refused."""
-    if not arguments.values:
+    if not bound_arguments.values:
         return node
-    (argument,) = substitute([node], dict(arguments.values))
+    (argument,) = substitute([node], dict(bound_arguments.values))
     scalar = scalar_of(node.type)
     if argument is node or node.op is detach or (scalar is not None and scalar.kind in ("bool", "signed", "unsigned")):
         return argument

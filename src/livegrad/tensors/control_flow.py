@@ -18,28 +18,28 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import substitute
 from livegrad.ops.aggregate import get
 from livegrad.ops.closing import close_branches
-from livegrad.ops.control import cond as choose
+from livegrad.ops.control import cond as cond_op
 from livegrad.ops.control import make_for_loop, make_while_loop
-from livegrad.ops.control import switch as choose_branch
+from livegrad.ops.control import switch as switch_op
 from livegrad.ops.conversion import cast
 from livegrad.ops.failing import constant_integer
 from livegrad.ops.indexing import lookup
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_stack, tape_unstack
 from livegrad.passes.counted_while_loops import as_for_loop
-from livegrad.tensors.declared import declared_number, declared_numbers
-from livegrad.tensors.handle import ShapeError, are_numbers, node_of, wrap
+from livegrad.tensors.declared import convert_declared_number, convert_declared_numbers
+from livegrad.tensors.handle import ShapeError, are_weak_numbers, node_of, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import (
     Arguments,
+    convert_leaves,
+    convert_like,
+    flatten_arguments,
     name_of,
-    node_like,
     placeholders,
     require_callable,
     result_node,
-    take_apart,
-    typed_nodes,
 )
-from livegrad.tensors.weak_types import note_loop_numbers
+from livegrad.tensors.weak_types import mark_loop_numbers
 
 
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
@@ -50,10 +50,10 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     >>> lg.cond(x > 0, lg.sqrt, lambda x: -x, x)
     Tensor(4., dtype=float32)
     """
-    arguments = take_apart(operands, "cond")
-    (first, second), captures, structure = _closed_branches((then, otherwise), arguments)
-    holds = _scalar(predicate, bool_, "cond")
-    return _results(choose(holds, *arguments.nodes, *captures, then=first, otherwise=second), structure)
+    arguments = flatten_arguments(operands, "cond")
+    (first, second), captures, structure = _close_branches((then, otherwise), arguments)
+    holds = _scalar_node(predicate, bool_, "cond")
+    return _unpack_results(cond_op(holds, *arguments.nodes, *captures, then=first, otherwise=second), structure)
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -65,10 +65,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if not branches:
         raise UsageError("`switch` needs a branch", where=caller_origin())
-    arguments = take_apart(operands, "switch")
-    functions, captures, structure = _closed_branches(branches, arguments)
-    number = _scalar(index, i64, "switch")
-    return _results(choose_branch(number, *arguments.nodes, *captures, branches=tuple(functions)), structure)
+    arguments = flatten_arguments(operands, "switch")
+    functions, captures, structure = _close_branches(branches, arguments)
+    number = _scalar_node(index, i64, "switch")
+    return _unpack_results(switch_op(number, *arguments.nodes, *captures, branches=tuple(functions)), structure)
 
 
 def while_loop(
@@ -86,10 +86,10 @@ def while_loop(
 
     def loop(inputs: list[Node], state: _State) -> Any:
         def test(*nodes: Node) -> Node:
-            return _scalar(condition(state.inside(nodes)), bool_, "while_loop")
+            return _scalar_node(condition(state.inside(nodes)), bool_, "while_loop")
 
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
-            return _carried(body(state.inside(nodes)), state.structure, inputs, name_of(body))
+            return _check_carried_state(body(state.inside(nodes)), state.structure, inputs, name_of(body))
 
         results = make_while_loop(test, step, *inputs, limit=max_iters)
         counted = as_for_loop(results[0].operands[0]) if results else None
@@ -97,7 +97,7 @@ def while_loop(
             results = tuple([get(counted, index=index) for index in range(len(results))])
         return unflatten(state.structure, map(wrap, results))
 
-    return _looped(declared_number(body, 0, state), (), "while_loop", loop)
+    return _run_loop(convert_declared_number(body, 0, state), (), "while_loop", loop)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
@@ -108,18 +108,18 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     Tensor(10, dtype=int64)
     """
     require_callable(body, "fori_loop")
-    start, end = _scalar(lower, i64, "fori_loop"), _scalar(upper, i64, "fori_loop")
+    start, end = _scalar_node(lower, i64, "fori_loop"), _scalar_node(upper, i64, "fori_loop")
     first, last = constant_integer(start), constant_integer(end)
     iterations = end - start if first is None or last is None else constant(last - first, i64)
 
     def loop(inputs: list[Node], state: _State) -> Any:
         def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
             value = body(wrap(index + start), state.inside(nodes))
-            return _carried(value, state.structure, inputs, name_of(body))
+            return _check_carried_state(value, state.structure, inputs, name_of(body))
 
         return unflatten(state.structure, map(wrap, make_for_loop(iterations, step, *inputs)))
 
-    return _looped(declared_number(body, 1, state), (), "fori_loop", loop)
+    return _run_loop(convert_declared_number(body, 1, state), (), "fori_loop", loop)
 
 
 def scan(
@@ -138,27 +138,27 @@ def scan(
     (Tensor(6., dtype=float32), Tensor([0., 1., 3.], dtype=float32))
     """
     require_callable(body, "scan")
-    rows, row_structure = _flat_nodes(inputs, "scan")
-    size = _scan_length(rows, length)
+    row_nodes, row_structure = _flat_nodes(inputs, "scan")
+    size = _scan_length(row_nodes, length)
 
     def loop(inputs: list[Node], state: _State) -> tuple[Any, Any]:
-        return _scan(body, inputs, state, rows, row_structure, size, reverse)
+        return _scan(body, inputs, state, row_nodes, row_structure, size, reverse)
 
-    return _looped(declared_number(body, 0, state), inputs, "scan", loop)
+    return _run_loop(convert_declared_number(body, 0, state), inputs, "scan", loop)
 
 
 def _scan(
     body: Callable[[Any, Any], tuple[Any, Any]],
     inputs: Sequence[Node],
     state: _State,
-    rows: Sequence[Node],
+    row_nodes: Sequence[Node],
     row_structure: Structure,
     size: Any,
     reverse: bool,
 ) -> tuple[Any, Any]:
     # The body is called once, not by the loop again: loops inside loops would double the calls at each level.
     # Rows lie in a tape, like outputs: derivatives by them are gathered row by row, not in a whole tensor each time.
-    row_tapes = [tape_unstack(row) for row in rows]
+    row_tapes = [tape_unstack(row) for row in row_nodes]
     step_inputs = placeholders([*[node.type for node in inputs], *[tape.type.element for tape in row_tapes]])  # type: ignore[attr-defined]
     scope = Scope()
     with scope.entered():
@@ -167,7 +167,7 @@ def _scan(
         )
         output_leaves, output_structure = flatten(output)
         outputs = [result_node(leaf, name_of(body)) for leaf in output_leaves]
-        results = (*_carried(after, state.structure, inputs, name_of(body)), *outputs)
+        results = (*_check_carried_state(after, state.structure, inputs, name_of(body)), *outputs)
     tapes = [tape_new(type=Tape(node.type)) for node in outputs]
 
     def step(index: Node, *nodes: Node) -> tuple[Node, ...]:
@@ -191,7 +191,7 @@ def _flat_nodes(tree: Any, user: str) -> tuple[list[Node], Structure]:
     return [node_of(leaf, user) for leaf in leaves], structure
 
 
-def _scalar(value: Any, wanted: Type, user: str) -> Node:
+def _scalar_node(value: Any, wanted: Type, user: str) -> Node:
     """A tensor without dimensions, or a number, as a scalar of the IR."""
     node = node_of(value, user)
     if shape_of(node.type) != ():
@@ -209,7 +209,7 @@ def _scalar(value: Any, wanted: Type, user: str) -> Node:
     return scalar if scalar.type is wanted else cast(scalar, type=wanted)
 
 
-def _closed_branches(
+def _close_branches(
     branches: Sequence[Callable[..., Any]], arguments: Arguments
 ) -> tuple[list[Function], tuple[Node, ...], Structure]:
     """Branches over pytrees as functions of nodes, their captures, and the structure of their results. Each branch is
@@ -219,12 +219,14 @@ def _closed_branches(
         require_callable(branch, "a choice")
     inputs = placeholders([node.type for node in arguments.nodes])
     structures: list[Structure] = []
-    rows: list[list[Any]] = []
+    row_nodes: list[list[Any]] = []
     scope = Scope()
     for branch in branches:
         with scope.entered():
-            leaves, structure = flatten(branch(*declared_numbers(branch, arguments.filled(map(wrap, inputs)), {})[0]))
-        rows.append(leaves)
+            leaves, structure = flatten(
+                branch(*convert_declared_numbers(branch, arguments.filled(map(wrap, inputs)), {})[0])
+            )
+        row_nodes.append(leaves)
         structures.append(structure)
         if structure != structures[0]:
             raise UsageError(
@@ -232,24 +234,24 @@ def _closed_branches(
                 where=caller_origin(),
                 help=f"`{name_of(branch)}` must return the same structure as the first branch",
             )
-    columns = [_of_one_type(column, branches) for column in zip(*rows, strict=True)]
+    columns = [_unify_leaf_types(column, branches) for column in zip(*row_nodes, strict=True)]
     results = [tuple(column[index] for column in columns) for index in range(len(branches))]
     functions, captures = close_branches([name_of(branch) for branch in branches], inputs, results, scope)
     return functions, captures, structures[0]
 
 
-def _of_one_type(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
+def _unify_leaf_types(column: Sequence[Any], branches: Sequence[Callable[..., Any]]) -> list[Node]:
     """The results of all branches for one leaf, as nodes: numbers take the type of the tensors, if these agree."""
-    tensors = [leaf for leaf in column if not are_numbers(leaf)]
+    tensors = [leaf for leaf in column if not are_weak_numbers(leaf)]
     types = {result_node(leaf, name_of(branches[0])).type for leaf in tensors}
     wanted = types.pop() if len(types) == 1 else None
     return [
-        result_node(leaf, name_of(branch)) if wanted is None else node_like(leaf, wanted, name_of(branch))
+        result_node(leaf, name_of(branch)) if wanted is None else convert_like(leaf, wanted, name_of(branch))
         for leaf, branch in zip(column, branches, strict=True)
     ]
 
 
-def _results(result: Node, structure: Structure) -> Any:
+def _unpack_results(result: Node, structure: Structure) -> Any:
     """The results of a branch as a pytree, from the one node that holds them all."""
     if isinstance(result.type, TensorType):
         return unflatten(structure, [wrap(result)])
@@ -257,7 +259,7 @@ def _results(result: Node, structure: Structure) -> Any:
     return unflatten(structure, [wrap(get(result, index=index)) for index in range(number)])
 
 
-def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
+def _check_carried_state(value: Any, structure: Structure, before: Sequence[Node], name: str) -> tuple[Node, ...]:
     """The results of a loop's body, which must have the structure and the types of the loop's state."""
     leaves, returned = flatten(value)
     if returned != structure:
@@ -267,7 +269,7 @@ def _carried(value: Any, structure: Structure, before: Sequence[Node], name: str
             help="return the same pytree of values as the parameter",
         )
     nodes = tuple(
-        node_like(leaf, old.type, name) if are_numbers(leaf) else result_node(leaf, name)
+        convert_like(leaf, old.type, name) if are_weak_numbers(leaf) else result_node(leaf, name)
         for leaf, old in zip(leaves, before, strict=True)
     )
     for node, old in zip(nodes, before, strict=True):
@@ -305,40 +307,42 @@ class _State:
 
     def inside(self, nodes: Sequence[Node]) -> Any:
         """The state as the body gets it."""
-        note_loop_numbers(node for node, is_number in zip(nodes, self.numbers, strict=True) if is_number)
+        mark_loop_numbers(node for node, is_number in zip(nodes, self.numbers, strict=True) if is_number)
         return unflatten(self.structure, map(wrap, nodes))
 
 
-def _looped(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
+def _run_loop(state: Any, beside: Any, user: str, loop: Callable[[list[Node], _State], Any]) -> Any:
     """A loop over a state; `loop` gets the nodes of the state. Python numbers in it take the types that the body
     returns.
     """
     leaves, structure = flatten(state)
-    nodes = typed_nodes(leaves, user, beside)
-    kind = _State(structure, [are_numbers(leaf) for leaf in leaves])
+    nodes = convert_leaves(leaves, user, beside)
+    kind = _State(structure, [are_weak_numbers(leaf) for leaf in leaves])
     tries = 1 + 2 * len(leaves)  # one number's new type may give others theirs; some bodies never settle
     while True:
         try:
             return loop(nodes, kind)
         except _ChangedType as changed:
-            retyped = [node_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
+            retyped = [convert_like(leaf, type, user) for leaf, type in zip(leaves, changed.types, strict=True)]
             tries -= 1
             if not tries or all(new is old for new, old in zip(retyped, nodes, strict=True)):
                 raise changed.error from None
             nodes = retyped
 
 
-def _step_once(body: Callable[..., Any], state: Any, rows: Sequence[Node], row_structure: Structure) -> tuple[Any, Any]:
-    returned = body(state, unflatten(row_structure, map(wrap, rows)))
+def _step_once(
+    body: Callable[..., Any], state: Any, row_nodes: Sequence[Node], row_structure: Structure
+) -> tuple[Any, Any]:
+    returned = body(state, unflatten(row_structure, map(wrap, row_nodes)))
     if not isinstance(returned, tuple) or len(returned) != 2:
         raise UsageError(f"`{name_of(body)}` must return (state, output)", where=caller_origin())
     return returned
 
 
-def _scan_length(rows: Sequence[Node], length: int | None) -> Any:
-    sizes = {shape_of(row.type)[:1] for row in rows}
+def _scan_length(row_nodes: Sequence[Node], length: int | None) -> Any:
+    sizes = {shape_of(row.type)[:1] for row in row_nodes}
     if () in sizes or len(sizes) > 1:
-        found = ", ".join(str(shape_of(row.type)) for row in rows)
+        found = ", ".join(str(shape_of(row.type)) for row in row_nodes)
         raise ShapeError("the inputs of `scan` need first axes of equal size", where=caller_origin(), found=found)
     steps = next(iter(sizes))[0] if sizes else length
     if steps is None:

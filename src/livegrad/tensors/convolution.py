@@ -16,8 +16,8 @@ from livegrad.ops.rules import filled
 from livegrad.ops.windows import reduce_window
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap
-from livegrad.tensors.operands import element_of, floats, require_kinds, whole_number
-from livegrad.tensors.products import numbers_of_one_type, shape_of_node
+from livegrad.tensors.operands import element_of, float_node, require_integer, require_kinds
+from livegrad.tensors.products import promote_numeric_operands, shape_of_node
 
 Padding = str | int | Sequence[int | tuple[int, int]]
 
@@ -41,7 +41,7 @@ def conv(
     >>> lg.nn.conv(lg.ones((1, 3, 8, 8)), lg.ones((16, 3, 3, 3)), padding="same", strides=2).shape
     (1, 16, 4, 4)
     """
-    image, weights = numbers_of_one_type("conv", x, kernel)
+    image, weights = promote_numeric_operands("conv", x, kernel)
     shape, kernel_shape = shape_of_node(image), shape_of_node(weights)
     if len(shape) < 3 or len(kernel_shape) != len(shape):
         raise ShapeError(
@@ -50,10 +50,13 @@ def conv(
             found=f"shapes {shape} and {kernel_shape}",
         )
     rank = len(shape) - 2
-    steps, gaps = _each(strides, rank, "strides", "conv"), _each(dilation, rank, "dilation", "conv")
-    around = _padding(padding, shape[2:], kernel_shape[2:], steps, gaps, "conv")
-    number = whole_number(groups, "conv", "groups", least=1)
-    return wrap(convolve(image, weights, strides=steps, padding=around, dilation=gaps, groups=number))
+    steps, dilations = (
+        _per_dimension(strides, rank, "strides", "conv"),
+        _per_dimension(dilation, rank, "dilation", "conv"),
+    )
+    padding_widths = _padding(padding, shape[2:], kernel_shape[2:], steps, dilations, "conv")
+    group_count = require_integer(groups, "conv", "groups", minimum=1)
+    return wrap(convolve(image, weights, strides=steps, padding=padding_widths, dilation=dilations, groups=group_count))
 
 
 def max_pool(
@@ -84,10 +87,10 @@ def average_pool(
     >>> lg.nn.average_pool(lg.reshape(lg.asarray([1.0, 5.0, 2.0, 4.0]), (1, 1, 4)), 2)
     Tensor([[[3., 3.]]], dtype=float32)
     """
-    node = floats(x, "average_pool")
+    node = float_node(x, "average_pool")
     total = _pool(node, "sum", window, strides, padding, "average_pool")
     if count_padding or padding == "valid":
-        sizes = _each(window, len(shape_of_node(node)) - 2, "window", "average_pool")
+        sizes = _per_dimension(window, len(shape_of_node(node)) - 2, "window", "average_pool")
         return wrap(total / filled(float(math.prod(sizes)), total.type))
     ones = filled(1.0, TensorType(element_of(node), (1, 1, *shape_of_node(node)[2:])))
     count = _pool(ones, "sum", window, strides, padding, "average_pool")
@@ -101,21 +104,21 @@ def _pool(node: Node, kind: str, window: Any, strides: Any, padding: Padding, us
         raise ShapeError(
             f"`{user}` takes images [batch, channels, *space]", where=caller_origin(), found=f"shape {shape}"
         )
-    sizes = _each(window, rank, "window", user)
-    steps = sizes if strides is None else _each(strides, rank, "strides", user)
+    sizes = _per_dimension(window, rank, "window", user)
+    steps = sizes if strides is None else _per_dimension(strides, rank, "strides", user)
     ones = (1,) * rank
-    around = _padding(padding, shape[2:], sizes, steps, ones, user)
+    padding_widths = _padding(padding, shape[2:], sizes, steps, ones, user)
     return reduce_window(
         node,
         kind=kind,
         window=(1, 1, *sizes),
         strides=(1, 1, *steps),
-        padding=((0, 0), (0, 0), *around),
+        padding=((0, 0), (0, 0), *padding_widths),
         dilation=(1, 1, *ones),
     )
 
 
-def _each(value: Any, rank: int, role: str, user: str) -> tuple[int, ...]:
+def _per_dimension(value: Any, rank: int, role: str, user: str) -> tuple[int, ...]:
     """One number per spatial dimension, from one number or from a sequence of them."""
     numbers = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(numbers) != rank or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in numbers):
@@ -160,6 +163,6 @@ def _same_padding(size: Size, window: Size, stride: int, dilation: int, user: st
         raise UsageError(
             f"`{user}` does not support padding='same' for symbolic sizes", where=caller_origin(), found=f"{size}"
         )
-    reach = (window - 1) * dilation + 1
-    total = reach - 1 if not isinstance(size, int) else max(0, (-(-size // stride) - 1) * stride + reach - size)
+    extent = (window - 1) * dilation + 1
+    total = extent - 1 if not isinstance(size, int) else max(0, (-(-size // stride) - 1) * stride + extent - size)
     return total // 2, total - total // 2

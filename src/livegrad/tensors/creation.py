@@ -14,7 +14,7 @@ from livegrad.ir.types import Scalar, bf16, f32, scalar_of, scalar_of_dtype, sha
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import broadcast_to
 from livegrad.runtime.arguments import is_dense
-from livegrad.tensors.axes_and_shapes import shape_from
+from livegrad.tensors.axes_and_shapes import normalise_shape
 from livegrad.tensors.dtypes import (
     DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
@@ -26,9 +26,9 @@ from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.tensors.methods import namespace
 from livegrad.tensors.number_nodes import Number, number_node
-from livegrad.tensors.operands import of_one_type
-from livegrad.tensors.placement import placed
-from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak, typed
+from livegrad.tensors.operands import promote_operands
+from livegrad.tensors.placement import place_on
+from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak, make_strong
 
 # --- from data -------------------------------------------------------------------------------------------------------
 
@@ -48,28 +48,31 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: 
     if isinstance(obj, np.ma.MaskedArray) and np.ma.is_masked(obj):
         raise UsageError("a tensor has no masked elements", where=caller_origin(), help="use array.filled(value)")
     if isinstance(obj, Tensor):
-        return placed(_retyped(obj, wanted, copy), device)
-    typed_items = list(_typed_items(obj)) if isinstance(obj, list | tuple) else []
-    if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in typed_items):
+        return place_on(_convert_tensor(obj, wanted, copy), device)
+    items_with_dtype = list(_items_with_dtype(obj)) if isinstance(obj, list | tuple) else []
+    if isinstance(obj, list | tuple) and any(isinstance(item, Tensor) for item in items_with_dtype):
         if copy is False:
             raise UsageError("a list of tensors cannot share memory with the result", where=caller_origin())
-        return placed(_retyped(_stacked(obj), wanted, None), device)
+        return place_on(_convert_tensor(_stack_lists(obj), wanted, None), device)
     if isinstance(obj, np.ndarray | np.generic):
-        array, plain = np.asarray(obj), False
+        array, is_untyped = np.asarray(obj), False
     elif _is_read_by_numpy(obj, copy):
-        array, plain = _read(obj, wanted), not hasattr(obj, "dtype")
-        floats = [item for item in typed_items if item.dtype.kind in "fc"]
-        if floats and array.dtype.kind in "fc":  # Python's numbers take the type of the arrays beside them
-            array, plain = array.astype(np.result_type(*floats, 0.0 if array.dtype.kind == "f" else 0j)), False
+        array, is_untyped = _read_array(obj, wanted), not hasattr(obj, "dtype")
+        float_items = [item for item in items_with_dtype if item.dtype.kind in "fc"]
+        if float_items and array.dtype.kind in "fc":  # Python's numbers take the type of the arrays beside them
+            array, is_untyped = (
+                array.astype(np.result_type(*float_items, 0.0 if array.dtype.kind == "f" else 0j)),
+                False,
+            )
     else:
-        return placed(_retyped(from_dlpack(obj, copy=copy), wanted, copy), device)
+        return place_on(_convert_tensor(from_dlpack(obj, copy=copy), wanted, copy), device)
     if array.dtype.name == "bfloat16":  # of the package ml_dtypes
         array = array.view(BFLOAT16)
     if wanted is None:
-        wanted = _type_of_data(array, plain)
+        wanted = _type_of_data(array, is_untyped)
     if copy is False:
-        return placed(_shared(array, obj, wanted), device)
-    return placed(wrap_array(converted_copy(array, wanted)), device)
+        return place_on(_share_memory(array, obj, wanted), device)
+    return place_on(wrap_array(convert_copy(array, wanted)), device)
 
 
 def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
@@ -79,10 +82,10 @@ def _is_read_by_numpy(obj: Any, copy: bool | None) -> bool:
     return hasattr(obj, "__array__") and copy is not False
 
 
-def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
+def _convert_tensor(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor:
     dtype = tensor.dtype  # a tensor that was freed is refused here
     if is_weak(tensor.node):
-        return wrap(give_default_type(tensor.node) if wanted is None else typed(cast_number(tensor.node, wanted)))
+        return wrap(give_default_type(tensor.node) if wanted is None else make_strong(cast_number(tensor.node, wanted)))
     if wanted is None or wanted is dtype:
         return tensor.__copy__() if copy else tensor
     if copy is False:
@@ -96,25 +99,25 @@ def _retyped(tensor: Tensor, wanted: Scalar | None, copy: bool | None) -> Tensor
     return wrap(cast(tensor.node, type=wanted))
 
 
-def _typed_items(items: Sequence[Any]) -> Iterator[Any]:
+def _items_with_dtype(items: Sequence[Any]) -> Iterator[Any]:
     """The items in nested lists that have an element type: tensors, NumPy arrays and NumPy numbers."""
     for item in items:
         if isinstance(item, list | tuple):
-            yield from _typed_items(item)
+            yield from _items_with_dtype(item)
         elif isinstance(item, Tensor | np.ndarray | np.generic):
             yield item
 
 
 def holds_tensors(value: Any) -> bool:
     """Whether a value is a list, or a nest of lists, with tensors in it."""
-    return isinstance(value, list | tuple) and any(isinstance(item, Tensor) for item in _typed_items(value))
+    return isinstance(value, list | tuple) and any(isinstance(item, Tensor) for item in _items_with_dtype(value))
 
 
-def _stacked(items: Sequence[Any]) -> Tensor:
+def _stack_lists(items: Sequence[Any]) -> Tensor:
     """Nested lists that contain tensors, as one tensor."""
     leaves: list[Any] = []
     shape = _collect(items, leaves)
-    nodes = [wrap(node) for node in of_one_type("asarray", *leaves)]
+    nodes = [wrap(node) for node in promote_operands("asarray", *leaves)]
     shapes = {node.shape for node in nodes}
     if len(shapes) != 1:
         raise UsageError(
@@ -137,7 +140,7 @@ def _collect(items: Any, leaves: list[Any]) -> tuple[int, ...]:
     return (len(items), *shapes.pop())
 
 
-def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
+def _read_array(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
     try:
         if wanted is not None and wanted.kind == "complex" and isinstance(obj, list | tuple | complex | float | int):
             return np.asarray(obj, np.complex128)  # parts keep signed zeros and infinities
@@ -151,11 +154,11 @@ def _read(obj: Any, wanted: Scalar | None) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def _type_of_data(array: np.ndarray[Any, Any], plain: bool) -> Scalar:
-    if plain and array.dtype.kind in "fc":
+def _type_of_data(array: np.ndarray[Any, Any], is_untyped: bool) -> Scalar:
+    if is_untyped and array.dtype.kind in "fc":
         return DEFAULT_FLOAT if array.dtype.kind == "f" else DEFAULT_COMPLEX
-    if (plain and array.dtype == np.uint64) or _holds_integers(array):
-        raise _too_large(array, DEFAULT_INTEGER)
+    if (is_untyped and array.dtype == np.uint64) or _holds_integers(array):
+        raise _integer_range_error(array, DEFAULT_INTEGER)
     try:
         return scalar_of_dtype(array.dtype.newbyteorder("="))
     except UsageError:
@@ -167,7 +170,7 @@ def _holds_integers(array: np.ndarray[Any, Any]) -> bool:
     return array.dtype == object and all(isinstance(value, int) for value in array.reshape(-1))
 
 
-def _too_large(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeError:
+def _integer_range_error(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeError:
     return NumberRangeError(
         f"an integer does not fit {wanted.long_name}",
         where=caller_origin(),
@@ -176,34 +179,34 @@ def _too_large(integers: np.ndarray[Any, Any], wanted: Scalar) -> NumberRangeErr
     )
 
 
-def _shared(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
-    owned = isinstance(obj, np.ndarray) or hasattr(obj, "__array_interface__") or isinstance(obj, memoryview)
-    if not owned or array.dtype != wanted.dtype or not is_dense(array):
+def _share_memory(array: np.ndarray[Any, Any], obj: Any, wanted: Scalar) -> Tensor:
+    owns_memory = isinstance(obj, np.ndarray) or hasattr(obj, "__array_interface__") or isinstance(obj, memoryview)
+    if not owns_memory or array.dtype != wanted.dtype or not is_dense(array):
         raise UsageError("this data cannot be shared", where=caller_origin(), expected=f"a dense array of {wanted}")
     return wrap_array(array, external=True)
 
 
-def converted_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
+def convert_copy(array: np.ndarray[Any, Any], wanted: Scalar) -> np.ndarray[Any, Any]:
     """A dense copy of our own, in the type that is wanted; what no integer of it can be is refused.
 
     Floats are rounded, beyond their range to infinity, as in other libraries and by `astype`.
     """
     array = readable(array)
     if wanted is bf16:
-        return narrow(converted_copy(array, f32))
+        return narrow(convert_copy(array, f32))
     kind = array.dtype.kind
     if wanted.kind in ("signed", "unsigned") and _holds_integers(array):
-        raise _too_large(array, wanted)
+        raise _integer_range_error(array, wanted)
     if kind not in "buifc" or (kind == "c" and wanted.kind != "complex"):
         raise DtypeError(f"this data cannot become {wanted}", where=caller_origin(), found=str(array.dtype))
     with np.errstate(all="ignore"):
-        converted = np.array(array, dtype=wanted.dtype, order="C")
+        result = np.array(array, dtype=wanted.dtype, order="C")
     if wanted.kind in ("signed", "unsigned") and array.dtype != wanted.dtype:
-        _require_none(converted != (np.trunc(array) if kind == "f" else array), array, wanted)
-    return converted
+        _require_in_range(result != (np.trunc(array) if kind == "f" else array), array, wanted)
+    return result
 
 
-def _require_none(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
+def _require_in_range(wrong: np.ndarray[Any, Any], array: np.ndarray[Any, Any], wanted: Scalar) -> None:
     """Raises if any number does not fit the type."""
     if wrong.any():
         offender = np.asarray(array[wrong]).reshape(-1)[0]
@@ -221,7 +224,7 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     Tensor([0, 1, 2], dtype=int64)
     """
     if isinstance(x, Tensor):
-        return placed(_retyped(x, None, copy), device)
+        return place_on(_convert_tensor(x, None, copy), device)
     try:
         array = np.from_dlpack(x, copy=copy)
     except (AttributeError, TypeError, BufferError, RuntimeError) as error:
@@ -231,8 +234,8 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     if copy or not is_dense(array):
         if copy is False:
             raise UsageError("this data cannot be shared", where=caller_origin(), expected="a dense array")
-        return placed(wrap_array(np.array(array, order="C")), device)
-    return placed(wrap_array(array, external=True), device)
+        return place_on(wrap_array(np.array(array, order="C")), device)
+    return place_on(wrap_array(array, external=True), device)
 
 
 # --- from a number ---------------------------------------------------------------------------------------------------
@@ -246,38 +249,38 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
     Tensor([[7, 7],
             [7, 7]], dtype=int64)
     """
-    sizes = shape_from(shape, "full")
+    sizes = normalise_shape(shape, "full")
     if isinstance(fill_value, Tensor):
-        return placed(_spread(fill_value, sizes, dtype), device)
+        return place_on(_broadcast_scalar(fill_value, sizes, dtype), device)
     if isinstance(fill_value, np.generic):
         fill_value = fill_value.item()
     if not isinstance(fill_value, Number):
         raise UsageError("`full` takes a number", where=caller_origin(), found=repr(fill_value))
     wanted = default_type(fill_value) if dtype is None else dtype_from(dtype, "full")
-    return placed(wrap(typed(number_node(_number_for(fill_value, wanted), wanted, sizes))), device)
+    return place_on(wrap(make_strong(number_node(_convert_fill_value(fill_value, wanted), wanted, sizes))), device)
 
 
-def _number_for(value: Number, wanted: Scalar) -> Number:
+def _convert_fill_value(value: Number, wanted: Scalar) -> Number:
     """Floats without a fraction may be converted to integers, as in `asarray`."""
     if wanted.kind in ("signed", "unsigned") and isinstance(value, float) and value.is_integer():
         return int(value)
     return bool(value) if wanted.kind == "bool" and value in (0, 1) else value
 
 
-_RANK = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
+_KIND_RANK = {"bool": 0, "signed": 1, "unsigned": 1, "float": 2, "complex": 3}
 
 
-def _spread(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
+def _broadcast_scalar(value: Tensor, sizes: tuple[Size, ...], dtype: Any) -> Tensor:
     if value.shape != ():
         raise ShapeError("`full` takes a single number", where=caller_origin(), found=f"shape {value.shape}")
     wanted = None if dtype is None else dtype_from(dtype, "full")
-    if wanted is not None and _RANK[value.dtype.kind] > _RANK[wanted.kind]:
+    if wanted is not None and _KIND_RANK[value.dtype.kind] > _KIND_RANK[wanted.kind]:
         raise DtypeError(
             f"`full` cannot make a {value.dtype.kind} {wanted}",
             where=caller_origin(),
             help="cast it first: lg.astype(value, dtype)",
         )
-    return wrap(broadcast_to(_retyped(value, wanted, None).node, sizes))
+    return wrap(broadcast_to(_convert_tensor(value, wanted, None).node, sizes))
 
 
 def zeros(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -307,17 +310,17 @@ def empty(shape: Any, *, dtype: Any = None, device: str | None = None) -> Tensor
     >>> lg.empty((2, 3)).shape
     (2, 3)
     """
-    sizes = shape_from(shape, "empty")
+    sizes = normalise_shape(shape, "empty")
     if any(isinstance(size, Dimension) for size in sizes):
         return _constant(sizes, 0, dtype, device, "empty")
     wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "empty")
-    return placed(wrap_array(np.zeros(sizes, wanted.dtype)), device)  # type: ignore[arg-type]
+    return place_on(wrap_array(np.zeros(sizes, wanted.dtype)), device)  # type: ignore[arg-type]
 
 
 def _constant(shape: Any, value: int, dtype: Any, device: str | None, user: str) -> Tensor:
     wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     number = bool(value) if wanted.kind == "bool" else value
-    return placed(wrap(typed(number_node(number, wanted, shape_from(shape, user)))), device)
+    return place_on(wrap(make_strong(number_node(number, wanted, normalise_shape(shape, user)))), device)
 
 
 def full_like(x: Any, /, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:

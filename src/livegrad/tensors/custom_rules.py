@@ -15,21 +15,21 @@ from livegrad.ir.types import differential_of, is_differentiable
 from livegrad.ops.aggregate import get
 from livegrad.ops.custom import make_custom_call
 from livegrad.ops.rules import zero
-from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import (
     Arguments,
+    convert_like,
+    flatten_arguments,
     name_of,
-    node_like,
     placeholders,
     require_callable,
     result_node,
-    take_apart,
 )
 
 # A rule may call its own function, which carries the rule again: up to this order of derivative, then plainly.
-_MOST_NESTED = 3
+_MAX_NESTING = 3
 
 
 class _Depth(threading.local):
@@ -87,7 +87,7 @@ class _Custom:
         return unflatten(structure, map(wrap, nodes))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._depth.inside >= _MOST_NESTED:
+        if self._depth.inside >= _MAX_NESTING:
             return self._function(*args, **kwargs)
         self._depth.inside += 1
         try:
@@ -129,7 +129,7 @@ class custom_vjp(_Custom):
         if self._rule is None:
             raise self._missing("defvjp")
         forward, backward = self._rule
-        arguments = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        arguments = flatten_arguments(convert_declared_numbers(self._function, args, {})[0], self._name)
         inputs = placeholders([node.type for node in arguments.nodes])
         returned = self._function(*arguments.filled(map(wrap, inputs)))
         results = self._nodes(returned)
@@ -137,10 +137,10 @@ class custom_vjp(_Custom):
         saved_pair = forward(*arguments.filled(map(wrap, inputs)))
         if not isinstance(saved_pair, tuple) or len(saved_pair) != 2:
             raise UsageError(f"the forward rule of `{self._name}` must return (result, saved)", where=caller_origin())
-        kept = take_apart(saved_pair[1], self._name)
-        saved = kept.nodes
+        saved_arguments = flatten_arguments(saved_pair[1], self._name)
+        saved = saved_arguments.nodes
         back_saved, back_cotangents, back_results = self._trace_backward(
-            backward, kept, results, result_structure, arguments
+            backward, saved_arguments, results, result_structure, arguments
         )
         # What the backward rule takes from around it is saved as well: a rule is a closed function.
         extra = captured_values([*back_saved, *back_cotangents], back_results)
@@ -162,7 +162,7 @@ class custom_vjp(_Custom):
     def _trace_backward(
         self,
         backward: Callable[..., Any],
-        kept: Arguments,
+        saved_arguments: Arguments,
         results: Sequence[Node],
         result_structure: Structure,
         arguments: Arguments,
@@ -170,12 +170,12 @@ class custom_vjp(_Custom):
         """The inputs of the rule (saved values, cotangents of differentiable results), and the cotangents that it
         returns.
         """
-        back_saved = placeholders([node.type for node in kept.nodes])
+        back_saved = placeholders([node.type for node in saved_arguments.nodes])
         differentiable = [node for node in results if is_differentiable(node.type)]
         back_cotangents = placeholders([differential_of(node.type) for node in differentiable])
-        supply = iter(back_cotangents)
-        cotangents = [wrap(next(supply)) if is_differentiable(node.type) else None for node in results]
-        returned = backward(kept.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
+        remaining = iter(back_cotangents)
+        cotangents = [wrap(next(remaining)) if is_differentiable(node.type) else None for node in results]
+        returned = backward(saved_arguments.filled(map(wrap, back_saved)), unflatten(result_structure, cotangents))
         children = (arguments.structure or ())[2:]
         if not isinstance(returned, tuple) or len(returned) != len(children):
             raise UsageError(
@@ -185,11 +185,11 @@ class custom_vjp(_Custom):
         parts: list[Any] = []  # one for each leaf of the arguments
         for part, child in zip(returned, children, strict=True):
             parts += [None] * _leaf_count(child) if part is None else self._leaves(part, child)
-        wanted = [part for part, stays in zip(parts, arguments.handed_on, strict=True) if not stays]
+        wanted = [part for part, stays in zip(parts, arguments.is_static, strict=True) if not stays]
         results_of_rule = [
             zero(differential_of(node.type))
             if part is None
-            else node_like(part, differential_of(node.type), self._name)
+            else convert_like(part, differential_of(node.type), self._name)
             for node, part in zip(arguments.nodes, wanted, strict=True)
             if is_differentiable(node.type)
         ]
@@ -221,7 +221,7 @@ class custom_jvp(_Custom):
     def _call(self, args: tuple[Any, ...]) -> Any:
         if self._rule is None:
             raise self._missing("defjvp")
-        arguments = take_apart(declared_numbers(self._function, args, {})[0], self._name)
+        arguments = flatten_arguments(convert_declared_numbers(self._function, args, {})[0], self._name)
         inputs = placeholders([node.type for node in arguments.nodes])
         returned = self._function(*arguments.filled(map(wrap, inputs)))
         results, result_structure = self._nodes(returned), flatten(returned)[1]
@@ -233,18 +233,22 @@ class custom_jvp(_Custom):
         )
         if not isinstance(rule_result, tuple) or len(rule_result) != 2:
             raise UsageError(f"the rule of `{self._name}` must return (result, tangent)", where=caller_origin())
-        moved = [
-            node_like(leaf, differential_of(result.type), self._name)
+        result_tangents = [
+            convert_like(leaf, differential_of(result.type), self._name)
             for leaf, result in zip(self._leaves(rule_result[1], result_structure), results, strict=True)
             if is_differentiable(result.type)
         ]
-        captures = captured_values([*inputs, *tangents], [*results, *moved])
-        silent = placeholders([differential_of(node.type) for node in captures if is_differentiable(node.type)])
+        captures = captured_values([*inputs, *tangents], [*results, *result_tangents])
+        capture_tangents = placeholders(
+            [differential_of(node.type) for node in captures if is_differentiable(node.type)]
+        )
         call = make_custom_call(
             make_function(self._name, [*inputs, *captures], results),
             *arguments.nodes,
             *captures,
-            forward=make_function(f"{self._name}.forward", [*inputs, *captures, *tangents, *silent], moved),
+            forward=make_function(
+                f"{self._name}.forward", [*inputs, *captures, *tangents, *capture_tangents], result_tangents
+            ),
             captures=len(captures),
         )
         return self._results(call, len(results), result_structure)
@@ -252,14 +256,14 @@ class custom_jvp(_Custom):
 
 def _directions(arguments: Arguments, tangents: Sequence[Node]) -> list[Any]:
     """A tangent for each leaf of the arguments: None for leaves without a derivative, zero for Python floats."""
-    supply, nodes = iter(tangents), iter(arguments.nodes)
+    remaining, nodes = iter(tangents), iter(arguments.nodes)
     directions: list[Any] = []
-    for leaf, stays in zip(arguments.leaves, arguments.handed_on, strict=True):
+    for leaf, stays in zip(arguments.leaves, arguments.is_static, strict=True):
         if stays:
             kind = leaf.dtype.kind if isinstance(leaf, Tensor) else leaf.__class__.__name__
             directions.append(0.0 if kind in ("float", "complex") else None)
         else:
-            directions.append(wrap(next(supply)) if is_differentiable(next(nodes).type) else None)
+            directions.append(wrap(next(remaining)) if is_differentiable(next(nodes).type) else None)
     return directions
 
 

@@ -27,14 +27,14 @@ from livegrad.tensors.dtypes import (
     common_type,
     default_type,
     dtype_from,
-    promoted,
+    promote_types,
     weak_type,
 )
 from livegrad.tensors.errors import DtypeError
 from livegrad.tensors.handle import Tensor, weak_node_of, wrap
 from livegrad.tensors.number_nodes import number_node
-from livegrad.tensors.placement import DEVICES, device_named, placed
-from livegrad.tensors.weak_types import is_weak, typed
+from livegrad.tensors.placement import DEVICES, place_on, require_device
+from livegrad.tensors.weak_types import is_weak, make_strong
 
 _KINDS = {
     "bool": ("bool",),
@@ -62,15 +62,15 @@ def astype(x: Any, dtype: Any, /, *, copy: builtins.bool = True, device: str | N
     element = scalar_of(node.type)
     assert element is not None
     if is_weak(node) and element.kind != "complex":
-        return placed(wrap(typed(node if element is wanted else cast(node, type=wanted))), device)
+        return place_on(wrap(make_strong(node if element is wanted else cast(node, type=wanted))), device)
     if element is wanted:
-        return placed(x if isinstance(x, Tensor) and not copy else wrap(node), device)
+        return place_on(x if isinstance(x, Tensor) and not copy else wrap(node), device)
     if element.kind == "complex" and wanted.kind == "bool":
-        return placed(wrap(not_equal(node, zero(node.type))), device)
+        return place_on(wrap(not_equal(node, zero(node.type))), device)
     if element.kind == "complex" and wanted.kind != "complex":
         help = "take lg.real or lg.imag first"
         raise DtypeError(f"complex numbers cannot be converted to {name_of(wanted)}", where=caller_origin(), help=help)
-    return placed(wrap(cast(node, type=wanted)), device)
+    return place_on(wrap(cast(node, type=wanted)), device)
 
 
 def name_of(dtype: Scalar) -> str:
@@ -169,11 +169,11 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
     if isinstance(kind, tuple):
         return any(isdtype(element, each) for each in kind)
     if isinstance(kind, str):
-        return element.kind in _kinds_named(kind)
+        return element.kind in _kinds_of(kind)
     return element is dtype_from(kind, "isdtype")
 
 
-def _kinds_named(kind: str) -> tuple[str, ...]:
+def _kinds_of(kind: str) -> tuple[str, ...]:
     kinds = _KINDS.get(kind)
     if kinds is None:
         raise UsageError(f"unknown kind of dtype {kind!r}", where=caller_origin(), expected=", ".join(_KINDS))
@@ -196,8 +196,8 @@ def result_type(*arrays_and_dtypes: Any) -> Scalar:
         if not any(item is number for number in numbers)
     ]
     if not strong:
-        return reduce(lambda a, b: promoted(a, b, "result_type"), map(default_type, numbers))
-    common = reduce(lambda a, b: promoted(a, b, "result_type"), strong)
+        return reduce(lambda a, b: promote_types(a, b, "result_type"), map(default_type, numbers))
+    common = reduce(lambda a, b: promote_types(a, b, "result_type"), strong)
     return reduce(lambda element, number: weak_type(number, element), numbers, common)
 
 
@@ -218,7 +218,7 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, Scalar]:
         """What Python numbers and indices become."""
-        device_named(device)
+        require_device(device)
         return {
             "real floating": DEFAULT_FLOAT,
             "complex floating": DEFAULT_COMPLEX,
@@ -228,9 +228,9 @@ class NamespaceInfo:
 
     def dtypes(self, *, device: str | None = None, kind: Any = None) -> dict[str, Scalar]:
         """The types of a kind, or of several, by name; all of them for None. Only those that the standard names."""
-        device_named(device)
-        named = kind if isinstance(kind, tuple) else tuple(_KINDS) if kind is None else (kind,)
-        wanted = {each for name in named for each in _kinds_named(name)}
+        require_device(device)
+        kind_names = kind if isinstance(kind, tuple) else tuple(_KINDS) if kind is None else (kind,)
+        wanted = {each for name in kind_names for each in _kinds_of(name)}
         return {
             name_of(scalar): scalar
             for scalar in SCALARS.values()

@@ -12,52 +12,54 @@ from typing import Any
 
 from livegrad.ir.types import Scalar, c128, f64
 from livegrad.tensors.handle import Tensor, number_node, wrap
-from livegrad.tensors.weak_types import cast_number, is_weak, typed
+from livegrad.tensors.weak_types import cast_number, is_weak, make_strong
 
-_DECLARED: dict[Any, Scalar] = {float: f64, complex: c128, "float": f64, "complex": c128}
+_ANNOTATION_TYPES: dict[Any, Scalar] = {float: f64, complex: c128, "float": f64, "complex": c128}
 _KINDS = {"float": (int, float), "complex": (int, float, complex)}
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def declared_numbers(
+def convert_declared_numbers(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, traced_only: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a function, with numbers in the types that it declares; `traced_only`: not those of Python.
 
     >>> import livegrad as lg
     >>> def scaled(x, by: float): return x * by
-    >>> declared_numbers(scaled, (1.0, 2.0), {})[0]
+    >>> convert_declared_numbers(scaled, (1.0, 2.0), {})[0]
     (1.0, Tensor(2., dtype=float64))
     """
     annotations = getattr(function, "__annotations__", None)
-    if not annotations or not any(_declared(annotation) for annotation in annotations.values()):
+    if not annotations or not any(_declared_type(annotation) for annotation in annotations.values()):
         return tuple(args), dict(kwargs)
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # a callable without a signature
         return tuple(args), dict(kwargs)
-    types = {name: _declared(parameter.annotation) for name, parameter in parameters.items()}
+    types = {name: _declared_type(parameter.annotation) for name, parameter in parameters.items()}
     positional_types = [types[name] for name, parameter in parameters.items() if parameter.kind in _POSITIONAL]
     positional_types += [None] * (len(args) - len(positional_types))
-    positional = tuple(_in_type(arg, type, traced_only) for arg, type in zip(args, positional_types, strict=False))
-    return positional, {name: _in_type(arg, types.get(name), traced_only) for name, arg in kwargs.items()}
+    positional = tuple(
+        _convert_argument(arg, type, traced_only) for arg, type in zip(args, positional_types, strict=False)
+    )
+    return positional, {name: _convert_argument(arg, types.get(name), traced_only) for name, arg in kwargs.items()}
 
 
-def declared_number(function: Callable[..., Any], index: int, value: Any) -> Any:
+def convert_declared_number(function: Callable[..., Any], index: int, value: Any) -> Any:
     """One argument of a function, in the type that it declares for it."""
-    return declared_numbers(function, [None] * index + [value], {})[0][index]
+    return convert_declared_numbers(function, [None] * index + [value], {})[0][index]
 
 
-def _declared(annotation: Any) -> Scalar | None:
+def _declared_type(annotation: Any) -> Scalar | None:
     try:
-        return _DECLARED.get(annotation)
+        return _ANNOTATION_TYPES.get(annotation)
     except TypeError:  # not hashable
         return None
 
 
-def _in_type(value: Any, type: Scalar | None, traced_only: bool) -> Any:
+def _convert_argument(value: Any, type: Scalar | None, traced_only: bool) -> Any:
     if type is None:
         return value
     if isinstance(value, Tensor):
-        return wrap(typed(cast_number(value.node, type))) if is_weak(value.node) else value
+        return wrap(make_strong(cast_number(value.node, type))) if is_weak(value.node) else value
     return wrap(number_node(value, type)) if value.__class__ in _KINDS[type.kind] and not traced_only else value

@@ -19,9 +19,9 @@ from livegrad.ir.node import Node
 from livegrad.ir.source_lines import ambient, created_at, originating_from
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.types import bf16
-from livegrad.lazy.deferred_ops import DeferredOp, current_value, held_by, node_of_deferred
+from livegrad.lazy.deferred_ops import DeferredOp, create_deferred_node, current_value, find_holder
 from livegrad.lazy.execution import execute_node, watch
-from livegrad.lazy.holders import hold
+from livegrad.lazy.holders import register_holder
 from livegrad.lazy.lazy_values import Array, Leaf, cached_value, clock, leaf_node, read_leaf
 from livegrad.lazy.small_graphs import compute_deferred
 
@@ -36,7 +36,7 @@ def _indexing() -> Any:
     return import_module("livegrad.tensors.indexing")
 
 
-def array_of(node: Node) -> Array | None:
+def find_host_value(node: Node) -> Array | None:
     """The value of a node if it is known and lies on the host."""
     if node.op is input_op:
         leaf = node.attributes[0][1]
@@ -57,7 +57,7 @@ class _Keeper:
     def __init__(self, node: Node) -> None:
         self._node: Node | None = node
         self._deferred = None
-        hold(node, self)
+        register_holder(node, self)
 
     def _set_node(self, node: Node) -> None:
         self._node = node
@@ -74,10 +74,10 @@ def compute_now(op: DeferredOp) -> Array | None:
     if graph is None:
         return value
     # The first graph of its structure. It keeps the values that those after it keep, so that it is found for them.
-    keepers = [_Keeper(node_of_deferred(kept)) for kept in graph.kept if held_by(kept) is None]  # type: ignore[arg-type]
-    found = execute_node(node_of_deferred(op))
+    keepers = [_Keeper(create_deferred_node(kept)) for kept in graph.outputs if find_holder(kept) is None]  # type: ignore[arg-type]
+    value = execute_node(create_deferred_node(op))
     del keepers
-    return found if found.__class__ is np.ndarray else None  # type: ignore[return-value]
+    return value if value.__class__ is np.ndarray else None  # type: ignore[return-value]
 
 
 def element_index(source: Any, before: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
@@ -119,22 +119,22 @@ def number_of(deferred: Deferred) -> Any:
     """A deferred number as a Python number; None if it is none, or is not known any more."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
-        return _number_in(source)
+        return _scalar_in(source)
     if source.__class__ is not DeferredOp:
-        array = array_of(source)
+        array = find_host_value(source)
     else:
         array = compute_now(source)
         if index is None:
-            return None if array is None else _number_in(array)
+            return None if array is None else _scalar_in(array)
     return array.item(index) if array is not None and len(index) == array.ndim else None
 
 
-def _number_in(array: Array) -> Any:
+def _scalar_in(array: Array) -> Any:
     """The only element of an array without dimensions; None for others, and for bfloat16, which NumPy does not know."""
     return array.item() if not array.shape and array.dtype.kind != "V" else None
 
 
-def value_of(deferred: Deferred, *, compute: bool = False) -> Array | None:
+def read_deferred(deferred: Deferred, *, compute: bool = False) -> Array | None:
     """The value as a dense read-only array; None if it is not known, or not any more.
 
     With `compute`, deferred ops are computed if they can be without a graph.
@@ -148,7 +148,7 @@ def value_of(deferred: Deferred, *, compute: bool = False) -> Array | None:
         if index is None:
             return array
     else:
-        array = array_of(source)
+        array = find_host_value(source)
     if array is None:
         return None
     value = np.asarray(array[index])
@@ -156,23 +156,23 @@ def value_of(deferred: Deferred, *, compute: bool = False) -> Array | None:
     return value
 
 
-def type_of(deferred: Deferred) -> TensorType:
+def deferred_type(deferred: Deferred) -> TensorType:
     """The type of the tensor."""
     source, index, _ = deferred
     if source.__class__ is np.ndarray:
         return index
-    whole = source.type
+    source_node = source.type
     if index is None:
-        return whole
-    return TensorType(whole.element, whole.shape[len(index) :])
+        return source_node
+    return TensorType(source_node.element, source_node.shape[len(index) :])
 
 
 def make_deferred_node(deferred: Deferred) -> Node:
     """The node that would have been made at the author's line."""
     source, index, origins = deferred
     if source.__class__ is DeferredOp:
-        whole = node_of_deferred(source)
-        return whole if index is None else make_deferred_node((whole, index, origins))
+        source_node = create_deferred_node(source)
+        return source_node if index is None else make_deferred_node((source_node, index, origins))
     with originating_from(origins) if ambient.plain else created_at(origins):
         if source.__class__ is np.ndarray:
             source.setflags(write=False)

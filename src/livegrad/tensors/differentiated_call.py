@@ -22,23 +22,23 @@ from livegrad.ops.rules import filled, zero
 from livegrad.passes.differentiate import forward, reverse
 from livegrad.passes.differentiate.by_point import loops_by_point
 from livegrad.passes.differentiate.lower import with_derivatives_written
-from livegrad.tensors.concrete import standing_for
-from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.concrete import bind_placeholders
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
-from livegrad.tensors.handle import Tensor, number_as, wrap
-from livegrad.tensors.operands import whole_number
+from livegrad.tensors.handle import Tensor, convert_number, wrap
+from livegrad.tensors.operands import require_integer
 from livegrad.tensors.pytrees import flatten, tree_map, unflatten
 from livegrad.tensors.tracing import (
     Traced,
     close,
-    float_beside,
+    common_float_type,
+    convert_leaves,
+    convert_like,
     is_weak_float,
     name_of,
-    node_like,
     placeholders,
-    typed_nodes,
 )
-from livegrad.tensors.weak_types import give_default_type, is_weak, typed, weak_numbers
+from livegrad.tensors.weak_types import give_default_type, is_weak, make_strong, weak_numbers
 
 Arguments = int | Sequence[int]
 
@@ -48,15 +48,17 @@ class DifferentiatedCall:
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, argnums: Arguments) -> None:
         self.name = name_of(function)
-        self.single = not isinstance(argnums, Iterable)
-        args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
+        self.is_single = not isinstance(argnums, Iterable)
+        args, kwargs = bind_by_position(function, *convert_declared_numbers(function, args, kwargs), argnums)
         positions = argument_positions(argnums, len(args), self.name)
         leaves, self.structure = flatten(tuple(args[position] for position in positions))
         # A Python float takes the type of what it meets inside, if no tensor among the arguments decides.
-        decided = float_beside((args, kwargs)) is not None
-        numbers = [number_as(leaf, f64) if not decided and is_weak_float(leaf) else None for leaf in leaves]
+        has_common_type = common_float_type((args, kwargs)) is not None
+        numbers = [
+            convert_number(leaf, f64) if not has_common_type and is_weak_float(leaf) else None for leaf in leaves
+        ]
         self._weak = [number is not None for number in numbers]
-        nodes = zip(typed_nodes(leaves, self.name, (args, kwargs)), numbers, strict=True)
+        nodes = zip(convert_leaves(leaves, self.name, (args, kwargs)), numbers, strict=True)
         self.nodes = [node if number is None else number for node, number in nodes]
         for node in self.nodes:
             require_differentiable(node, self.name)
@@ -65,8 +67,8 @@ class DifferentiatedCall:
         for position, part in zip(positions, unflatten(self.structure, map(wrap, self.inputs)), strict=True):
             arguments[position] = part
         weak = [node for node, flag in zip(self.inputs, self._weak, strict=True) if flag]
-        with standing_for(self.inputs, self.nodes), weak_numbers(weak):
-            self.returned = tree_map(_with_default_type, call_users(function, arguments, kwargs))
+        with bind_placeholders(self.inputs, self.nodes), weak_numbers(weak):
+            self.returned = tree_map(_to_default_type, call_users(function, arguments, kwargs))
 
     def close(self, result: Any) -> Traced:
         """A part of what was returned as a function of the inputs."""
@@ -80,27 +82,29 @@ class DifferentiatedCall:
         gradients = list(inline(derived, [*self.nodes, *traced.captures, *cotangents]))
         first = len(gradients) - len(self.nodes)
         element = DEFAULT_FLOAT if f64 not in map(scalar_of, traced.function.result_types) else f64
-        slopes = [cast(n, type=element) if weak else n for n, weak in zip(gradients[first:], self._weak, strict=True)]
-        return [*gradients[:first], *slopes]
+        input_gradients = [
+            cast(n, type=element) if weak else n for n, weak in zip(gradients[first:], self._weak, strict=True)
+        ]
+        return [*gradients[:first], *input_gradients]
 
     def directions(self, tangents: Sequence[Any]) -> list[Node]:
         """Tangents as nodes of the types of the arguments."""
-        nodes = [node_like(leaf, node.type, "jvp") for leaf, node in zip(tangents, self.nodes, strict=True)]
+        nodes = [convert_like(leaf, node.type, "jvp") for leaf, node in zip(tangents, self.nodes, strict=True)]
         pairs = zip(nodes, self._weak, strict=True)
         return [cast(n, type=f64) if weak and _is_float_number(n) else n for n, weak in pairs]
 
     def like_arguments(self, tensors: Iterable[Tensor]) -> Any:
         parts = unflatten(self.structure, tensors)
-        return parts[0] if self.single else parts
+        return parts[0] if self.is_single else parts
 
     def at_arguments(self, result: Any) -> Any:
         """A part of what was returned, at the arguments themselves."""
         traced = self.close(result)
         results = inline(traced.function, [*self.nodes, *traced.captures])
-        return unflatten(traced.structure, (wrap(typed(node)) for node in results))
+        return unflatten(traced.structure, (wrap(make_strong(node)) for node in results))
 
 
-def _with_default_type(leaf: Any) -> Any:
+def _to_default_type(leaf: Any) -> Any:
     """A weakly typed number in the default type, as outside of the function that returned it."""
     return wrap(give_default_type(leaf.node)) if isinstance(leaf, Tensor) and is_weak(leaf.node) else leaf
 
@@ -123,9 +127,9 @@ def push_forward(function: Function, active: tuple[bool, ...]) -> Function:
     """(arguments, tangents of the active ones) → (results, a tangent for each)."""
     derived, flags = forward.push_forward(with_derivatives_written(function), active)
     number = len(function.results)
-    supply = iter(derived.results[number:])
+    remaining = iter(derived.results[number:])
     tangents = [
-        next(supply) if flag else zero(result.type) for flag, result in zip(flags, function.results, strict=True)
+        next(remaining) if flag else zero(result.type) for flag, result in zip(flags, function.results, strict=True)
     ]
     return Function(derived.name, derived.parameters, (*derived.results[:number], *tangents))
 
@@ -135,33 +139,33 @@ def forget_derivatives() -> None:
     forget_derivations()
 
 
-def by_position(
+def bind_by_position(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A call whose named arguments that `argnums` counts are passed by position.
 
-    >>> by_position(lambda x, y, z: x, (1.0,), {"z": 3.0, "y": 2.0}, 1)
+    >>> bind_by_position(lambda x, y, z: x, (1.0,), {"z": 3.0, "y": 2.0}, 1)
     ((1.0, 2.0, 3.0), {})
     """
-    listed = argnums if isinstance(argnums, Iterable) else (argnums,)
-    if not kwargs or all(isinstance(position, int) and position < len(args) for position in listed):
+    argnum_list = argnums if isinstance(argnums, Iterable) else (argnums,)
+    if not kwargs or all(isinstance(position, int) and position < len(args) for position in argnum_list):
         return args, kwargs
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable without a signature
         return args, kwargs
-    rest, moved = dict(kwargs), list(args)
+    remaining_kwargs, positional = dict(kwargs), list(args)
     for parameter in list(parameters)[len(args) :]:
-        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in rest:
+        if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD or parameter.name not in remaining_kwargs:
             break
-        moved.append(rest.pop(parameter.name))
-    return tuple(moved), rest
+        positional.append(remaining_kwargs.pop(parameter.name))
+    return tuple(positional), remaining_kwargs
 
 
 def argument_positions(argnums: Arguments, number: int, name: str) -> tuple[int, ...]:
     """The positions of arguments, counted from the front; one that there is not is refused."""
-    listed = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
-    positions = tuple(whole_number(position, name, "argnums") for position in listed)
+    argnum_list = argnums if isinstance(argnums, Iterable) and not isinstance(argnums, str) else (argnums,)
+    positions = tuple(require_integer(position, name, "argnums") for position in argnum_list)
     for position in positions:
         if not -number <= position < number:
             raise UsageError(
@@ -207,7 +211,7 @@ def nodes_like_results(tree: Any, traced: Traced, role: str) -> list[Node]:
     if structure != traced.structure:
         raise UsageError(f"the {role}s and results have different tree structures", where=caller_origin())
     types = traced.function.result_types
-    nodes = [node_like(leaf, type, role) for leaf, type in zip(leaves, types, strict=True)]
+    nodes = [convert_like(leaf, type, role) for leaf, type in zip(leaves, types, strict=True)]
     require_types(nodes, types, role)
     return nodes
 

@@ -77,7 +77,7 @@ def common_type(first: Scalar, second: Scalar) -> Scalar | None:
     return first if first.kind == "float" else second
 
 
-def promoted(first: Scalar, second: Scalar, user: str) -> Scalar:
+def promote_types(first: Scalar, second: Scalar, user: str) -> Scalar:
     """`common_type`, with an error where there is none."""
     common = common_type(first, second)
     if common is None:

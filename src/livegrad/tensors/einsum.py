@@ -20,7 +20,7 @@ from livegrad.ops.movement import broadcast, permute, reshape
 from livegrad.ops.reduction import reduce
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor, wrap
-from livegrad.tensors.products import numbers_of_one_type, shape_of_node
+from livegrad.tensors.products import promote_numeric_operands, shape_of_node
 
 Axis = str  # a letter, or "0", "1", … for the dimensions of an ellipsis, counted from the last one
 
@@ -46,11 +46,14 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
     >>> lg.einsum("ii", lg.asarray([[1.0, 5.0], [7.0, 2.0]]))
     Tensor(3., dtype=float32)
     """
-    nodes = numbers_of_one_type("einsum", *operands) if operands else []
+    nodes = promote_numeric_operands("einsum", *operands) if operands else []
     inputs, output = _parse(subscripts, [len(shape_of_node(node)) for node in nodes])
     sizes = _sizes(subscripts, inputs, nodes)
     terms = [
-        _summed(_without_repeats(_spread_ones(node, axes, sizes), axes), _others(inputs, position) | set(output))
+        _sum_unneeded(
+            _take_diagonals(_broadcast_repeated_ones(node, axes, sizes), axes),
+            _axes_of_others(inputs, position) | set(output),
+        )
         for position, (node, axes) in enumerate(zip(nodes, inputs, strict=True))
     ]
     while len(terms) > 1:
@@ -59,7 +62,7 @@ def einsum(subscripts: str, /, *operands: Any) -> Tensor:
         needed = set(output).union(*(term.axes for term in rest))
         terms = [*rest, _contract(terms[first], terms[second], needed)]
     (result,) = terms
-    return wrap(_ordered(result, output))
+    return wrap(_permute_term(result, output))
 
 
 # --- the letters -----------------------------------------------------------------------------------------------------
@@ -71,35 +74,37 @@ def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[tuple[Axis, ...]
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks) or not ranks:
-        raise _refuse(subscripts, f"{len(terms)} terms for {len(ranks)} operands")
+        raise _subscript_error(subscripts, f"{len(terms)} terms for {len(ranks)} operands")
     inputs = [_axes(term, rank, subscripts) for term, rank in zip(terms, ranks, strict=True)]
-    dots = sorted({axis for axes in inputs for axis in axes if axis.isdigit()}, key=int, reverse=True)
+    ellipsis_axes = sorted({axis for axes in inputs for axis in axes if axis.isdigit()}, key=int, reverse=True)
     if not arrow:
         letters = [axis for axes in inputs for axis in axes if not axis.isdigit()]
-        return inputs, (*dots, *sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    before, ellipsis, behind = right.partition("...")
-    output = (*before, *(dots if ellipsis else ()), *behind)
+        return inputs, (*ellipsis_axes, *sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    before, ellipsis, after = right.partition("...")
+    output = (*before, *(ellipsis_axes if ellipsis else ()), *after)
     input_axes = {axis for axes in inputs for axis in axes}
-    if not re.fullmatch("[A-Za-z]*", before + behind) or len(set(output)) != len(output):
-        raise _refuse(subscripts, f"the result `{right}` names a dimension twice, or not by a letter")
-    if dots and not ellipsis:
-        raise _refuse(subscripts, "the result leaves the ellipsis out", help="write ... on the right, or sum first")
+    if not re.fullmatch("[A-Za-z]*", before + after) or len(set(output)) != len(output):
+        raise _subscript_error(subscripts, f"the result `{right}` names a dimension twice, or not by a letter")
+    if ellipsis_axes and not ellipsis:
+        raise _subscript_error(
+            subscripts, "the result leaves the ellipsis out", help="write ... on the right, or sum first"
+        )
     if not input_axes.issuperset(output):
-        raise _refuse(subscripts, f"the result names `{min(set(output) - input_axes)}`, which no operand has")
+        raise _subscript_error(subscripts, f"the result names `{min(set(output) - input_axes)}`, which no operand has")
     return inputs, output
 
 
 def _axes(term: str, rank: int, subscripts: str) -> tuple[Axis, ...]:
-    before, ellipsis, behind = term.partition("...")
-    letters = before + behind
+    before, ellipsis, after = term.partition("...")
+    letters = before + after
     if not re.fullmatch("[A-Za-z]*", letters):
-        raise _refuse(subscripts, f"`{term}` is not made of letters and at most one ellipsis")
+        raise _subscript_error(subscripts, f"`{term}` is not made of letters and at most one ellipsis")
     if len(letters) > rank or (not ellipsis and len(letters) != rank):
-        raise _refuse(subscripts, f"`{term}` names {len(letters)} dimensions of a tensor with {rank}")
-    return (*before, *(str(index) for index in reversed(range(rank - len(letters)))), *behind)
+        raise _subscript_error(subscripts, f"`{term}` names {len(letters)} dimensions of a tensor with {rank}")
+    return (*before, *(str(index) for index in reversed(range(rank - len(letters)))), *after)
 
 
-def _refuse(subscripts: Any, problem: str, help: str | None = None) -> UsageError:
+def _subscript_error(subscripts: Any, problem: str, help: str | None = None) -> UsageError:
     return UsageError(f"`einsum` cannot read {subscripts!r}", where=caller_origin(), found=problem, help=help)
 
 
@@ -121,21 +126,21 @@ def _sizes(subscripts: str, inputs: Sequence[tuple[Axis, ...]], nodes: Sequence[
     return sizes
 
 
-def _others(inputs: Sequence[tuple[Axis, ...]], position: int) -> set[Axis]:
+def _axes_of_others(inputs: Sequence[tuple[Axis, ...]], position: int) -> set[Axis]:
     return {axis for index, axes in enumerate(inputs) if index != position for axis in axes}
 
 
 # --- one term --------------------------------------------------------------------------------------------------------
 
 
-def _spread_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) -> Node:
+def _broadcast_repeated_ones(node: Node, axes: tuple[Axis, ...], sizes: dict[Axis, Size]) -> Node:
     """The node with dimensions of size one broadcast where its own letters repeat, so that a diagonal can be read."""
     shape = shape_of_node(node)
     full = tuple(sizes[a] if axes.count(a) > 1 else size for a, size in zip(axes, shape, strict=True))
     return node if full == shape else broadcast(node, shape=full, axes=tuple(range(len(full))))
 
 
-def _without_repeats(node: Node, axes: tuple[Axis, ...]) -> _Term:
+def _take_diagonals(node: Node, axes: tuple[Axis, ...]) -> _Term:
     """The diagonal where a letter repeats, one pair of dimensions after the other."""
     while len(set(axes)) != len(axes):
         last = next(i for i in reversed(range(len(axes))) if axes.index(axes[i]) != i)
@@ -148,12 +153,12 @@ def _without_repeats(node: Node, axes: tuple[Axis, ...]) -> _Term:
     return _Term(node, axes)
 
 
-def _summed(term: _Term, needed: set[Axis]) -> _Term:
+def _sum_unneeded(term: _Term, needed: set[Axis]) -> _Term:
     """The term, summed over dimensions that only it names."""
-    alone = tuple(index for index, axis in enumerate(term.axes) if axis not in needed)
-    if not alone:
+    summed_axes = tuple(index for index, axis in enumerate(term.axes) if axis not in needed)
+    if not summed_axes:
         return term
-    return _Term(reduce(term.node, kind="sum", axes=alone), tuple(axis for axis in term.axes if axis in needed))
+    return _Term(reduce(term.node, kind="sum", axes=summed_axes), tuple(axis for axis in term.axes if axis in needed))
 
 
 # --- two terms -------------------------------------------------------------------------------------------------------
@@ -174,10 +179,10 @@ def _cheapest_pair(terms: Sequence[_Term], sizes: dict[Axis, Size]) -> tuple[int
 def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
     """The product of two terms, summed over dimensions that are no longer needed."""
     # A dimension of one beside a larger one spreads: it takes no part in sums of products.
-    first, second = _without_ones(first, second), _without_ones(second, first)
+    first, second = _drop_broadcast_ones(first, second), _drop_broadcast_ones(second, first)
     summed = tuple(axis for axis in first.axes if axis in second.axes and axis not in needed)
-    first = _summed(first, needed | set(second.axes))
-    second = _summed(second, needed | set(first.axes))
+    first = _sum_unneeded(first, needed | set(second.axes))
+    second = _sum_unneeded(second, needed | set(first.axes))
     batch = tuple(axis for axis in first.axes if axis in second.axes and axis in needed)
     rows = tuple(axis for axis in first.axes if axis not in batch and axis not in summed)
     columns = tuple(axis for axis in second.axes if axis not in batch and axis not in summed)
@@ -185,33 +190,40 @@ def _contract(first: _Term, second: _Term, needed: set[Axis]) -> _Term:
     sizes = {**_sizes_of(second), **_sizes_of(first)}
     if not summed:
         shape = tuple(sizes[axis] for axis in axes)
-        return _Term(_spread(first, batch + rows, axes, shape) * _spread(second, batch + columns, axes, shape), axes)
+        return _Term(
+            _broadcast_term(first, batch + rows, axes, shape) * _broadcast_term(second, batch + columns, axes, shape),
+            axes,
+        )
 
     def total(names: tuple[Axis, ...]) -> Size:
         return size_product(tuple(sizes[axis] for axis in names))
 
     each = tuple(sizes[axis] for axis in batch)
-    left = reshape(_ordered(first, batch + rows + summed), shape=(*each, total(rows), total(summed)))
-    right = reshape(_ordered(second, batch + summed + columns), shape=(*each, total(summed), total(columns)))
+    left = reshape(_permute_term(first, batch + rows + summed), shape=(*each, total(rows), total(summed)))
+    right = reshape(_permute_term(second, batch + summed + columns), shape=(*each, total(summed), total(columns)))
     return _Term(reshape(matmul(left, right), shape=tuple(sizes[axis] for axis in axes)), axes)
 
 
-def _spread(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape: tuple[Size, ...]) -> Node:
+def _broadcast_term(term: _Term, order: tuple[Axis, ...], axes: tuple[Axis, ...], shape: tuple[Size, ...]) -> Node:
     """A term with its dimensions in this order, broadcast over the dimensions of the product."""
-    return broadcast(_ordered(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
+    return broadcast(_permute_term(term, order), shape=shape, axes=tuple(axes.index(axis) for axis in order))
 
 
 def _sizes_of(term: _Term) -> dict[Axis, Size]:
     return dict(zip(term.axes, shape_of_node(term.node), strict=True))
 
 
-def _without_ones(term: _Term, other: _Term) -> _Term:
+def _drop_broadcast_ones(term: _Term, other: _Term) -> _Term:
     """The term without its dimensions of size one that the other term has in full."""
     sizes, other_sizes = _sizes_of(term), _sizes_of(other)
-    kept = tuple(axis for axis in term.axes if not (sizes[axis] == 1 and other_sizes.get(axis, 1) != 1))
-    return _Term(reshape(term.node, shape=tuple(sizes[axis] for axis in kept)), kept) if kept != term.axes else term
+    kept_axes = tuple(axis for axis in term.axes if not (sizes[axis] == 1 and other_sizes.get(axis, 1) != 1))
+    return (
+        _Term(reshape(term.node, shape=tuple(sizes[axis] for axis in kept_axes)), kept_axes)
+        if kept_axes != term.axes
+        else term
+    )
 
 
-def _ordered(term: _Term, axes: tuple[Axis, ...]) -> Node:
+def _permute_term(term: _Term, axes: tuple[Axis, ...]) -> Node:
     order = tuple(term.axes.index(axis) for axis in axes)
     return term.node if order == tuple(range(len(order))) else permute(term.node, axes=order)

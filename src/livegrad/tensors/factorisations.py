@@ -52,7 +52,7 @@ class SVDResult(NamedTuple):
     Vh: Tensor
 
 
-def matrices(x: Any, user: str, square: bool = False) -> Node:
+def matrix_node(x: Any, user: str, square: bool = False) -> Node:
     """A batch of matrices of floats or complex numbers that a library can take apart; integers become float32."""
     node = node_of(x, user)
     shape = shape_of_node(node)
@@ -68,7 +68,7 @@ def matrices(x: Any, user: str, square: bool = False) -> Node:
     return node
 
 
-def members(node: Node, count: int) -> list[Tensor]:
+def unpack_results(node: Node, count: int) -> list[Tensor]:
     """The results of an op that has several."""
     return [wrap(get(node, index=index)) for index in range(count)]
 
@@ -83,7 +83,7 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
     Tensor([[2., 0.],
             [1., 2.]], dtype=float32)
     """
-    factor = ops.cholesky(matrices(x, "cholesky", square=True))
+    factor = ops.cholesky(matrix_node(x, "cholesky", square=True))
     return wrap(adjoint(factor) if upper else factor)
 
 
@@ -94,10 +94,10 @@ def qr(x: Any, /, *, mode: str = "reduced") -> QRResult:
     >>> [part.shape for part in lg.linalg.qr(lg.ones((4, 2)), mode="complete")]
     [(4, 4), (4, 2)]
     """
-    node = matrices(x, "qr")
+    node = matrix_node(x, "qr")
     if mode not in ("reduced", "complete"):
         raise UsageError(f"`qr` has no mode {mode!r}", where=caller_origin(), expected="'reduced' or 'complete'")
-    return QRResult(*members(ops.qr(node, mode=mode), 2))
+    return QRResult(*unpack_results(ops.qr(node, mode=mode), 2))
 
 
 def eigh(x: Any, /) -> EighResult:
@@ -107,7 +107,7 @@ def eigh(x: Any, /) -> EighResult:
     >>> lg.linalg.eigh(lg.asarray([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
     Tensor([1., 2.], dtype=float32)
     """
-    return EighResult(*members(ops.eigh(matrices(x, "eigh", square=True)), 2))
+    return EighResult(*unpack_results(ops.eigh(matrix_node(x, "eigh", square=True)), 2))
 
 
 def eigvalsh(x: Any, /) -> Tensor:
@@ -117,7 +117,7 @@ def eigvalsh(x: Any, /) -> Tensor:
     >>> lg.linalg.eigvalsh(lg.asarray([[0.0, 1.0], [1.0, 0.0]]))
     Tensor([-1.,  1.], dtype=float32)
     """
-    return wrap(ops.eigvalsh(matrices(x, "eigvalsh", square=True)))
+    return wrap(ops.eigvalsh(matrix_node(x, "eigvalsh", square=True)))
 
 
 def eig(x: Any, /) -> EigResult:
@@ -127,7 +127,7 @@ def eig(x: Any, /) -> EigResult:
     >>> lg.linalg.eig(lg.asarray([[0.0, 1.0], [-1.0, 0.0]])).eigenvalues
     Tensor([0.+1.j, 0.-1.j], dtype=complex64)
     """
-    return EigResult(*members(ops.eig(matrices(x, "eig", square=True)), 2))
+    return EigResult(*unpack_results(ops.eig(matrix_node(x, "eig", square=True)), 2))
 
 
 def eigvals(x: Any, /) -> Tensor:
@@ -137,7 +137,7 @@ def eigvals(x: Any, /) -> Tensor:
     >>> lg.linalg.eigvals(lg.asarray([[2.0, 1.0], [0.0, 3.0]]))
     Tensor([2.+0.j, 3.+0.j], dtype=complex64)
     """
-    return wrap(ops.eigvals(matrices(x, "eigvals", square=True)))
+    return wrap(ops.eigvals(matrix_node(x, "eigvals", square=True)))
 
 
 def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
@@ -149,7 +149,7 @@ def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
     >>> [part.shape for part in lg.linalg.svd(lg.ones((4, 2)), full_matrices=False)]
     [(4, 2), (2,), (2, 2)]
     """
-    return SVDResult(*members(ops.svd(matrices(x, "svd"), full_matrices=bool(full_matrices)), 3))
+    return SVDResult(*unpack_results(ops.svd(matrix_node(x, "svd"), full_matrices=bool(full_matrices)), 3))
 
 
 def svdvals(x: Any, /) -> Tensor:
@@ -159,4 +159,4 @@ def svdvals(x: Any, /) -> Tensor:
     >>> lg.linalg.svdvals(lg.asarray([[3.0, 0.0], [0.0, -4.0]]))
     Tensor([4., 3.], dtype=float32)
     """
-    return wrap(ops.svdvals(matrices(x, "svdvals")))
+    return wrap(ops.svdvals(matrix_node(x, "svdvals")))

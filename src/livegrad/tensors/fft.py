@@ -18,12 +18,12 @@ from livegrad.ir.types import Scalar, c128, f64
 from livegrad.ops import fourier as ops
 from livegrad.ops.movement import concatenate, pad, slice_
 from livegrad.ops.rules import zero
-from livegrad.tensors.axes_and_shapes import Axes, many_axes, one_axis, shape_from
+from livegrad.tensors.axes_and_shapes import Axes, normalise_axes, normalise_axis, normalise_shape
 from livegrad.tensors.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT, dtype_from
 from livegrad.tensors.errors import DtypeError, ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
-from livegrad.tensors.operands import as_type, element_of, real_number, whole_number
-from livegrad.tensors.placement import placed
+from livegrad.tensors.operands import as_type, element_of, require_integer, require_real
+from livegrad.tensors.placement import place_on
 from livegrad.tensors.products import shape_of_node
 
 __all__ = [
@@ -98,7 +98,7 @@ def ifftn(x: Any, /, *, s: Sequence[int] | None = None, axes: Axes = None, norm:
 
 def _along(x: Any, n: int | None, axis: int, norm: str, inverse: bool, user: str) -> Tensor:
     node = _complex(x, user)
-    position = one_axis(axis, len(shape_of_node(node)), user)
+    position = normalise_axis(axis, len(shape_of_node(node)), user)
     return wrap(
         ops.fft(_with_length(node, position, n, user), axes=(position,), inverse=inverse, norm=_norm(norm, user))
     )
@@ -120,7 +120,7 @@ def rfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backwa
     Tensor([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
     node = _real(x, "rfft")
-    position = one_axis(axis, len(shape_of_node(node)), "rfft")
+    position = normalise_axis(axis, len(shape_of_node(node)), "rfft")
     return wrap(ops.rfft(_with_length(node, position, n, "rfft"), axis=position, norm=_norm(norm, "rfft")))
 
 
@@ -182,7 +182,7 @@ def ihfft(x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backw
     (4,)
     """
     node = _real(x, "ihfft")
-    position = one_axis(axis, len(shape_of_node(node)), "ihfft")
+    position = normalise_axis(axis, len(shape_of_node(node)), "ihfft")
     return wrap(ops.ihfft(_with_length(node, position, n, "ihfft"), position, _norm(norm, "ihfft")))
 
 
@@ -190,7 +190,7 @@ def _half(x: Any, n: int | None, axis: int, user: str) -> tuple[Node, int, int]:
     """Half a spectrum of the length that `n` real numbers need, its axis, and n."""
     node = _complex(x, user)
     shape = shape_of_node(node)
-    position = one_axis(axis, len(shape), user)
+    position = normalise_axis(axis, len(shape), user)
     size = 2 * (shape[position] - 1) if n is None else n
     if isinstance(size, Dimension):
         raise UsageError(f"`{user}` needs a length for symbolic sizes", where=caller_origin(), help="pass n=...")
@@ -208,7 +208,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: s
     >>> lg.fft.fftfreq(4)
     Tensor([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
-    values = np.fft.fftfreq(_require_length(n, "fftfreq"), real_number(d, "fftfreq", "d"))
+    values = np.fft.fftfreq(_require_length(n, "fftfreq"), require_real(d, "fftfreq", "d"))
     return _frequencies(values, dtype, device, "fftfreq")
 
 
@@ -219,7 +219,7 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Scalar | None = None, device: 
     >>> lg.fft.rfftfreq(4)
     Tensor([0.  , 0.25, 0.5 ], dtype=float32)
     """
-    values = np.fft.rfftfreq(_require_length(n, "rfftfreq"), real_number(d, "rfftfreq", "d"))
+    values = np.fft.rfftfreq(_require_length(n, "rfftfreq"), require_real(d, "rfftfreq", "d"))
     return _frequencies(values, dtype, device, "rfftfreq")
 
 
@@ -227,7 +227,7 @@ def _frequencies(values: Any, dtype: Scalar | None, device: str | None, user: st
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, user)
     if element.kind != "float":
         raise DtypeError(f"`{user}` returns floats", where=caller_origin(), found=str(element))
-    return placed(wrap_array(values.astype(element.dtype)), device)
+    return place_on(wrap_array(values.astype(element.dtype)), device)
 
 
 def fftshift(x: Any, /, *, axes: Axes = None) -> Tensor:
@@ -254,7 +254,7 @@ def _shifted(x: Any, axes: Axes, user: str, first: Any) -> Tensor:
     """Each axis rotated: split in two parts, which are swapped. `first` gives the start of the second part."""
     node = node_of(x, user)
     shape = shape_of_node(node)
-    for axis in many_axes(axes, len(shape), user):
+    for axis in normalise_axes(axes, len(shape), user):
         size = shape[axis]
         if not isinstance(size, int):
             raise UsageError(f"`{user}` needs a static size", where=caller_origin(), found=str(size))
@@ -297,8 +297,8 @@ def _with_length(node: Node, axis: int, length: int | None, user: str) -> Node:
 
 
 def _require_length(length: Any, user: str) -> int:
-    number = whole_number(length, user, "the length", least=1)
-    shape_from((number,), user)  # no more than memory can address
+    number = require_integer(length, user, "the length", minimum=1)
+    normalise_shape((number,), user)  # no more than memory can address
     return number
 
 
@@ -317,7 +317,7 @@ def _lengths(
         raise UsageError(
             f"`{user}` takes lengths only together with their axes", where=caller_origin(), help="pass axes=..."
         )
-    positions = many_axes(axes, len(shape), user)
+    positions = normalise_axes(axes, len(shape), user)
     lengths: list[int | None] = (
         [None] * len(positions) if s is None else [None if length == -1 else length for length in s]
     )

@@ -20,36 +20,38 @@ from livegrad.lazy.lazy_values import leaf_of, read_leaf
 from livegrad.tensors.number_nodes import number_node
 from livegrad.tensors.tracing import Traced
 
-_MOST_NODES = 8  # of a value that is computed from such numbers, such as the element of one
+_MAX_NODES = 8  # of a value that is computed from such numbers, such as the element of one
 _KINDS = ("bool", "signed", "unsigned", "float")
 
 
 def freeze_numbers(traced: Traced) -> Traced:
     """The function with such numbers inside, and without parameters for them."""
     function = traced.function
-    first = len(function.parameters) - len(traced.captures)
-    parameters = dict(zip(function.parameters[first:], traced.captures, strict=True))
-    frozen = {own: number for own, node in parameters.items() if (number := _frozen(node)) is not None}
+    first_capture = len(function.parameters) - len(traced.captures)
+    parameters = dict(zip(function.parameters[first_capture:], traced.captures, strict=True))
+    frozen = {
+        parameter: number for parameter, node in parameters.items() if (number := _freeze_capture(node)) is not None
+    }
     if not frozen:
         return traced
-    inputs = [own for own in function.parameters if own not in frozen]
+    inputs = [parameter for parameter in function.parameters if parameter not in frozen]
     results = substitute(function.results, dict(frozen), function.source_locations)
-    kept = tuple([node for own, node in parameters.items() if own not in frozen])
-    return replace(traced, function=make_function(function.name, inputs, results), captures=kept)
+    captures = tuple([node for parameter, node in parameters.items() if parameter not in frozen])
+    return replace(traced, function=make_function(function.name, inputs, results), captures=captures)
 
 
-def _frozen(capture: Node) -> Node | None:
+def _freeze_capture(capture: Node) -> Node | None:
     """A captured value in terms of constants; None if it depends on something that may be another in the next call."""
     nodes = toposort([capture])
-    if len(nodes) > _MOST_NODES or any(node.functions or node.may_fail for node in nodes):
+    if len(nodes) > _MAX_NODES or any(node.functions or node.may_fail for node in nodes):
         return None
-    numbers = {node: _number(node) for node in nodes if node.op is input_op}
+    numbers = {node: _constant_for(node) for node in nodes if node.op is input_op}
     if not numbers or any(number is None for number in numbers.values()):
         return None
     return substitute([capture], {leaf: number for leaf, number in numbers.items() if number is not None})[0]
 
 
-def _number(node: Node) -> Node | None:
+def _constant_for(node: Node) -> Node | None:
     """The constant for a tensor of one number that nobody holds; None for others."""
     leaf, type = leaf_of(node), node.type
     if leaf is None or leaf.external or not isinstance(type, TensorType) or type.shape:

@@ -14,7 +14,7 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, c128, f64
 from livegrad.lazy import execution
 from livegrad.ops.conversion import cast
-from livegrad.passes.in_double import double_scalar, in_double
+from livegrad.passes.widen_to_double import double_scalar, widen_to_double
 from livegrad.tensors.creation import asarray
 from livegrad.tensors.handle import Tensor, wrap
 from livegrad.tensors.operands import as_type, element_of
@@ -34,7 +34,7 @@ def check_gradients(
     >>> import livegrad as lg
     >>> lg.check_gradients(lambda x: lg.sum(lg.sin(x) * x), lg.asarray([0.5, 1.5]))
     """
-    primals = tree_map(_in_double, arguments)
+    primals = tree_map(_to_double, arguments)
     generator = np.random.default_rng(seed)
     tangents = tree_map(lambda leaf: _direction(leaf, generator), primals)
     try:
@@ -51,8 +51,8 @@ def check_gradients(
     _require_close(forward, numeric, tolerance, "forward mode", "central differences")
     cotangents = tree_map(lambda leaf: _direction(leaf, generator), value)
     _, pullback = vjp(function, *primals)
-    first = _inner(pullback(cotangents), tangents)
-    second = _inner(cotangents, forward)
+    first = _pair_product(pullback(cotangents), tangents)
+    second = _pair_product(cotangents, forward)
     if not np.isclose(first, second, rtol=tolerance, atol=tolerance):
         raise DifferentiationError(
             "reverse and forward mode disagree", where=caller_origin(), expected=f"{second}", found=f"{first}"
@@ -64,20 +64,20 @@ def _function_in_double(function: Callable[..., Any], arguments: Any) -> Callabl
     leaves, structure = flatten(tree_map(_tensor, arguments))
     types = [leaf.type for leaf in leaves]
     traced = trace_call(lambda *tensors: function(*unflatten(structure, tensors)), types, name_of(function))
-    wide = in_double(traced.function)
+    in_float64 = widen_to_double(traced.function)
     captures = [_captured_in_double(node) for node in traced.captures]
 
     def computed(*arguments: Any) -> Any:
         nodes = [leaf.node for leaf in flatten(arguments)[0]]
-        return unflatten(traced.structure, map(wrap, inline(wide, [*nodes, *captures])))
+        return unflatten(traced.structure, map(wrap, inline(in_float64, [*nodes, *captures])))
 
     return computed
 
 
 def _captured_in_double(node: Node) -> Node:
     if isinstance(node.type, Scalar):  # what a branch or loop decides by
-        wide = double_scalar(node.type)
-        return node if node.type is wide else cast(node, type=wide)
+        in_float64 = double_scalar(node.type)
+        return node if node.type is in_float64 else cast(node, type=in_float64)
     return as_type(node, double_scalar(element_of(node)))
 
 
@@ -85,7 +85,7 @@ def _tensor(leaf: Any) -> Tensor:
     return leaf if isinstance(leaf, Tensor) else asarray(leaf)
 
 
-def _in_double(leaf: Any) -> Tensor:
+def _to_double(leaf: Any) -> Tensor:
     tensor = _tensor(leaf)
     if tensor.dtype.kind not in ("float", "complex"):
         raise UsageError(
@@ -99,13 +99,13 @@ def _in_double(leaf: Any) -> Tensor:
 
 def _direction(leaf: Tensor, generator: np.random.Generator) -> Tensor:
     """Random numbers of a tensor's type."""
-    drawn = generator.standard_normal(leaf.shape)
+    noise = generator.standard_normal(leaf.shape)
     if leaf.dtype.kind == "complex":
-        drawn = drawn + 1j * generator.standard_normal(leaf.shape)
-    return asarray(drawn, dtype=leaf.dtype)
+        noise = noise + 1j * generator.standard_normal(leaf.shape)
+    return asarray(noise, dtype=leaf.dtype)
 
 
-def _inner(first: Any, second: Any) -> float:
+def _pair_product(first: Any, second: Any) -> float:
     """The pairing of cotangents and tangents: the real part of their product, without a conjugate."""
     pairs = zip(flatten(first)[0], flatten(second)[0], strict=True)
     return float(sum(np.sum(a.numpy() * b.numpy()).real for a, b in pairs))

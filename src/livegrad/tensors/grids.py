@@ -18,8 +18,8 @@ from livegrad.ops.elementwise import select
 from livegrad.ops.movement import broadcast_to, index_along, iota, reshape
 from livegrad.ops.rules import zero
 from livegrad.runtime.arguments import scalar_range
-from livegrad.tensors.axes_and_shapes import shape_from
-from livegrad.tensors.creation import converted_copy
+from livegrad.tensors.axes_and_shapes import normalise_shape
+from livegrad.tensors.creation import convert_copy
 from livegrad.tensors.dtypes import (
     DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
@@ -29,7 +29,7 @@ from livegrad.tensors.dtypes import (
 from livegrad.tensors.errors import DtypeError, NumberRangeError, ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
 from livegrad.tensors.number_nodes import number_node
-from livegrad.tensors.placement import placed
+from livegrad.tensors.placement import place_on
 
 
 def arange(
@@ -50,23 +50,23 @@ def arange(
         raise UsageError(
             "invalid arguments for `arange`", where=caller_origin(), expected=expected, found=shown(bounds)
         )
-    whole = all(isinstance(each, int) for each in bounds)
-    if whole and symbolic_within(bounds) is not None:
+    all_integers = all(isinstance(each, int) for each in bounds)
+    if all_integers and symbolic_within(bounds) is not None:
         wanted = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "arange")
-        return placed(wrap(_symbolic_range(first, last, stride, wanted)), device)
-    wanted = (DEFAULT_INTEGER if whole else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
-    if not whole:
+        return place_on(wrap(_symbolic_range(first, last, stride, wanted)), device)
+    wanted = (DEFAULT_INTEGER if all_integers else DEFAULT_FLOAT) if dtype is None else dtype_from(dtype, "arange")
+    if not all_integers:
         count = max(0, math.ceil((last - first) / stride))
-        return placed(wrap_array(converted_copy(np.arange(count) * stride + first, wanted)), device)
+        return place_on(wrap_array(convert_copy(np.arange(count) * stride + first, wanted)), device)
     numbers = range(first, last, stride)
     if first == 0 and stride == 1 and len(numbers) <= scalar_range(i32)[1] and wanted in (i32, i64, f32, f64):
-        return placed(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
+        return place_on(wrap(iota(shape=(len(numbers),), axis=0, type=wanted)), device)
     kind = np.uint64 if numbers and max(numbers[0], numbers[-1]) > scalar_range(i64)[1] else np.int64
     try:
         values = np.arange(first, last, stride, dtype=kind)
     except OverflowError:
         raise NumberRangeError("an integer does not fit any type", where=caller_origin(), found=shown(bounds)) from None
-    return placed(wrap_array(converted_copy(values, wanted)), device)
+    return place_on(wrap_array(convert_copy(values, wanted)), device)
 
 
 def _symbolic_range(first: int, last: int, stride: int, wanted: Scalar) -> Node:
@@ -103,7 +103,7 @@ def linspace(
     first, last = (_end_of_range(each) for each in (first, last))
     with np.errstate(all="ignore"):
         numbers = np.linspace(first, last, num, endpoint=endpoint)
-    return placed(wrap_array(converted_copy(numbers, wanted)), device)
+    return place_on(wrap_array(convert_copy(numbers, wanted)), device)
 
 
 def _is_finite(number: float) -> bool:
@@ -135,14 +135,14 @@ def eye(
     Tensor([[1., 0.],
             [0., 1.]], dtype=float32)
     """
-    shape = shape_from((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    shape = normalise_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
     wanted = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "eye")
-    on = _column_beyond(shape, k)
-    diagonal = greater_equal(on, 0) & less_equal(on, 0)
-    return placed(wrap(diagonal if wanted.kind == "bool" else cast(diagonal, type=wanted)), device)
+    offset = _diagonal_offset(shape, k)
+    diagonal = greater_equal(offset, 0) & less_equal(offset, 0)
+    return place_on(wrap(diagonal if wanted.kind == "bool" else cast(diagonal, type=wanted)), device)
 
 
-def _column_beyond(shape: tuple[Size, ...], k: int) -> Node:
+def _diagonal_offset(shape: tuple[Size, ...], k: int) -> Node:
     """The distance of each element of a matrix to the right of the k-th diagonal."""
     rank = len(shape)
     rows, columns = shape[-2:]
@@ -160,7 +160,7 @@ def tril(x: Any, /, *, k: int = 0) -> Tensor:
             [1, 1]], dtype=int64)
     """
     node = _matrices(x, "tril")
-    return wrap(select(less_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
+    return wrap(select(less_equal(_diagonal_offset(shape_of(node.type), k), 0), node, zero(node.type)))
 
 
 def triu(x: Any, /, *, k: int = 0) -> Tensor:
@@ -172,7 +172,7 @@ def triu(x: Any, /, *, k: int = 0) -> Tensor:
             [0, 1]], dtype=int64)
     """
     node = _matrices(x, "triu")
-    return wrap(select(greater_equal(_column_beyond(shape_of(node.type), k), 0), node, zero(node.type)))
+    return wrap(select(greater_equal(_diagonal_offset(shape_of(node.type), k), 0), node, zero(node.type)))
 
 
 def _matrices(x: Any, user: str) -> Node:

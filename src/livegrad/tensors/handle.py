@@ -26,21 +26,21 @@ from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
 from livegrad.lazy.deferred_ops import DeferredOp
 from livegrad.lazy.execution import execute, execute_node
-from livegrad.lazy.holders import hold, note_waiting
+from livegrad.lazy.holders import register_holder, register_waiting
 from livegrad.lazy.lazy_values import Array, Value, cached_value, leaf_node, leaf_of, on_host, read_leaf, value_store
 from livegrad.ops.conversion import cast
 from livegrad.ops.linalg import broadcast_shapes
 from livegrad.ops.movement import broadcast, broadcast_to
 from livegrad.tensors import weak_types
-from livegrad.tensors.concrete import arguments, at_arguments
+from livegrad.tensors.concrete import at_arguments, bound_arguments
 from livegrad.tensors.deferred import (
     Deferred,
+    deferred_type,
     element_index,
     make_deferred_node,
-    type_of,
-    value_of,
+    read_deferred,
 )
-from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promote_types, weak_type
 from livegrad.tensors.errors import NoDimensionsError, ShapeError
 from livegrad.tensors.interop import Interop
 from livegrad.tensors.lifecycle import Lifecycle
@@ -51,7 +51,7 @@ from livegrad.tensors.tensor_operators import Operators
 from livegrad.tensors.weak_types import cast_number, give_default_type, is_weak
 
 _new = object.__new__
-_INDEXED = (Node, DeferredOp)  # whose elements need no node
+_INDEXABLE = (Node, DeferredOp)  # whose elements need no node
 
 
 class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
@@ -98,13 +98,13 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         """The node of the value IR that computes this tensor."""
         node = self._node
         if node is None:
-            _refuse_freed()
+            _raise_freed()
         return node
 
     @property
     def type(self) -> TensorType:
         deferred = self._deferred
-        return self.node.type if deferred is None else type_of(deferred)  # type: ignore[return-value]
+        return self.node.type if deferred is None else deferred_type(deferred)  # type: ignore[return-value]
 
     @property
     def dtype(self) -> Scalar:
@@ -149,23 +149,23 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
     def is_computed(self) -> bool:
         """Whether the value is cached, so that reading it runs nothing."""
         deferred = self._deferred
-        if deferred is not None and value_of(deferred) is not None:
+        if deferred is not None and read_deferred(deferred) is not None:
             return True
         return leaf_of(self.node) is not None or cached_value(self.node) is not None
 
     def _value(self) -> Array:
         """The value as a read-only NumPy array; computed on first use."""
-        stored = self._stored()
+        stored = self._stored_value()
         return stored if stored.__class__ is np.ndarray else on_host(stored)  # type: ignore[return-value]
 
-    def _stored(self) -> Value:
+    def _stored_value(self) -> Value:
         """The value in the memory of its device; computed on first use."""
         deferred = self._deferred
-        if deferred is not None and (array := value_of(deferred, compute=True)) is not None:
+        if deferred is not None and (array := read_deferred(deferred, compute=True)) is not None:
             return array
         node = self._node
         if node is None:
-            _refuse_freed()
+            _raise_freed()
         if node.op is input_op:
             leaf = leaf_of(node)
             if leaf is not None:
@@ -174,8 +174,8 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             value = cached_value(node)
             if value is not None:
                 return value
-        argument = at_arguments(node) if arguments.values else node
-        return execute_node(node) if argument is node else wrap(argument)._stored()
+        argument = at_arguments(node) if bound_arguments.values else node
+        return execute_node(node) if argument is node else wrap(argument)._stored_value()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -212,8 +212,8 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
             text = repr(self)
         except LivegradError:
             state, text = "could not be computed", ""
-        facts = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
-        return f"<div><b>Tensor</b> {facts}</div><pre>{escape(text)}</pre>"
+        summary = f"{shape} · {self.dtype.long_name} · {self.device} · {state}"
+        return f"<div><b>Tensor</b> {summary}</div><pre>{escape(text)}</pre>"
 
     # --- the namespace ---
 
@@ -224,29 +224,33 @@ class Tensor(Reading, Interop, Lifecycle, Methods, Operators):
         return importlib.import_module("livegrad")
 
     def __getitem__(self, key: Any) -> Tensor:
-        if (key.__class__ is int or key.__class__ is tuple) and ambient.plain and not weak_types.numbers.current.traces:
+        if (
+            (key.__class__ is int or key.__class__ is tuple)
+            and ambient.plain
+            and not weak_types.python_numbers.current.traces
+        ):
             deferred = self._deferred
             if deferred is None:
                 source, before = self._node, ()
             else:
                 source, before, _ = deferred
-            if source.__class__ in _INDEXED and (index := element_index(source, before or (), key)) is not None:
+            if source.__class__ in _INDEXABLE and (index := element_index(source, before or (), key)) is not None:
                 element = _new(Tensor)
                 element._extra, element._deferred = None, (source, index, caller_origins(2))
                 if source.__class__ is Node:
-                    note_waiting(ref(element))  # for the value that it is an element of
+                    register_waiting(ref(element))  # for the value that it is an element of
                 return element
         return namespace().get_item(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Puts values in: this handle then stands for the updated tensor, and other handles for what they stood for."""
-        self._become(namespace().set_item(self, key, value))
+        self._rebind(namespace().set_item(self, key, value))
 
     def _set_node(self, node: Node) -> None:
         """Called by the engine when it truncates the history: the tensor becomes a leaf with the same value."""
         self._node = node
         self._deferred = None
-        hold(node, self)
+        register_holder(node, self)
 
 
 # --- from nodes to tensors and back ----------------------------------------------------------------------------------
@@ -258,9 +262,9 @@ def wrap(node: Node) -> Tensor:
         node = broadcast(node, shape=(), axes=())
     tensor = _new(Tensor)
     tensor._node, tensor._extra, tensor._deferred = node, None, None
-    hold(node, tensor)
-    if weak_types.numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
-        weak_types.note_result(node)
+    register_holder(node, tensor)
+    if weak_types.python_numbers.current.traces and node.type.shape == () and node.operands:  # type: ignore[attr-defined]
+        weak_types.mark_weak_result(node)
     return tensor
 
 
@@ -300,7 +304,7 @@ def defer_arrays(arrays: Sequence[Value], types: Sequence[TensorType]) -> list[T
 def node_of(value: Any, user: str) -> Node:
     """The node of a tensor, number or array-like; arrays become data of the graph."""
     if isinstance(value, Tensor):
-        return give_default_type(value.node) if weak_types.numbers.current.traces else value.node
+        return give_default_type(value.node) if weak_types.python_numbers.current.traces else value.node
     if isinstance(value, Node):
         return value
     if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
@@ -332,11 +336,11 @@ _OPERANDS = (Tensor, bool, int, float, complex, np.ndarray, np.generic)
 
 def combine(op: Op, first: Any, second: Any) -> Node:
     """A binary op over operands that are brought to one type and one shape."""
-    a, b = matched(op.name, first, second)
+    a, b = match_operands(op.name, first, second)
     return op(a, b)
 
 
-def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
+def match_operands(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     """Two operands in one element type and one shape. Python numbers take the type of the tensor beside them."""
     if first.__class__ is Tensor and second.__class__ is Tensor:
         a, b = first.node, second.node
@@ -348,18 +352,18 @@ def matched(user: str, first: Any, second: Any) -> tuple[Node, Node]:
     a_type, b_type = a.type, b.type
     assert isinstance(a_type, TensorType)
     assert isinstance(b_type, TensorType)
-    element = promoted(a_type.element, b_type.element, user)
-    shape = a_type.shape if a_type.shape == b_type.shape else shapes_joined(user, a, b)
-    return converted(a, element, shape), converted(b, element, shape)
+    element = promote_types(a_type.element, b_type.element, user)
+    shape = a_type.shape if a_type.shape == b_type.shape else broadcast_node_shapes(user, a, b)
+    return cast_and_broadcast(a, element, shape), cast_and_broadcast(b, element, shape)
 
 
-def shapes_joined(user: str, *nodes: Node) -> tuple[Size, ...]:
+def broadcast_node_shapes(user: str, *nodes: Node) -> tuple[Size, ...]:
     """The shape that tensors broadcast to, with an error that names both shapes where they do not."""
-    joined: tuple[Size, ...] = ()
+    shape: tuple[Size, ...] = ()
     for node in nodes:
         assert isinstance(node.type, TensorType)
-        joined = join_shapes(user, joined, node.type.shape)
-    return joined
+        shape = join_shapes(user, shape, node.type.shape)
+    return shape
 
 
 def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -372,7 +376,7 @@ def join_shapes(user: str, first: tuple[Size, ...], second: tuple[Size, ...]) ->
         ) from None
 
 
-def converted(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
+def cast_and_broadcast(node: Node, element: Scalar, shape: tuple[Size, ...]) -> Node:
     """A node in another element type, broadcast to a shape."""
     type = node.type
     assert isinstance(type, TensorType)
@@ -388,9 +392,9 @@ def _typed(user: str, first: Any, second: Any) -> tuple[Node, Node]:
         return weak_node_of(first, user), weak_node_of(second, user)
     if second_weakness > first_weakness:
         a = weak_node_of(first, user)
-        return a, _weakened(second, a)
+        return a, _convert_weak(second, a)
     b = weak_node_of(second, user)
-    return _weakened(first, b), b
+    return _convert_weak(first, b), b
 
 
 def _weakness(value: Any) -> int:
@@ -400,12 +404,12 @@ def _weakness(value: Any) -> int:
     return 2 if isinstance(value, _NUMBERS) and not isinstance(value, np.generic) else 0
 
 
-def are_numbers(*values: Any) -> bool:
+def are_weak_numbers(*values: Any) -> bool:
     """Whether all operands are numbers without a type of their own."""
     return all(map(_weakness, values))
 
 
-def number_as(value: Any, element: Scalar) -> Node | None:
+def convert_number(value: Any, element: Scalar) -> Node | None:
     """A number without a type of its own in this type; None for other values, and of a call for a wider kind."""
     if not isinstance(value, Tensor):
         return number_node(value, element) if _weakness(value) else None
@@ -419,7 +423,7 @@ def example_of(value: Tensor) -> Number:
     return {"bool": True, "float": 1.0, "complex": 1j}.get(value.dtype.kind, 1)
 
 
-def _weakened(value: Any, beside: Node) -> Node:
+def _convert_weak(value: Any, beside: Node) -> Node:
     type = beside.type
     assert isinstance(type, TensorType)
     if isinstance(value, Tensor):
@@ -434,10 +438,10 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
     if first.__class__ is Tensor and second.__class__ is Tensor:
         a, b = first._node, second._node
         if a is None or b is None:
-            _refuse_freed()
+            _raise_freed()
         if a.type is b.type:
             return wrap(make_node(Op.table[name], (a, b)))
-    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.numbers.current.traces:
+    elif second.__class__ is float and first.__class__ is Tensor and not weak_types.python_numbers.current.traces:
         a = first.node
         type = a.type
         if type.element.kind == "float":  # type: ignore[attr-defined]
@@ -448,13 +452,13 @@ def _binary(name: str, first: Any, second: Any) -> Tensor:
     return wrap(combine(Op.table[name], first, second))
 
 
-def _named(name: str, *operands: Any) -> Tensor:
+def _call_named(name: str, *operands: Any) -> Tensor:
     if not all(map(is_operand, operands)):
         return NotImplemented
     return getattr(namespace(), name)(*operands)
 
 
-Tensor._binary, Tensor._named = staticmethod(_binary), staticmethod(_named)
+Tensor._binary, Tensor._call_named = staticmethod(_binary), staticmethod(_call_named)
 
 
 def is_traced(node: Node) -> bool:
@@ -463,5 +467,5 @@ def is_traced(node: Node) -> bool:
     return any(leaf_of(leaf) is None for leaf in leaves)
 
 
-def _refuse_freed() -> NoReturn:
+def _raise_freed() -> NoReturn:
     raise UsageError("this tensor was freed", where=caller_origin(), help="keep it, or compute it again")

@@ -38,20 +38,22 @@ def require_complex(derivative: Tensor, name: str) -> None:
 
 def may_conjugate(direction: Tensor, results: list[Tensor]) -> bool:
     """Whether a direction is conjugated or taken apart anywhere on its way to the results."""
-    moving = {direction.node}
+    dependents = {direction.node}
     for node in toposort([result.node for result in results]):
-        reached = [operand for operand in node.operands if operand in moving]
-        if reached:
-            moving.add(node)
+        dependent_operands = [operand for operand in node.operands if operand in dependents]
+        if dependent_operands:
+            dependents.add(node)
             inside = [inner for function in reachable_functions(node.functions) for inner in nodes_of(function)]
-            if _conjugates(node, reached) or any(_conjugates(inner, list(inner.operands)) for inner in inside):
+            if _conjugates(node, dependent_operands) or any(
+                _conjugates(inner, list(inner.operands)) for inner in inside
+            ):
                 return True
     return False
 
 
 def _conjugates(node: Node, operands: list[Node]) -> bool:
-    loses = any(_has_complex(operand.type) for operand in operands) and scalar_of(node.type) is not None
-    return node.op is conj or (loses and not _has_complex(node.type))
+    has_complex_operand = any(_has_complex(operand.type) for operand in operands) and scalar_of(node.type) is not None
+    return node.op is conj or (has_complex_operand and not _has_complex(node.type))
 
 
 def _has_complex(type: Type) -> bool:
@@ -59,14 +61,14 @@ def _has_complex(type: Type) -> bool:
     return scalar is not None and scalar.kind == "complex"
 
 
-def checked_linear(derivative: Tensor, expected: Tensor, name: str) -> Tensor:
+def check_complex_linear(derivative: Tensor, expected: Tensor, name: str) -> Tensor:
     """The derivative, computed only where it is as expected from i times its directions, up to rounding."""
     value, size = derivative.node, magnitude(derivative.node)
     axes = tuple(range(len(shape_of(value.type))))
     if 0 in shape_of(value.type):
         return derivative
     largest = reduce(size, kind="max", axes=axes)
-    apart = reduce(magnitude(value - expected.node), kind="max", axes=axes)
+    difference = reduce(magnitude(value - expected.node), kind="max", axes=axes)
     tolerance = 1e-3 if scalar_of(size.type) is f32 else 1e-9
-    differs = greater(apart, largest * tolerance)
+    differs = greater(difference, largest * tolerance)
     return wrap(check(value, lookup(bit_not(differs)), message=f"`{name}` is not holomorphic here: {_HELP}"))

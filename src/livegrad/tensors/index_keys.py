@@ -40,10 +40,10 @@ class Span:
     start: Size
     count: Size
     step: int
-    kept: bool = True
+    keeps_axis: bool = True
 
     def is_whole(self, size: Size) -> bool:
-        return self.kept and self.start == 0 and self.step == 1 and self.count == size
+        return self.keeps_axis and self.start == 0 and self.step == 1 and self.count == size
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,19 @@ Entry = tuple[Item, Size | None]  # with the size of the axis; None: a new axis,
 
 def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
     """The entries of a key, one for each axis of the tensor and each new axis; a mask stands for several axes."""
-    items = [_classified(item) for item in (key if isinstance(key, tuple) else (key,))]
-    used = sum(_axes_used(item) for item in items)
+    items = [_classify_item(item) for item in (key if isinstance(key, tuple) else (key,))]
+    axis_count = sum(_axes_used(item) for item in items)
     dots = [dots_at for dots_at, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
         raise IndexRangeError("an index can have only one `...`", where=caller_origin())
-    if used > len(shape):
+    if axis_count > len(shape):
         raise IndexRangeError(
-            "too many indices", where=caller_origin(), expected=f"{len(shape)} for shape {shape}", found=str(used)
+            "too many indices", where=caller_origin(), expected=f"{len(shape)} for shape {shape}", found=str(axis_count)
         )
     dots_at = dots[0] if dots else len(items)
-    picks = any(isinstance(item, Mask | Node | np.ndarray) for item in items)
-    missing: list[Any] = [slice(None)] * (len(shape) - used)
-    items[dots_at : dots_at + 1] = missing or ([Gap()] if dots and picks else [])
+    has_index_arrays = any(isinstance(item, Mask | Node | np.ndarray) for item in items)
+    filler: list[Any] = [slice(None)] * (len(shape) - axis_count)
+    items[dots_at : dots_at + 1] = filler or ([Gap()] if dots and has_index_arrays else [])
     entries: list[Entry] = []
     axis = 0
     for item in items:
@@ -94,15 +94,15 @@ def parse_key(key: Any, shape: tuple[Size, ...]) -> list[Entry]:
         elif isinstance(item, Gap):
             entries.append((item, None))
         elif isinstance(item, Mask):
-            entries.append((_fitting(item, shape[axis : axis + len(item.shape)]), None))
+            entries.append((_check_mask_shape(item, shape[axis : axis + len(item.shape)]), None))
             axis += len(item.shape)
         else:
-            entries.append((_along(item, shape[axis], axis), shape[axis]))
+            entries.append((_parse_item(item, shape[axis], axis), shape[axis]))
             axis += 1
     return entries
 
 
-def _classified(item: Any) -> Any:
+def _classify_item(item: Any) -> Any:
     """An entry as None, Ellipsis, a slice, an int, an array or node of integers, or a mask."""
     if item is None or item is Ellipsis or item.__class__ in (slice, int):
         return item
@@ -116,7 +116,7 @@ def _classified(item: Any) -> Any:
             raise _not_an_index(str(item.dtype))
         return item.node
     if holds_tensors(item):
-        return _classified(namespace().asarray(item))
+        return _classify_item(namespace().asarray(item))
     if isinstance(item, np.ndarray | list | tuple):
         array = np.asarray(item) if np.size(item) else np.asarray(item, getattr(item, "dtype", np.int64))
         if array.dtype == np.bool:
@@ -148,32 +148,32 @@ def _axes_used(item: Any) -> int:
 # --- one axis --------------------------------------------------------------------------------------------------------
 
 
-def _along(item: Any, size: Size, axis: int) -> Span | Window | Positions:
+def _parse_item(item: Any, size: Size, axis: int) -> Span | Window | Positions:
     if isinstance(item, slice):
         window = window_of(item, size, axis)
-        return _slice_along(item, size) if window is None else _from_start(window, size)
+        return _slice_along(item, size) if window is None else _wrap_window_start(window, size)
     if isinstance(item, int):
         return _integer_along(item, size, axis)
     if isinstance(item, Node):
-        return Positions(wrapped_positions(item, size))
+        return Positions(wrap_negative_indices(item, size))
     if isinstance(size, Dimension):
-        return Positions(wrapped_positions(wrap_array(item.astype(np.int64)).node, size))
+        return Positions(wrap_negative_indices(wrap_array(item.astype(np.int64)).node, size))
     wrong = (item < -size) | (item >= size)
     if wrong.any():
         raise _out_of_range(int(item[wrong].reshape(-1)[0]), size, axis)
     return Positions(wrap_array(np.where(item < 0, item + size, item).astype(np.int64)).node)
 
 
-def _from_start(window: Window, size: Size) -> Window:
+def _wrap_window_start(window: Window, size: Size) -> Window:
     """A window whose start counts from the front, like computed indices."""
-    start = wrapped_positions(window.start, size)
+    start = wrap_negative_indices(window.start, size)
     return replace(window, start=start if element_type(start) is i64 else cast(start, type=i64))
 
 
 def _integer_along(index: int, size: Size, axis: int) -> Span:
     if isinstance(size, int) and not -size <= index < size:
         raise _out_of_range(index, size, axis)
-    return Span(index if index >= 0 else size + index, 1, 1, kept=False)
+    return Span(index if index >= 0 else size + index, 1, 1, keeps_axis=False)
 
 
 def _out_of_range(index: int, size: Size, axis: int) -> IndexRangeError:
@@ -219,17 +219,17 @@ def _symbolic_slice(item: slice, size: Dimension) -> Span:
             raise ValueError("an axis of symbolic size is reversed as a whole")
         return Span(size - 1, size, -1)
     start, stop = (
-        default if bound is None else _from_the_front(operator.index(bound), size)
+        default if bound is None else _normalise_bound(operator.index(bound), size)
         for bound, default in ((item.start, 0), (item.stop, size))
     )
     return Span(start, stop - start, 1)
 
 
-def _from_the_front(bound: int, size: Size) -> Size:
+def _normalise_bound(bound: int, size: Size) -> Size:
     return bound if bound >= 0 else size + bound
 
 
-def wrapped_positions(index: Node, size: Size) -> Node:
+def wrap_negative_indices(index: Node, size: Size) -> Node:
     """Indices as i64 or i32, with negative ones counted from the end; the op that uses them checks the range."""
     element = require_tensor(index.type).element
     if element.kind == "unsigned":
@@ -252,7 +252,7 @@ def size_node(size: Size, like: Any) -> Node:
 # --- masks -----------------------------------------------------------------------------------------------------------
 
 
-def _fitting(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
+def _check_mask_shape(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
     for mask_size, size in zip(mask.shape, sizes, strict=True):
         if mask_size not in (size, 0):
             raise IndexRangeError(
@@ -261,20 +261,20 @@ def _fitting(mask: Mask, sizes: tuple[Size, ...]) -> Mask:
     return mask
 
 
-def look_at_mask(mask: Mask) -> list[Node]:
+def execute_mask(mask: Mask) -> list[Node]:
     """The positions where a mask is true, an index for each of its axes. Executes the mask: their number is a shape."""
     count_shape_from_data()
     value: Array = mask.value.numpy() if isinstance(mask.value, Tensor) else mask.value
     return [wrap_array(np.ascontiguousarray(index, np.int64)).node for index in np.nonzero(value)]
 
 
-def truth_of(mask: Mask) -> bool:
+def execute_scalar_mask(mask: Mask) -> bool:
     """A single truth value, executed: it decides whether the new axis has one element or none."""
     count_shape_from_data()
     return bool(mask.value)
 
 
-def node_of_mask(mask: Mask) -> Node:
+def mask_node(mask: Mask) -> Node:
     """A mask as a node, not looked at."""
     return node_of(mask.value, "index")
 

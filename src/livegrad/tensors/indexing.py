@@ -24,13 +24,21 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast, broadcast_to, flip, index_along, pad, reshape, slice_
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
-from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.axes_and_shapes import normalise_axis
 from livegrad.tensors.computed_slices import Window
 from livegrad.tensors.creation import asarray, holds_tensors
 from livegrad.tensors.deferred import integer_index
 from livegrad.tensors.dtypes import common_type
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, join_shapes, matched, node_of, number_as, shapes_joined, wrap
+from livegrad.tensors.handle import (
+    Tensor,
+    broadcast_node_shapes,
+    convert_number,
+    join_shapes,
+    match_operands,
+    node_of,
+    wrap,
+)
 from livegrad.tensors.index_keys import (
     Entry,
     Gap,
@@ -38,14 +46,14 @@ from livegrad.tensors.index_keys import (
     Positions,
     Span,
     element_type,
-    look_at_mask,
-    node_of_mask,
+    execute_mask,
+    execute_scalar_mask,
+    mask_node,
     parse_key,
     size_node,
-    truth_of,
-    wrapped_positions,
+    wrap_negative_indices,
 )
-from livegrad.tensors.lifting import truth
+from livegrad.tensors.lifting import to_boolean
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
@@ -65,7 +73,7 @@ def read_entries(node: Node, entries: Sequence[Entry]) -> Node:
     """What the entries of a key pick: a view where they are slices and integers alone."""
     if all(isinstance(item, Span) for item, _ in entries):
         return read_spans(node, entries)
-    picked = Picked(node, look_at_masks(entries))
+    picked = Gather(node, execute_masks(entries))
     return lookup(picked.source, *picked.indices())
 
 
@@ -90,7 +98,7 @@ def read_spans(node: Node, entries: Sequence[Entry]) -> Node:
         node = slice_(node, start=start, size=sizes, step=tuple(abs(item.step) for item, _ in spans))  # type: ignore[union-attr]
         backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0 and item.count != 1)  # type: ignore[union-attr]
         node = flip(node, axes=backward) if backward else node
-    shape = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
+    shape = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
     return node if shape == sizes else reshape(node, shape=shape)
 
 
@@ -101,21 +109,21 @@ def _lowest(span: Span) -> Size:
     return span.start + (span.count - 1) * span.step
 
 
-def look_at_masks(entries: Sequence[Entry]) -> list[Entry]:
+def execute_masks(entries: Sequence[Entry]) -> list[Entry]:
     """Masks as the positions where they are true."""
     result: list[Entry] = []
     for item, size in entries:
         if not isinstance(item, Mask):
             result.append((item, size))
         elif item.shape:
-            result += [(Positions(node), extent) for node, extent in zip(look_at_mask(item), item.shape, strict=True)]
+            result += [(Positions(node), extent) for node, extent in zip(execute_mask(item), item.shape, strict=True)]
         else:
             # Of a new axis of size one, the only element or none.
-            result.append((Positions(filled(0, TensorType(i64, (1 if truth_of(item) else 0,)))), None))
+            result.append((Positions(filled(0, TensorType(i64, (1 if execute_scalar_mask(item) else 0,)))), None))
     return result
 
 
-class Picked:
+class Gather:
     """Elements picked by tensors of positions along some axes and by spans along the others, in NumPy's order.
 
     Integers count as positions. The dimensions of all positions together come where the first of them stands, or at
@@ -123,23 +131,23 @@ class Picked:
     """
 
     def __init__(self, node: Node, entries: Sequence[Entry]) -> None:
-        positions = [position for position, (item, _) in enumerate(entries) if not _is_apart(item)]
+        positions = [position for position, (item, _) in enumerate(entries) if not _separates_indices(item)]
         adjacent = bool(positions) and positions == list(range(positions[0], positions[0] + len(positions)))
         self.first = sum(isinstance(item, Span | Window) for item, _ in entries[: positions[0]]) if adjacent else 0
         entries = self.entries = [(item, size) for item, size in entries if not isinstance(item, Gap)]
         sizes = iter(shape_of(node.type))
-        raised = tuple(1 if size is None else next(sizes) for _, size in entries)
-        self.source = node if raised == shape_of(node.type) else reshape(node, shape=raised)
+        expanded_shape = tuple(1 if size is None else next(sizes) for _, size in entries)
+        self.source = node if expanded_shape == shape_of(node.type) else reshape(node, shape=expanded_shape)
         nodes = [item.node for item, _ in entries if isinstance(item, Positions)]
-        self.together = shapes_joined("index", *nodes)
-        kept = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.kept]
-        self.shape = (*kept[: self.first], *self.together, *kept[self.first :])
+        self.index_shape = broadcast_node_shapes("index", *nodes)
+        kept = [item.count for item, _ in entries if isinstance(item, Span | Window) and item.keeps_axis]
+        self.shape = (*kept[: self.first], *self.index_shape, *kept[self.first :])
 
     def indices(self) -> list[Node]:
         """For each axis of the source, the index at every element of the result."""
         index_type = TensorType(i64, self.shape)
         result: list[Node] = []
-        end = self.first + len(self.together)
+        end = self.first + len(self.index_shape)
         slot = 0
         for item, _ in self.entries:
             if isinstance(item, Positions):
@@ -150,10 +158,10 @@ class Picked:
             start = (
                 broadcast_to(item.start, self.shape) if isinstance(item, Window) else size_node(item.start, index_type)
             )
-            if not item.kept:
+            if not item.keeps_axis:
                 result.append(start)
                 continue
-            axis = slot if slot < self.first else slot + len(self.together)
+            axis = slot if slot < self.first else slot + len(self.index_shape)
             slot += 1
             along = index_along(self.shape, axis)
             along = along if item.step == 1 else along * item.step
@@ -161,9 +169,9 @@ class Picked:
         return result
 
 
-def _is_apart(item: Any) -> bool:
+def _separates_indices(item: Any) -> bool:
     """Whether an item separates index arrays rather than being one."""
-    return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.kept)
+    return isinstance(item, Gap) or (isinstance(item, Span | Window) and item.keeps_axis)
 
 
 # --- assigning -------------------------------------------------------------------------------------------------------
@@ -171,7 +179,7 @@ def _is_apart(item: Any) -> bool:
 
 def set_item(x: Tensor, key: Any, value: Any) -> Tensor:
     """The tensor after `x[key] = value`. Of several assignments to one element the last one stands."""
-    new = value_for(x.node, value)
+    new = convert_assigned_value(x.node, value)
     return wrap(write_entries(x.node, parse_key(key, x.shape), new))
 
 
@@ -179,17 +187,17 @@ def write_entries(node: Node, entries: Sequence[Entry], new: Node) -> Node:
     """A tensor with new values at what the entries of a key pick."""
     if all(isinstance(item, Span) for item, _ in entries):
         return write_spans(node, entries, new)
-    chosen = whole_mask(entries)
-    alike = None if chosen is None else alike_for_all(new, chosen, entries)
-    if chosen is not None and alike is not None:
-        return write_masked(node, chosen, entries, alike)
-    return write_picked(Picked(node, look_at_masks(entries)), node, new)
+    mask = find_only_mask(entries)
+    uniform_value = None if mask is None else reshape_uniform_value(new, mask, entries)
+    if mask is not None and uniform_value is not None:
+        return select_masked(node, mask, entries, uniform_value)
+    return scatter_values(Gather(node, execute_masks(entries)), node, new)
 
 
-def value_for(node: Node, value: Any) -> Node:
+def convert_assigned_value(node: Node, value: Any) -> Node:
     """What is assigned, in the tensor's own type; what that type cannot hold is refused."""
     element = element_type(node)
-    number = number_as(value, element)
+    number = convert_number(value, element)
     if number is not None:
         return number
     if isinstance(value, list | tuple):  # numbers with all of their digits
@@ -209,7 +217,7 @@ def value_for(node: Node, value: Any) -> Node:
     )
 
 
-def spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
+def broadcast_assigned_value(value: Node, shape: tuple[Size, ...]) -> Node:
     value_shape = shape_of(value.type)
     # Leading dimensions of one may stand before what is assigned to.
     while len(value_shape) > len(shape) and value_shape[0] == 1:
@@ -223,39 +231,39 @@ def spread_over(value: Node, shape: tuple[Size, ...]) -> Node:
 
 def write_spans(node: Node, entries: Sequence[Entry], value: Node) -> Node:
     spans = [(item, size) for item, size in entries if size is not None]
-    kept = tuple(item.count for item, _ in entries if item.kept)  # type: ignore[union-attr]
-    spread = spread_over(value, kept)
+    kept = tuple(item.count for item, _ in entries if item.keeps_axis)  # type: ignore[union-attr]
+    spread = broadcast_assigned_value(value, kept)
     sizes = tuple(item.count for item, _ in spans)  # type: ignore[union-attr]
     if 0 in sizes:
         return node
     low = tuple(_lowest(item) for item, _ in spans)  # type: ignore[arg-type]
     if sizes != shape_of(node.type) and all(isinstance(first, int) for first in low):
         return _assign_spans(node, spans, spread)
-    placed = spread if kept == sizes else reshape(spread, shape=sizes)
+    values_node = spread if kept == sizes else reshape(spread, shape=sizes)
     backward = tuple(axis for axis, (item, _) in enumerate(spans) if item.step < 0)  # type: ignore[union-attr]
-    placed = flip(placed, axes=backward) if backward else placed
+    values_node = flip(values_node, axes=backward) if backward else values_node
     if sizes == shape_of(node.type):
-        return placed
+        return values_node
     # The first element depends on a symbolic size: a choice at each element of the tensor.
     interior = tuple(0 if item.count == 1 else abs(item.step) - 1 for item, _ in spans)  # type: ignore[union-attr]
     used = [count + (count - 1) * between for count, between in zip(sizes, interior, strict=True)]
     high = tuple(size - a - n for (_, size), a, n in zip(spans, low, used, strict=True))  # type: ignore[operator]
-    padded = pad(placed, zero(element_type(node)), low=low, high=high, interior=interior)
+    padded = pad(values_node, zero(element_type(node)), low=low, high=high, interior=interior)
     return select(_inside(node, spans), padded, node)
 
 
 def _assign_spans(node: Node, sliced: Sequence[Entry], value: Node) -> Node:
     """Values assigned to slices, by the index of each element along each axis."""
     spans = [item for item, _ in sliced if isinstance(item, Span)]
-    shape = tuple(span.count for span in spans if span.kept)
+    shape = tuple(span.count for span in spans if span.keeps_axis)
     value = value if shape_of(value.type) == shape else reshape(value, shape=shape)
-    backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.kept, spans)) if span.step < 0)
+    backward = tuple(axis for axis, span in enumerate(filter(lambda span: span.keeps_axis, spans)) if span.step < 0)
     value = flip(value, axes=backward) if backward else value
     indices: list[Node] = []
     axis = 0
     for span in spans:
         index = size_node(_lowest(span), TensorType(i64, shape))
-        if span.kept:
+        if span.keeps_axis:
             along, step = index_along(shape, axis), abs(span.step)
             along = along if step == 1 else along * step
             index = along if _lowest(span) == 0 else along + index
@@ -283,7 +291,7 @@ def _inside(node: Node, spans: Sequence[Entry]) -> Node:
     return filled(True, TensorType(bool_, shape)) if inside is None else inside
 
 
-def whole_mask(entries: Sequence[Entry]) -> Mask | None:
+def find_only_mask(entries: Sequence[Entry]) -> Mask | None:
     """The only mask of a key that takes everything along the other axes."""
     masks = [item for item, _ in entries if isinstance(item, Mask)]
     others = [(item, size) for item, size in entries if not isinstance(item, Mask | Gap)]
@@ -297,7 +305,7 @@ def axes_before(mask: Mask, entries: Sequence[Entry]) -> int:
     return next(axis for axis, item in enumerate(items) if item is mask)
 
 
-def alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
+def reshape_uniform_value(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | None:
     """A value with the mask's axes in place of the one for what it picks, if it has the same for all that is picked."""
     shape = shape_of(value.type)
     after = sum(not isinstance(item, Gap) for item, _ in entries) - axes_before(mask, entries) - 1
@@ -309,9 +317,9 @@ def alike_for_all(value: Node, mask: Mask, entries: Sequence[Entry]) -> Node | N
     return reshape(value, shape=(*before, *(1 for _ in mask.shape), *shape[len(shape) - after :]))
 
 
-def write_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
+def select_masked(node: Node, mask: Mask, entries: Sequence[Entry], value: Node) -> Node:
     """The same where a mask is true: nothing is executed for that."""
-    spread = spread_over(value, shape_of(node.type))
+    spread = broadcast_assigned_value(value, shape_of(node.type))
     return node if 0 in mask.shape else select(mask_over(node, mask, entries), spread, node)
 
 
@@ -319,11 +327,11 @@ def mask_over(node: Node, mask: Mask, entries: Sequence[Entry]) -> Node:
     """The only mask of a key at each element of the tensor."""
     axis = axes_before(mask, entries)
     axes = tuple(range(axis, axis + len(mask.shape)))
-    return broadcast(node_of_mask(mask), shape=shape_of(node.type), axes=axes)
+    return broadcast(mask_node(mask), shape=shape_of(node.type), axes=axes)
 
 
-def write_picked(picked: Picked, node: Node, value: Node) -> Node:
-    spread = spread_over(value, picked.shape)
+def scatter_values(picked: Gather, node: Node, value: Node) -> Node:
+    spread = broadcast_assigned_value(value, picked.shape)
     if 0 in picked.shape:
         return node
     result = assign(picked.source, spread, *picked.indices())
@@ -345,7 +353,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Tensor:
     tensor = wrap(node_of(x, "take"))
     if axis is None and tensor.ndim != 1:
         raise ShapeError("`take` needs an axis", where=caller_origin(), found=f"{tensor.ndim} dimensions")
-    position = one_axis(0 if axis is None else axis, tensor.ndim, "take")
+    position = normalise_axis(0 if axis is None else axis, tensor.ndim, "take")
     positions = indices if isinstance(indices, Tensor) else np.asarray(indices)
     if isinstance(positions, np.ndarray) and not positions.size:
         positions = positions.astype(np.int64)
@@ -363,7 +371,7 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
     """
     node, positions = node_of(x, "take_along_axis"), node_of(indices, "take_along_axis")
     tensor_shape, wanted = shape_of(node.type), shape_of(positions.type)
-    position = one_axis(axis, len(tensor_shape), "take_along_axis")
+    position = normalise_axis(axis, len(tensor_shape), "take_along_axis")
     if len(tensor_shape) != len(wanted):
         raise ShapeError(
             f"`take_along_axis` cannot combine shapes {tensor_shape} and {wanted}",
@@ -376,7 +384,7 @@ def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Tensor:
         tuple(1 if axis == position else size for axis, size in enumerate(shape)) for shape in (tensor_shape, wanted)
     ]
     join_shapes("take_along_axis", *rest)
-    wrapped = wrapped_positions(positions, tensor_shape[position])
+    wrapped = wrap_negative_indices(positions, tensor_shape[position])
     wrapped = wrapped if element_type(wrapped) is i64 else cast(wrapped, type=i64)
     return wrap(take_along_axis_nodes(node, wrapped, position))
 
@@ -388,7 +396,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     >>> lg.where(lg.asarray([True, False]), lg.asarray([1, 2]), 0)
     Tensor([1, 0], dtype=int64)
     """
-    chosen = truth(node_of(condition, "where"))
-    first, second = matched("where", x1, x2)
-    shape = shapes_joined("where", chosen, first)
-    return wrap(select(broadcast_to(chosen, shape), broadcast_to(first, shape), broadcast_to(second, shape)))
+    mask = to_boolean(node_of(condition, "where"))
+    first, second = match_operands("where", x1, x2)
+    shape = broadcast_node_shapes("where", mask, first)
+    return wrap(select(broadcast_to(mask, shape), broadcast_to(first, shape), broadcast_to(second, shape)))

@@ -23,7 +23,7 @@ _DLPACK_CPU = 1
 _DLPACK_GPU = (2, 0)
 
 
-class _Unguarded:
+class _WritableView:
     """Memory without the mark that it is read-only, for those who asked for it as it is and know no such mark."""
 
     def __init__(self, array: Array) -> None:
@@ -45,7 +45,7 @@ class Interop:
     def _value(self) -> Array:
         raise NotImplementedError
 
-    def _stored(self) -> Any:
+    def _stored_value(self) -> Any:
         raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -120,10 +120,10 @@ class Interop:
         >>> np.from_dlpack(lg.arange(3))
         array([0, 1, 2])
         """
-        stored = self._stored() if self.__dlpack_device__()[0] != _DLPACK_CPU else None
-        if stored is not None and dl_device is None and not copy:
-            return stored.__dlpack__(stream=stream)
-        if stored is None and stream is not None:
+        device_value = self._stored_value() if self.__dlpack_device__()[0] != _DLPACK_CPU else None
+        if device_value is not None and dl_device is None and not copy:
+            return device_value.__dlpack__(stream=stream)
+        if device_value is None and stream is not None:
             raise ExportError("CPU memory has no stream", where=caller_origin(), found=repr(stream))
         if dl_device is not None and tuple(dl_device) != (_DLPACK_CPU, 0):
             raise ExportError(
@@ -135,11 +135,11 @@ class Interop:
         value = self.numpy()
         if self._value().dtype == BFLOAT16:
             raise ExportError("NumPy cannot export bfloat16", where=caller_origin(), help="cast to float32 first")
-        tells_read_only = max_version is not None and max_version[0] >= 1
-        if copy is None and not tells_read_only:
+        supports_read_only = max_version is not None and max_version[0] >= 1
+        if copy is None and not supports_read_only:
             copy = True
-        if not tells_read_only and not copy:
-            value = np.asarray(_Unguarded(value))
+        if not supports_read_only and not copy:
+            value = np.asarray(_WritableView(value))
         return value.__dlpack__(max_version=max_version, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -151,7 +151,7 @@ class Interop:
         """Address, type and shape of a value that lies on a GPU, which must not be written to."""
         if self.device != "cuda":  # type: ignore[attr-defined]
             raise AttributeError("the tensor is not on a GPU")
-        return self._stored().__cuda_array_interface__
+        return self._stored_value().__cuda_array_interface__
 
     def __buffer__(self, flags: int) -> memoryview:
         """The value's memory, read-only (Python calls this from 3.12 on; before, use `memoryview(tensor.numpy())`)."""
@@ -170,19 +170,19 @@ def register_with_einops() -> None:
             [2, 5]], dtype=int64)
     """
     try:
-        abstract = importlib.import_module("einops._backends").AbstractBackend
+        base = importlib.import_module("einops._backends").AbstractBackend
     except ModuleNotFoundError:
         raise UsageError("einops is not installed", where=caller_origin(), help="pip install einops") from None
-    _einops_backend(abstract)
+    _einops_backend(base)
 
 
 @functools.cache
-def _einops_backend(abstract: type) -> type:
+def _einops_backend(base: type) -> type:
     """The class that einops finds among the subclasses of its own, if `framework_name` is an imported module.
 
     A base class holds its subclasses weakly: the cache is what keeps this one alive.
     """
-    return type("LivegradBackend", (_EinopsBackend, abstract), {"framework_name": "livegrad"})
+    return type("LivegradBackend", (_EinopsBackend, base), {"framework_name": "livegrad"})
 
 
 class _EinopsBackend:

@@ -21,7 +21,7 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar, Type, c128, f64, i64, scalar_of_dtype
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.devices import run_where_data_lies
+from livegrad.lazy.devices import run_on_data_device
 from livegrad.lazy.execution import execute, watch
 from livegrad.lazy.gradient_variables import may_be_differentiated
 from livegrad.lazy.lazy_values import cached_value, leaf_of, read_leaf
@@ -30,19 +30,19 @@ from livegrad.runtime.arguments import is_dense
 from livegrad.runtime.cpu import compile_function
 from livegrad.runtime.size_templates import SizeTemplates
 from livegrad.state import renew_lock_after_fork
-from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.errors import NumberRangeError
 from livegrad.tensors.freeze_numbers import freeze_numbers
 from livegrad.tensors.handle import Tensor, defer_array, is_traced, node_of, wrap
-from livegrad.tensors.jit_entries import Entry, QuickCall, give_results, make_quick_call
+from livegrad.tensors.jit_entries import Entry, FastCall, make_fast_call, wrap_results
 from livegrad.tensors.jit_signatures import SignatureTemplate, TracedSignature
 from livegrad.tensors.pytrees import Structure, flatten, unflatten
 from livegrad.tensors.tracing import close, name_of, placeholders
 from livegrad.tensors.weak_types import weak_numbers
 
-_MOST_SIGNATURES = 256
+_MAX_SIGNATURES = 256
 _new = object.__new__
-_MOST_QUICK_CALLS = 4
+_MAX_FAST_CALLS = 4
 _INTEGERS = 1 << 63
 # Python numbers are arguments like tensors, but weak: inside, they take the type of the tensor beside them.
 _NUMBERS: dict[type, Type] = {
@@ -65,11 +65,11 @@ class Jitted:
             raise UsageError("`jit` takes a function", where=caller_origin(), found=type(function).__name__)
         self.function = function
         self._static_positions, self._static_names = _static_parameters(function, static_argnums, static_argnames)
-        self._entries: LruCache[Any, Entry] = LruCache(_MOST_SIGNATURES)
-        self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MOST_SIGNATURES)
+        self._entries: LruCache[Any, Entry] = LruCache(_MAX_SIGNATURES)
+        self._templates: LruCache[Any, SizeTemplates[SignatureTemplate]] = LruCache(_MAX_SIGNATURES)
         # Of signatures used before; those whose arguments are in containers or have names by their structure.
-        self._quick: tuple[QuickCall, ...] = ()
-        self._quick_nested: dict[Structure, tuple[QuickCall, ...]] = {}
+        self._fast_calls: tuple[FastCall, ...] = ()
+        self._nested_fast_calls: dict[Structure, tuple[FastCall, ...]] = {}
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
         self.traces = 0  # how often the function itself was called
@@ -97,36 +97,36 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs and ambient.plain:  # nobody looks for NaNs, which makes it false
-            for quick in self._quick:
-                results = quick.run(*args) if quick.captures is None else quick.run_with_captures(args)
+            for fast_call in self._fast_calls:
+                results = fast_call.run(*args) if fast_call.captures is None else fast_call.run_with_captures(args)
                 if results is not None:
-                    quick.runs.times += 1
-                    if quick.type is None:
-                        return quick.give(results)
+                    fast_call.runs.times += 1
+                    if fast_call.type is None:
+                        return fast_call.wrap_result(results)
                     # `defer_array`, without asking again for what is known: this is most of what a small call takes.
                     try:
                         caller = _getframe(1)
                     except ValueError:  # a thread that has no Python code below this
-                        return defer_array(results, quick.type)
-                    code, instruction, origins = quick.caller
+                        return defer_array(results, fast_call.type)
+                    code, instruction, origins = fast_call.caller
                     if caller.f_lasti != instruction or caller.f_code is not code:
-                        origins = quick.called_from(caller)
+                        origins = fast_call.find_origins(caller)
                     tensor = _new(Tensor)
-                    tensor._extra, tensor._deferred = None, (results, quick.type, origins)
+                    tensor._extra, tensor._deferred = None, (results, fast_call.type, origins)
                     return tensor
         if watch.active:
             return self._run_watched(args, kwargs)
         leaves, structure = (
-            flatten(args) if not kwargs and not self._static_positions else self._take_apart(args, kwargs)
+            flatten(args) if not kwargs and not self._static_positions else self._flatten_arguments(args, kwargs)
         )
-        for quick in self._quick_nested.get(structure, ()):
-            results = quick.run(*leaves) if quick.captures is None else quick.run_with_captures(leaves)
+        for fast_call in self._nested_fast_calls.get(structure, ()):
+            results = fast_call.run(*leaves) if fast_call.captures is None else fast_call.run_with_captures(leaves)
             if results is not None:
-                quick.runs.times += 1
-                return quick.give(results)
+                fast_call.runs.times += 1
+                return fast_call.wrap_result(results)
         parts: list[Any] = []
         arrays: list[Any] = []
-        away = False  # whether some data lies on a device
+        on_device = False  # whether some data lies on a device
         for leaf in leaves:
             kind = leaf.__class__
             if kind is Tensor:
@@ -135,19 +135,19 @@ class Jitted:
                 if _belongs_to_a_graph(leaf, node) if data is None else leaf._extra is not None:
                     return self.function(*args, **kwargs)
                 parts.append(node.type)
-                stored = leaf._stored() if data is None else read_leaf(data)
-                if stored.__class__ is not np.ndarray:
-                    away = True
-                arrays.append(stored)
+                value = leaf._stored_value() if data is None else read_leaf(data)
+                if value.__class__ is not np.ndarray:
+                    on_device = True
+                arrays.append(value)
             elif kind in _NUMBERS:
                 if kind is int and not -_INTEGERS <= leaf < _INTEGERS:
-                    _refuse_integer()
+                    _raise_integer_range()
                 parts.append(kind)
                 arrays.append(leaf)
             elif _is_static(leaf):
                 parts.append(_Static(leaf))
             else:
-                array = _native(leaf)
+                array = _to_native_layout(leaf)
                 parts.append((array.dtype, array.shape))
                 arrays.append(array)
         key = (structure, tuple(parts))
@@ -157,31 +157,31 @@ class Jitted:
         if entry is None or entry.reads_variables():
             return self.function(*args, **kwargs)
         for tensor in entry.captures:
-            stored = tensor._stored()
-            if stored.__class__ is not np.ndarray:
-                away = True
-            arrays.append(stored)
-        if away:
-            results = run_where_data_lies(entry.function, arrays)
+            value = tensor._stored_value()
+            if value.__class__ is not np.ndarray:
+                on_device = True
+            arrays.append(value)
+        if on_device:
+            results = run_on_data_device(entry.function, arrays)
         else:
             results = entry.plan.run(arrays)
-            if not entry.has_quick_call and (not entry.is_for_sizes or entry.runs.times):
-                self._add_quick_call(entry, structure, parts)
+            if not entry.has_fast_call and (not entry.is_for_sizes or entry.runs.times):
+                self._add_fast_call(entry, structure, parts)
         entry.runs.times += 1
-        return give_results(entry, results)
+        return wrap_results(entry, results)
 
-    def _add_quick_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
+    def _add_fast_call(self, entry: Entry, structure: Structure, parts: Sequence[Any]) -> None:
         """Makes the next call of this signature a quick one, where there can be one."""
-        entry.has_quick_call = True
-        quick = make_quick_call(entry, parts)
-        if quick is None:
+        entry.has_fast_call = True
+        fast_call = make_fast_call(entry, parts)
+        if fast_call is None:
             return
         with self._lock:
             if structure == (tuple, *[None] * (len(parts) + 1)):
-                self._quick = (quick, *self._quick[: _MOST_QUICK_CALLS - 1])
-            elif len(self._quick_nested) < _MOST_SIGNATURES:
-                others = self._quick_nested.get(structure, ())
-                self._quick_nested[structure] = (quick, *others[: _MOST_QUICK_CALLS - 1])
+                self._fast_calls = (fast_call, *self._fast_calls[: _MAX_FAST_CALLS - 1])
+            elif len(self._nested_fast_calls) < _MAX_SIGNATURES:
+                previous = self._nested_fast_calls.get(structure, ())
+                self._nested_fast_calls[structure] = (fast_call, *previous[: _MAX_FAST_CALLS - 1])
 
     def _run_watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the function as a graph, node by node, so that a NaN inside it is found too."""
@@ -190,7 +190,7 @@ class Jitted:
         execute([node for node in nodes if not is_traced(node)])
         return result
 
-    def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
+    def _flatten_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Structure]:
         arguments = tuple(_Static(arg) if index in self._static_positions else arg for index, arg in enumerate(args))
         named = {name: _Static(kwargs[name]) if name in self._static_names else kwargs[name] for name in sorted(kwargs)}
         return flatten((arguments, named))
@@ -201,7 +201,7 @@ class Jitted:
             entry = self._entries.get(key)
             if entry is not None and entry.is_current():
                 return entry
-            skeleton, vector = _sizes_apart(key)
+            skeleton, vector = _split_sizes(key)
             templates = self._templates.use(skeleton) or self._templates.keep(skeleton, SizeTemplates())
             templates.drop_unless(SignatureTemplate.is_current)
             cached = templates.find(vector)
@@ -229,19 +229,21 @@ class Jitted:
     ) -> tuple[Function, Any, Structure]:
         """Traces the function for these arguments, with the sizes of a vector where there is one."""
         self.traces += 1
-        leaves, structure = self._take_apart(args, kwargs)
+        leaves, structure = self._flatten_arguments(args, kwargs)
         dynamic = [leaf for leaf in leaves if not _is_static(leaf)]
         types = [_type_of(leaf) for leaf in dynamic]
-        inputs = placeholders(types if vector is None else _types_with(types, iter(vector)))
+        inputs = placeholders(types if vector is None else _replace_sizes(types, iter(vector)))
         tensors = map(wrap, inputs)
         arguments = [
             leaf.value if isinstance(leaf, _Static) else leaf if _is_static(leaf) else next(tensors) for leaf in leaves
         ]
         positional, named = unflatten(structure, arguments)
         with weak_numbers(node for node, leaf in zip(inputs, dynamic, strict=True) if leaf.__class__ in _NUMBERS):
-            positional, named = declared_numbers(self.function, positional, named, traced_only=True)
+            positional, named = convert_declared_numbers(self.function, positional, named, traced_only=True)
             returned = call_users(self.function, positional, named)
-            traced = close(name_of(self.function), inputs, returned, _can_be_held if vector is None else _is_sizeless)
+            traced = close(
+                name_of(self.function), inputs, returned, _can_be_captured if vector is None else _is_size_independent
+            )
         traced = freeze_numbers(traced)
         for result in traced.function.result_types:
             if not isinstance(result, TensorType):
@@ -269,8 +271,8 @@ class Jitted:
         with self._lock:
             self._entries.clear()
             self._templates.clear()
-            self._quick = ()
-            self._quick_nested.clear()
+            self._fast_calls = ()
+            self._nested_fast_calls.clear()
 
 
 class _Static:
@@ -328,14 +330,14 @@ def _static_parameters(
     return frozenset(positions), frozenset(named)
 
 
-def _can_be_held(node: Node) -> bool:
+def _can_be_captured(node: Node) -> bool:
     """Whether a tensor may be kept from call to call; residuals of loops may not."""
     return isinstance(node.type, TensorType | Scalar)
 
 
-def _is_sizeless(node: Node) -> bool:
+def _is_size_independent(node: Node) -> bool:
     """Whether a tensor may be kept and is the same for all sizes: whatever depends on one is computed inside."""
-    return _can_be_held(node) and not any(map(has_symbolic_size, toposort([node])))
+    return _can_be_captured(node) and not any(map(has_symbolic_size, toposort([node])))
 
 
 def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
@@ -345,7 +347,7 @@ def _belongs_to_a_graph(tensor: Tensor, node: Node) -> bool:
     return may_be_differentiated(node)
 
 
-def _refuse_integer() -> NoReturn:
+def _raise_integer_range() -> NoReturn:
     raise NumberRangeError(
         "an argument does not fit int64",
         where=caller_origin(),
@@ -353,38 +355,38 @@ def _refuse_integer() -> NoReturn:
     )
 
 
-def _native(value: Any) -> Any:
+def _to_native_layout(value: Any) -> Any:
     """An array that compiled code can read: contiguous and in native byte order."""
     if value.__class__ is np.ndarray and is_dense(value) and value.dtype.isnative:
         return value
     return np.array(value, value.dtype.newbyteorder("="), order="C")
 
 
-def _sizes_apart(key: Any) -> tuple[Any, tuple[int, ...]]:
+def _split_sizes(key: Any) -> tuple[Any, tuple[int, ...]]:
     """A signature without its sizes, and all of these."""
     structure, parts = key
-    kept: list[Any] = []
+    shapeless_parts: list[Any] = []
     sizes: list[int] = []
     for part in parts:
         if isinstance(part, TensorType):
-            kept.append((part.element, len(part.shape)))
+            shapeless_parts.append((part.element, len(part.shape)))
             sizes += [size for size in part.shape if isinstance(size, int)]
         elif part.__class__ is tuple:
-            kept.append((part[0], len(part[1]), None))
+            shapeless_parts.append((part[0], len(part[1]), None))
             sizes += part[1]
         else:
-            kept.append(part)
-    return (structure, tuple(kept)), tuple(sizes)
+            shapeless_parts.append(part)
+    return (structure, tuple(shapeless_parts)), tuple(sizes)
 
 
-def _types_with(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
+def _replace_sizes(types: Sequence[Type], sizes: Iterator[int]) -> list[Type]:
     """Tensor types with other sizes, in order."""
-    changed: list[Type] = []
+    new_types: list[Type] = []
     for type in types:
         if isinstance(type, TensorType):
             type = TensorType(type.element, tuple([next(sizes) for _ in type.shape]))
-        changed.append(type)
-    return changed
+        new_types.append(type)
+    return new_types
 
 
 def _is_static(leaf: Any) -> bool:

@@ -34,11 +34,11 @@ class Entry:
     make_function: Callable[[], Function]
     result_types: tuple[Type, ...]
     captures: tuple[Tensor, ...]
-    read: tuple[tuple[ref[Tensor], Node], ...]
+    captured_handles: tuple[tuple[ref[Tensor], Node], ...]
     structure: Structure
     plan: CompiledPlan
     runs: RepeatedRun  # for the statistics
-    has_quick_call: bool = False  # whether it has a quick call, or cannot have one
+    has_fast_call: bool = False  # whether it has a quick call, or cannot have one
     is_for_sizes: bool = False  # whether it was made from a template, for sizes that may not come again
 
     @cached_property
@@ -48,27 +48,27 @@ class Entry:
 
     def is_current(self) -> bool:
         """Whether none of the tensors that the function read has been updated in place since."""
-        return is_current(self.read)
+        return is_current(self.captured_handles)
 
     def reads_variables(self) -> bool:
         """Whether the function read a tensor that wants a gradient, which can only go through a graph."""
-        for reference, _ in self.read:
+        for reference, _ in self.captured_handles:
             handle = reference()
             if handle is not None and handle._extra is not None:
                 return True
         return False
 
 
-def is_current(read: Sequence[tuple[ref[Tensor], Node]]) -> bool:
+def is_current(captured_handles: Sequence[tuple[ref[Tensor], Node]]) -> bool:
     """Whether handles still stand for the nodes that a trace found."""
-    for reference, node in read:
+    for reference, node in captured_handles:
         handle = reference()
         if handle is not None and handle._node is not node:
             return False
     return True
 
 
-class QuickCall:
+class FastCall:
     """A signature whose arguments are tensors, arrays and numbers: `run` is a built-in that takes them as they are.
 
     It looks at the arguments itself, gives the results, and None for those of another signature.
@@ -90,19 +90,19 @@ class QuickCall:
             return None
         return self.run(*arguments, *self.entry.captures)
 
-    def called_from(self, frame: FrameType) -> tuple[Origin, ...]:
+    def find_origins(self, frame: FrameType) -> tuple[Origin, ...]:
         """The line that results come from when this frame calls `jit`, kept if the frame is the user's own."""
         origins = caller_origins(2)
         if origins and origins[0].code is frame.f_code:
             self.caller = frame.f_code, frame.f_lasti, origins
         return origins
 
-    def give(self, results: Any) -> Any:
+    def wrap_result(self, results: Any) -> Any:
         """What the call returns."""
-        return give_results(self.entry, results if results.__class__ is list else [results])
+        return wrap_results(self.entry, results if results.__class__ is list else [results])
 
 
-def make_quick_call(entry: Entry, parts: Sequence[Any]) -> QuickCall | None:
+def make_fast_call(entry: Entry, parts: Sequence[Any]) -> FastCall | None:
     """A quick call for arguments of these parts of a signature; None if some are of kinds that native code declines."""
     sources = []
     for part in parts:
@@ -116,10 +116,10 @@ def make_quick_call(entry: Entry, parts: Sequence[Any]) -> QuickCall | None:
             return None
     sources += [HANDLES] * len(entry.captures)
     run = make_plan_entry(entry.plan, sources, handle_words(), frozen=True)
-    return None if run is None else QuickCall(entry, run)
+    return None if run is None else FastCall(entry, run)
 
 
-def give_results(entry: Entry, results: Sequence[Any]) -> Any:
+def wrap_results(entry: Entry, results: Sequence[Any]) -> Any:
     """What a call returns, from the arrays that it computed."""
     types: Any = entry.result_types
     structure = entry.structure

@@ -32,7 +32,7 @@ class TracedSignature:
     def __init__(self, function: Function, captures: Sequence[Node], structure: Structure) -> None:
         self.function, self.structure = function, structure
         self.captures = tuple(map(wrap, captures))
-        self.read = tuple((ref(holder), node) for node in toposort(captures) for holder in holders_of(node))
+        self.captured_handles = tuple((ref(holder), node) for node in toposort(captures) for holder in holders_of(node))
         self._nodes = sum(bool(node.operands) for node in nodes_of(function))
 
     def entry_for(
@@ -44,13 +44,18 @@ class TracedSignature:
     ) -> Entry:
         """The entry of a signature with this plan; of a template, with its own function and results."""
         kernels, library_calls = plan.step_counts
-        each = {"executions": 1, "kernels_run": kernels, "library_calls": library_calls, "nodes_computed": self._nodes}
-        first = {**each, "programs_compiled" if is_new else "programs_reused": 1}
-        runs = RepeatedRun(first, {**each, "programs_reused": 1})
+        counts_per_run = {
+            "executions": 1,
+            "kernels_run": kernels,
+            "library_calls": library_calls,
+            "nodes_computed": self._nodes,
+        }
+        first_counts = {**counts_per_run, "programs_compiled" if is_new else "programs_reused": 1}
+        runs = RepeatedRun(first_counts, {**counts_per_run, "programs_reused": 1})
         return Entry(
             make_function or (lambda: self.function),
             self.function.result_types if result_types is None else result_types,
-            self.captures, self.read, self.structure, plan, runs, is_for_sizes=make_function is not None,
+            self.captures, self.captured_handles, self.structure, plan, runs, is_for_sizes=make_function is not None,
         )  # fmt: skip
 
 
@@ -62,7 +67,7 @@ class SignatureTemplate:
 
     def is_current(self) -> bool:
         """Whether none of the tensors that the function read has been updated in place since."""
-        return is_current(self._traced.read)
+        return is_current(self._traced.captured_handles)
 
     def entry_for(self, sizes: Sequence[int], is_new: bool) -> Entry:
         """The entry for sizes that fit the guards; whether the template was made for it is counted."""

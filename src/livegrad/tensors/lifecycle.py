@@ -25,9 +25,9 @@ from livegrad.lazy.devices import assign_devices
 from livegrad.lazy.gradient_variables import (
     depends_on_updated,
     ends_gradients,
-    forget_variable,
-    note_update,
-    note_variable,
+    record_update,
+    register_variable,
+    unregister_variable,
     wants_gradient,
 )
 from livegrad.lazy.holders import holders_of
@@ -81,8 +81,8 @@ class Lifecycle:
         if self.dtype.kind != "float":
             raise UsageError("random numbers must be floats", where=caller_origin(), found=str(self.dtype))
         random = _module("random")
-        drawn = random.uniform(random.key(randbits(63) if seed is None else seed), self.shape, dtype=self.dtype)
-        replace_data(leaf, drawn._value())
+        random_values = random.uniform(random.key(randbits(63) if seed is None else seed), self.shape, dtype=self.dtype)
+        replace_data(leaf, random_values._value())
 
     def _leaf(self: Any, user: str) -> Leaf:
         leaf = leaf_of(self.node)
@@ -110,7 +110,7 @@ class Lifecycle:
         >>> (x + 1.0).device
         'reference'
         """
-        _module("placement").device_named(device)
+        _module("placement").require_device(device)
         wrap = _module("handle").wrap
         return wrap(self.node) if self.device == device else wrap(transfer(self.node, device=device))
 
@@ -156,21 +156,23 @@ class Lifecycle:
                 "only floats have a gradient", where=caller_origin(), found=str(self.dtype), help="cast it first"
             )
         if wanted:
-            self._stand_alone()
+            self._ensure_own_leaf()
         self._extra = {"grad": self.grad} if wanted else None
-        forget_variable(self)
+        unregister_variable(self)
         if wanted:
-            note_variable(self)
+            register_variable(self)
         if wanted and has_long_history(self.node):
-            self._set_node(detach_into_leaf(self.node, self._stored()))
+            self._set_node(detach_into_leaf(self.node, self._stored_value()))
         return self
 
-    def _stand_alone(self: Any) -> None:
+    def _ensure_own_leaf(self: Any) -> None:
         """Gives a variable its own leaf: equal expressions are one node, but two variables must be distinct."""
         node = self.node
-        rivals = any(variable is not self for variable in _variables(node))
-        if rivals or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
-            self._set_node(self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored()))
+        shares_node = any(variable is not self for variable in _variables(node))
+        if shares_node or all(below.op is not input_op and below.op is not parameter_op for below in toposort([node])):
+            self._set_node(
+                self._snapshot() if leaf_of(node) is not None else detach_into_leaf(node, self._stored_value())
+            )
 
     def _snapshot(self: Any) -> Node:
         """A leaf with the same data that later fills do not change; for a computed tensor its own node."""
@@ -242,8 +244,8 @@ class Lifecycle:
 
     def __copy__(self: Any) -> Tensor:
         # A variable's copy is computed from it, so that gradients find their way back.
-        same = _the_same(self.node) if wants_gradient(self.node) else self._snapshot()
-        return _module("handle").wrap(same)
+        copied_node = _copy_node(self.node) if wants_gradient(self.node) else self._snapshot()
+        return _module("handle").wrap(copied_node)
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Tensor:
         duplicate = self.__copy__()
@@ -252,11 +254,11 @@ class Lifecycle:
             duplicate.grad = copy.deepcopy(self.grad, memo)
         return duplicate
 
-    def _become(self: Any, other: Tensor) -> None:
+    def _rebind(self: Any, other: Tensor) -> None:
         """Makes the handle refer to another tensor."""
         deferred = other._deferred
         if self._extra is not None:
-            note_update(self._node)
+            record_update(self._node)
         elif deferred is not None and deferred[0].__class__ is DeferredOp and deferred[1] is None:
             if self._deferred is None:
                 del self._node  # made when it is first asked for
@@ -266,7 +268,7 @@ class Lifecycle:
         self._set_node(other.node)
 
 
-def _the_same(node: Node) -> Node:
+def _copy_node(node: Node) -> Node:
     """A separate node with the same value."""
     shape = shape_of(node.type)
     return broadcast(node, shape=shape, axes=tuple(range(len(shape))))

@@ -12,7 +12,7 @@ from livegrad.tensors.dtypes import DEFAULT_FLOAT
 from livegrad.tensors.errors import DtypeError
 
 
-def inexact(node: Node, user: str) -> Node:
+def to_inexact(node: Node, user: str) -> Node:
     """Integers as floats of the default type; floats and complex numbers as they are."""
     scalar = scalar_of(node.type)
     assert scalar is not None
@@ -25,6 +25,6 @@ def inexact(node: Node, user: str) -> Node:
     return cast(node, type=DEFAULT_FLOAT)
 
 
-def truth(node: Node) -> Node:
+def to_boolean(node: Node) -> Node:
     """Truth values as they are; numbers are true unless they are zero."""
     return node if scalar_of(node.type) is bool_ else not_equal(node, zero(node.type))

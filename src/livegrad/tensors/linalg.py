@@ -26,7 +26,7 @@ from livegrad.ops.solving import inv as inv_op
 from livegrad.ops.solving import pinv as pinv_op
 from livegrad.ops.solving import slogdet as slogdet_op
 from livegrad.ops.solving import solve as solve_op
-from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.axes_and_shapes import normalise_axis
 from livegrad.tensors.dtypes import DEFAULT_INTEGER
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.factorisations import (
@@ -35,19 +35,19 @@ from livegrad.tensors.factorisations import (
     eigh,
     eigvals,
     eigvalsh,
-    matrices,
-    members,
+    matrix_node,
     qr,
     svd,
     svdvals,
+    unpack_results,
 )
-from livegrad.tensors.handle import Tensor, matched, node_of, wrap
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
 from livegrad.tensors.norms import matrix_norm, vector_norm
-from livegrad.tensors.operands import as_type, element_of, whole_number
+from livegrad.tensors.operands import as_type, element_of, require_integer
 from livegrad.tensors.products import (
     matmul,
     matrix_transpose,
-    numbers_of_one_type,
+    promote_numeric_operands,
     shape_of_node,
     tensordot,
     vecdot,
@@ -107,8 +107,8 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.linalg.solve(lg.asarray([[2.0, 0.0], [0.0, 4.0]]), lg.asarray([2.0, 8.0]))
     Tensor([1., 2.], dtype=float32)
     """
-    a, b = numbers_of_one_type("solve", x1, x2)
-    a = matrices(a, "solve", square=True)
+    a, b = promote_numeric_operands("solve", x1, x2)
+    a = matrix_node(a, "solve", square=True)
     b = as_type(b, element_of(a))
     first, second = shape_of_node(a), shape_of_node(b)
     if not second or second[-1 if len(second) == 1 else -2] != first[-1]:
@@ -128,7 +128,7 @@ def inv(x: Any, /) -> Tensor:
     Tensor([[0.5 , 0.  ],
             [0.  , 0.25]], dtype=float32)
     """
-    return wrap(inv_op(matrices(x, "inv", square=True)))
+    return wrap(inv_op(matrix_node(x, "inv", square=True)))
 
 
 def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
@@ -142,7 +142,7 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Tensor:
     Tensor([[0.5, 0. ],
             [0. , 0. ]], dtype=float32)
     """
-    node = matrices(x, "pinv")
+    node = matrix_node(x, "pinv")
     return wrap(pinv_op(node, _tolerance(node, rtol, "pinv")))
 
 
@@ -157,7 +157,7 @@ def _tolerance(node: Node, rtol: Any, user: str) -> Node:
         if isinstance(larger, int):
             return filled(larger * precision, type)
         raise UsageError(f"`{user}` needs a tolerance for symbolic sizes", where=caller_origin(), help="pass rtol=...")
-    tolerance, _ = matched(user, rtol, wrap(zero(type)))
+    tolerance, _ = match_operands(user, rtol, wrap(zero(type)))
     if shape_of_node(tolerance) != shape[:-2]:
         raise ShapeError(
             f"`{user}` takes one tolerance for each matrix",
@@ -175,7 +175,7 @@ def det(x: Any, /) -> Tensor:
     >>> lg.linalg.det(lg.asarray([[2.0, 0.0], [0.0, 4.0]]))
     Tensor(8., dtype=float32)
     """
-    return wrap(determinant(matrices(x, "det", square=True)))
+    return wrap(determinant(matrix_node(x, "det", square=True)))
 
 
 def slogdet(x: Any, /) -> SlogdetResult:
@@ -185,7 +185,7 @@ def slogdet(x: Any, /) -> SlogdetResult:
     >>> lg.linalg.slogdet(lg.asarray([[0.0, 1.0], [1.0, 0.0]]))
     SlogdetResult(sign=Tensor(-1., dtype=float32), logabsdet=Tensor(0., dtype=float32))
     """
-    return SlogdetResult(*members(slogdet_op(matrices(x, "slogdet", square=True)), 2))
+    return SlogdetResult(*unpack_results(slogdet_op(matrix_node(x, "slogdet", square=True)), 2))
 
 
 def matrix_power(x: Any, n: int, /) -> Tensor:
@@ -196,8 +196,8 @@ def matrix_power(x: Any, n: int, /) -> Tensor:
     Tensor([[1., 5.],
             [0., 1.]], dtype=float32)
     """
-    node = matrices(x, "matrix_power", square=True)
-    n = whole_number(n, "matrix_power", "the exponent")
+    node = matrix_node(x, "matrix_power", square=True)
+    n = require_integer(n, "matrix_power", "the exponent")
     if n == 0:
         return wrap(select(diagonal_mask(node), filled(1.0, node.type), zero(node.type)))
     square, rest = (inv_op(node) if n < 0 else node), abs(n)
@@ -218,7 +218,7 @@ def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
     >>> lg.linalg.matrix_rank(lg.ones((3, 3)))
     Tensor(1, dtype=int64)
     """
-    node = matrices(x, "matrix_rank")
+    node = matrix_node(x, "matrix_rank")
     values = svdvals_op(node)
     shape = shape_of_node(values)
     if shape[-1] == 0:
@@ -249,7 +249,7 @@ def _diagonal(node: Node, offset: int, user: str) -> Node:
         expected = "at least two dimensions"
         raise ShapeError(f"`{user}` takes matrices", where=caller_origin(), expected=expected, found=f"shape {shape}")
     *batch, rows, columns = shape
-    offset = whole_number(offset, user, "the offset")
+    offset = require_integer(offset, user, "the offset")
     if not (isinstance(rows, int) and isinstance(columns, int)):
         found = f"{rows} rows and {columns} columns"
         raise UsageError(f"`{user}` needs matrices of static size", where=caller_origin(), found=found)
@@ -278,7 +278,7 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
     Tensor([[10, 20, 30],
             [20, 40, 60]], dtype=int64)
     """
-    a, b = numbers_of_one_type("outer", x1, x2)
+    a, b = promote_numeric_operands("outer", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
     if len(first) != 1 or len(second) != 1:
         raise ShapeError(
@@ -295,16 +295,16 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     >>> lg.linalg.cross(lg.asarray([1, 0, 0]), lg.asarray([0, 1, 0]))
     Tensor([0, 0, 1], dtype=int64)
     """
-    a, b = numbers_of_one_type("cross", x1, x2)
+    a, b = promote_numeric_operands("cross", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
-    axes = [one_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
+    axes = [normalise_axis(axis, len(shape), "cross") - len(shape) for shape in (first, second)]
     if first[axes[0]] != 3 or second[axes[1]] != 3 or axes[0] != axes[1]:
         raise ShapeError(
             f"`cross` takes vectors of three components along axis {axis}",
             where=caller_origin(),
             found=f"shapes {first} and {second}",
         )
-    a, b = matched("cross", wrap(a), wrap(b))
+    a, b = match_operands("cross", wrap(a), wrap(b))
     shape = shape_of_node(a)
     position = len(shape) + axes[0]
     (a0, a1, a2), (b0, b1, b2) = _components(a, position), _components(b, position)

@@ -15,12 +15,12 @@ from livegrad.ir.symbolic_size import as_integer
 from livegrad.ir.types import shape_of
 from livegrad.lazy.eviction import count_shape_from_data
 from livegrad.ops import movement
-from livegrad.tensors.axes_and_shapes import many_axes, one_axis, shape_from
+from livegrad.tensors.axes_and_shapes import normalise_axes, normalise_axis, normalise_shape
 from livegrad.tensors.errors import AxisError, ShapeError
-from livegrad.tensors.handle import Tensor, join_shapes, node_of, shapes_joined, wrap
+from livegrad.tensors.handle import Tensor, broadcast_node_shapes, join_shapes, node_of, wrap
 from livegrad.tensors.indexing import take
-from livegrad.tensors.operands import of_one_type, whole_number
-from livegrad.tensors.updates import computed_shift, roll_by_index
+from livegrad.tensors.operands import promote_operands, require_integer
+from livegrad.tensors.updates import require_shift, roll_by_index
 
 # --- broadcasting ----------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[Size, ...]:
     >>> lg.broadcast_shapes((4, 1), (3,))
     (4, 3)
     """
-    sizes = [shape_from(shape, "broadcast_shapes") for shape in shapes]
+    sizes = [normalise_shape(shape, "broadcast_shapes") for shape in shapes]
     return reduce(lambda first, second: join_shapes("broadcast_shapes", first, second), sizes, ())
 
 
@@ -44,7 +44,7 @@ def broadcast_arrays(*arrays: Any) -> tuple[Tensor, ...]:
     [(4, 3), (4, 3)]
     """
     nodes = [node_of(array, "broadcast_arrays") for array in arrays]
-    shape = shapes_joined("broadcast_arrays", *nodes)
+    shape = broadcast_node_shapes("broadcast_arrays", *nodes)
     return tuple(wrap(movement.broadcast_to(node, shape)) for node in nodes)
 
 
@@ -56,7 +56,7 @@ def broadcast_to(x: Any, /, shape: Any) -> Tensor:
     Tensor([[1, 2],
             [1, 2]], dtype=int64)
     """
-    node, wanted = node_of(x, "broadcast_to"), shape_from(shape, "broadcast_to")
+    node, wanted = node_of(x, "broadcast_to"), normalise_shape(shape, "broadcast_to")
     old_shape = shape_of(node.type)
     if join_shapes("broadcast_to", old_shape, wanted) != wanted:
         raise ShapeError(f"shape {old_shape} does not broadcast to {wanted}", where=caller_origin())
@@ -90,11 +90,11 @@ def _with_inferred_size(shape: Any, old_shape: tuple[Size, ...]) -> tuple[Size, 
     listed = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, Tensor) else (shape,)
     inferred_axes = [i for i, size in enumerate(listed) if not isinstance(size, Dimension) and _is_minus_one(size)]
     if not inferred_axes:
-        return shape_from(listed, "reshape")
+        return normalise_shape(listed, "reshape")
     if len(inferred_axes) > 1:
         raise ShapeError("only one size can be -1", where=caller_origin(), found=repr(shape))
     (position,) = inferred_axes
-    others = shape_from(listed[:position] + listed[position + 1 :], "reshape")
+    others = normalise_shape(listed[:position] + listed[position + 1 :], "reshape")
     rest = size_product(others)
     inferred = None if rest == 0 else divide_exactly(size_product(old_shape), rest)
     if inferred is None:
@@ -119,7 +119,7 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Tensor:
     node = node_of(x, "expand_dims")
     axes = axis if isinstance(axis, Sequence) else (axis,)
     old_shape, count = shape_of(node.type), len(axes)
-    new_axes = many_axes(axes, len(old_shape) + count, "expand_dims")
+    new_axes = normalise_axes(axes, len(old_shape) + count, "expand_dims")
     sizes = iter(old_shape)
     shape = tuple(1 if position in new_axes else next(sizes) for position in range(len(old_shape) + count))
     return wrap(movement.reshape(node, shape=shape))
@@ -137,7 +137,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Tensor:
     if axis is None:
         gone = tuple(position for position, size in enumerate(shape) if size == 1)
     else:
-        gone = many_axes(axis, len(shape), "squeeze")
+        gone = normalise_axes(axis, len(shape), "squeeze")
     for position in gone:
         if shape[position] != 1:
             raise ShapeError(
@@ -163,7 +163,7 @@ def permute_dims(x: Any, /, axes: Sequence[int]) -> Tensor:
     """
     node = node_of(x, "permute_dims")
     rank = len(shape_of(node.type))
-    order = many_axes(tuple(axes), rank, "permute_dims")
+    order = normalise_axes(tuple(axes), rank, "permute_dims")
     if len(order) != rank:
         raise AxisError("`permute_dims` takes each axis once", where=caller_origin(), found=f"{axes} for {rank} axes")
     return wrap(movement.permute(node, axes=order))
@@ -178,7 +178,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     """
     node = node_of(x, "moveaxis")
     rank = len(shape_of(node.type))
-    sources, targets = many_axes(source, rank, "moveaxis"), many_axes(destination, rank, "moveaxis")
+    sources, targets = normalise_axes(source, rank, "moveaxis"), normalise_axes(destination, rank, "moveaxis")
     if len(sources) != len(targets):
         raise AxisError(
             "`moveaxis` takes as many destinations as axes", where=caller_origin(), found=f"{source} and {destination}"
@@ -206,7 +206,7 @@ def flip(x: Any, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
     Tensor([2, 1, 0], dtype=int64)
     """
     node = node_of(x, "flip")
-    axes = many_axes(axis, len(shape_of(node.type)), "flip")
+    axes = normalise_axes(axis, len(shape_of(node.type)), "flip")
     return wrap(movement.flip(node, axes=axes) if axes else node)
 
 
@@ -223,13 +223,13 @@ def roll(x: Any, /, shift: int | Tensor | Sequence[int | Tensor], *, axis: int |
     shape = shape_of(node.type)
     listed = shift if isinstance(shift, Sequence) else (shift,)
     shifts = tuple(
-        computed_shift(each) if isinstance(each, Tensor) else whole_number(each, "roll", "a shift") for each in listed
+        require_shift(each) if isinstance(each, Tensor) else require_integer(each, "roll", "a shift") for each in listed
     )
     if axis is None:
         flat = movement.reshape(node, shape=(size_product(shape),))
         return wrap(movement.reshape(_rolled(flat, sum(shifts), 0), shape=shape))
     # An axis may be named several times here: the shifts add up.
-    axes = [one_axis(each, len(shape), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
+    axes = [normalise_axis(each, len(shape), "roll") for each in (axis if isinstance(axis, Sequence) else (axis,))]
     if len(shifts) == 1:
         shifts = shifts * len(axes)
     if len(axes) == 1:
@@ -275,7 +275,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Tensor:
         nodes = [movement.reshape(node, shape=(size_product(shape_of(node.type)),)) for node in nodes]
         axis = 0
     first = shape_of(nodes[0].type)
-    position = one_axis(axis, len(first), "concat")
+    position = normalise_axis(axis, len(first), "concat")
     for node in nodes[1:]:
         other = shape_of(node.type)
         if len(other) != len(first) or any(
@@ -302,7 +302,7 @@ def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Tensor:
     for node in nodes[1:]:
         if shape_of(node.type) != first:
             raise ShapeError(f"`stack` cannot join shapes {first} and {shape_of(node.type)}", where=caller_origin())
-    position = one_axis(axis, len(first) + 1, "stack")
+    position = normalise_axis(axis, len(first) + 1, "stack")
     raised = [movement.reshape(node, shape=(*first[:position], 1, *first[position:])) for node in nodes]
     return wrap(raised[0] if len(raised) == 1 else movement.concatenate(*raised, axis=position))
 
@@ -311,7 +311,7 @@ def _tensors(arrays: Any, user: str) -> list[Node]:
     listed = list(arrays) if isinstance(arrays, Iterable) else []
     if not listed:
         raise UsageError(f"`{user}` needs tensors to join", where=caller_origin(), expected="a list of them")
-    return of_one_type(user, *listed)
+    return promote_operands(user, *listed)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
@@ -323,7 +323,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """
     node = node_of(x, "unstack")
     shape = shape_of(node.type)
-    position = one_axis(axis, len(shape), "unstack")
+    position = normalise_axis(axis, len(shape), "unstack")
     count = shape[position]
     if isinstance(count, Dimension):
         raise ShapeError("the number of parts must be static", where=caller_origin(), found=f"size {count}")
@@ -339,7 +339,7 @@ def tile(x: Any, repetitions: Sequence[int], /) -> Tensor:
     Tensor([[1, 2, 1, 2],
             [1, 2, 1, 2]], dtype=int64)
     """
-    node, times = node_of(x, "tile"), shape_from(repetitions, "tile")
+    node, times = node_of(x, "tile"), normalise_shape(repetitions, "tile")
     shape = shape_of(node.type)
     rank = max(len(shape), len(times))
     sizes = (1,) * (rank - len(shape)) + shape
@@ -363,7 +363,7 @@ def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     if axis is None:
         node = movement.reshape(node, shape=(size_product(shape_of(node.type)),))
     shape = shape_of(node.type)
-    position = one_axis(0 if axis is None else axis, len(shape), "repeat")
+    position = normalise_axis(0 if axis is None else axis, len(shape), "repeat")
     if isinstance(repeats, Tensor):
         count_shape_from_data()
     counts = repeats.numpy() if isinstance(repeats, Tensor) else np.asarray(repeats)

@@ -220,7 +220,7 @@ class Methods:
         Tensor(6, dtype=int64)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         return namespace().sum(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def prod(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -231,7 +231,7 @@ class Methods:
         Tensor(6, dtype=int64)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         return namespace().prod(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -242,8 +242,8 @@ class Methods:
         Tensor(2., dtype=float32)
         """
         if out is not None:
-            _refuse_array()
-        return namespace().mean(_typed(self, dtype), axis=axis, keepdims=keepdims)
+            _reject_out()
+        return namespace().mean(_cast(self, dtype), axis=axis, keepdims=keepdims)
 
     def var(
         self,
@@ -262,9 +262,9 @@ class Methods:
         Tensor(1., dtype=float32)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         taken = ddof if correction is None else correction
-        return namespace().var(_typed(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
+        return namespace().var(_cast(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
 
     def std(
         self,
@@ -283,9 +283,9 @@ class Methods:
         Tensor(1., dtype=float32)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         taken = ddof if correction is None else correction
-        return namespace().std(_typed(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
+        return namespace().std(_cast(self, dtype), axis=axis, correction=taken, keepdims=keepdims)
 
     def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
         """The largest element along axes.
@@ -295,7 +295,7 @@ class Methods:
         Tensor(3, dtype=int64)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         return namespace().max(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -306,7 +306,7 @@ class Methods:
         Tensor(0, dtype=int64)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         return namespace().min(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
@@ -335,7 +335,7 @@ class Methods:
         Tensor(True, dtype=bool)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         return namespace().all(self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Tensor:
@@ -346,7 +346,7 @@ class Methods:
         Tensor(False, dtype=bool)
         """
         if out is not None:
-            _refuse_array()
+            _reject_out()
         return namespace().any(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None) -> Tensor:
@@ -395,10 +395,10 @@ class Methods:
         return namespace().nonzero(self)
 
 
-def _refuse_array() -> NoReturn:
+def _reject_out() -> NoReturn:
     """Raises for `out`: NumPy's functions pass `out=None` to methods, and results are always new tensors."""
     raise UsageError("results cannot be written into an array", where=caller_origin(), help="omit `out`")
 
 
-def _typed(tensor: Any, dtype: Any) -> Any:
+def _cast(tensor: Any, dtype: Any) -> Any:
     return tensor if dtype is None else tensor.astype(dtype)

@@ -23,19 +23,19 @@ from livegrad.ops.sorting import take_along_axis as take_along_axis_nodes
 from livegrad.ops.transcendental import erf as erf_op
 from livegrad.ops.transcendental import exp, log, rsqrt, tanh
 from livegrad.tensors.attention import attention
-from livegrad.tensors.axes_and_shapes import Axes, one_axis, shape_from, with_kept_axes
+from livegrad.tensors.axes_and_shapes import Axes, normalise_axis, normalise_shape, restore_reduced_axes
 from livegrad.tensors.convolution import average_pool, conv, max_pool
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, dtype_from
 from livegrad.tensors.errors import ShapeError
-from livegrad.tensors.handle import Tensor, matched, node_of, wrap
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
 from livegrad.tensors.operands import (
     as_type,
     element_of,
-    floats,
-    real_number,
+    float_node,
+    require_integer,
     require_kinds,
+    require_real,
     sorted_axes,
-    whole_number,
 )
 from livegrad.tensors.products import shape_of_node
 from livegrad.tensors.reductions import mean_along
@@ -75,7 +75,7 @@ def erf(x: Any, /) -> Tensor:
     >>> lg.erf(lg.asarray([0.0, 10.0]))
     Tensor([0., 1.], dtype=float32)
     """
-    return wrap(erf_op(floats(x, "erf")))
+    return wrap(erf_op(float_node(x, "erf")))
 
 
 def relu(x: Any, /) -> Tensor:
@@ -86,9 +86,9 @@ def relu(x: Any, /) -> Tensor:
     Tensor([0., 2.], dtype=float32)
     """
     node = require_kinds(node_of(x, "relu"), "relu", "signed", "unsigned", "float")
-    nothing = zero(node.type)
+    zeros = zero(node.type)
     # Asked so that NaN stays NaN.
-    return wrap(select(node <= nothing, nothing, node))
+    return wrap(select(node <= zeros, zeros, node))
 
 
 def sigmoid(x: Any, /) -> Tensor:
@@ -98,21 +98,21 @@ def sigmoid(x: Any, /) -> Tensor:
     >>> lg.nn.sigmoid(lg.asarray([0.0, 1000.0]))
     Tensor([0.5, 1. ], dtype=float32)
     """
-    node, element = _computable(x, "sigmoid")
+    node, element = _to_computation_type(x, "sigmoid")
     return wrap(as_type(_sigmoid(node), element))
 
 
-def _computable(x: Any, user: str) -> tuple[Node, Scalar]:
+def _to_computation_type(x: Any, user: str) -> tuple[Node, Scalar]:
     """A node of floats to compute with, and the type of the result: half floats are computed as float32."""
-    node = floats(x, user)
+    node = float_node(x, user)
     element = element_of(node)
     return as_type(node, f32 if element.bits == 16 else element), element
 
 
 def _sigmoid(x: Node) -> Node:
     # Below this the exponential of the negative would overflow, and the result is nothing but zero.
-    least = filled(-708.0 if element_of(x) is f64 else -87.0, x.type)
-    return select(x > least, 1.0 / (1.0 + exp(-maximum(x, least))), zero(x.type))
+    lowest = filled(-708.0 if element_of(x) is f64 else -87.0, x.type)
+    return select(x > lowest, 1.0 / (1.0 + exp(-maximum(x, lowest))), zero(x.type))
 
 
 def silu(x: Any, /) -> Tensor:
@@ -122,7 +122,7 @@ def silu(x: Any, /) -> Tensor:
     >>> lg.nn.silu(lg.asarray([0.0, 100.0]))
     Tensor([  0., 100.], dtype=float32)
     """
-    node, element = _computable(x, "silu")
+    node, element = _to_computation_type(x, "silu")
     return wrap(as_type(node * _sigmoid(node), element))
 
 
@@ -133,7 +133,7 @@ def softplus(x: Any, /) -> Tensor:
     >>> lg.nn.softplus(lg.asarray([-1000.0, 1000.0]))
     Tensor([   0., 1000.], dtype=float32)
     """
-    node, element = _computable(x, "softplus")
+    node, element = _to_computation_type(x, "softplus")
     return wrap(as_type(logaddexp(node, zero(node.type)), element))
 
 
@@ -144,12 +144,12 @@ def gelu(x: Any, /, *, approximate: bool = False) -> Tensor:
     >>> lg.gelu(lg.asarray([-10.0, 0.0, 10.0]))
     Tensor([-0.,  0., 10.], dtype=float32)
     """
-    node, element = _computable(x, "gelu")
+    node, element = _to_computation_type(x, "gelu")
     if approximate:
-        share = tanh(math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node)))
+        factor = tanh(math.sqrt(2.0 / math.pi) * (node + 0.044715 * (node * node * node)))
     else:
-        share = erf_op(node * math.sqrt(0.5))
-    return wrap(as_type(0.5 * node * (1.0 + share), element))
+        factor = erf_op(node * math.sqrt(0.5))
+    return wrap(as_type(0.5 * node * (1.0 + factor), element))
 
 
 # --- along an axis ---------------------------------------------------------------------------------------------------
@@ -162,13 +162,13 @@ def softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
     >>> lg.softmax(lg.asarray([0.0, 0.0, -1000.0]))
     Tensor([0.5, 0.5, 0. ], dtype=float32)
     """
-    node, element = _computable(x, "softmax")
+    node, element = _to_computation_type(x, "softmax")
     axes = sorted_axes(axis, len(shape_of_node(node)), "softmax")
-    if _is_nothing(node, axes):
+    if _has_empty_axis(node, axes):
         return wrap(as_type(node, element))
-    grown = exp(node - _largest(node, axes))
-    total = spread_back(reduce(grown, kind="sum", axes=axes), shape_of_node(node), axes)
-    return wrap(as_type(grown / total, element))
+    exponentials = exp(node - _largest(node, axes))
+    total = spread_back(reduce(exponentials, kind="sum", axes=axes), shape_of_node(node), axes)
+    return wrap(as_type(exponentials / total, element))
 
 
 def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
@@ -178,9 +178,9 @@ def log_softmax(x: Any, /, *, axis: Axes = -1) -> Tensor:
     >>> lg.nn.log_softmax(lg.asarray([0.0, -1000.0]))
     Tensor([    0., -1000.], dtype=float32)
     """
-    node, element = _computable(x, "log_softmax")
+    node, element = _to_computation_type(x, "log_softmax")
     axes = sorted_axes(axis, len(shape_of_node(node)), "log_softmax")
-    if _is_nothing(node, axes):
+    if _has_empty_axis(node, axes):
         return wrap(as_type(node, element))
     shifted = node - _largest(node, axes)
     total = log(reduce(exp(shifted), kind="sum", axes=axes))
@@ -197,17 +197,17 @@ def logsumexp(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor
     >>> lg.logsumexp(lg.asarray([1000.0, 0.0]))
     Tensor(1000., dtype=float32)
     """
-    node, element = _computable(x, "logsumexp")
+    node, element = _to_computation_type(x, "logsumexp")
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "logsumexp")
-    if _is_nothing(node, axes):
+    if _has_empty_axis(node, axes):
         kept = tuple(size for i, size in enumerate(shape) if i not in axes)
         result = filled(-math.inf, TensorType(element_of(node), kept))
     else:
         largest = detach(reduce(node, kind="max", axes=axes))
         below = gap(node, spread_back(largest, shape, axes))  # those that are infinite themselves are none below
         result = log(reduce(exp(below), kind="sum", axes=axes)) + largest
-    return wrap(as_type(with_kept_axes(result, shape, axes) if keepdims else result, element))
+    return wrap(as_type(restore_reduced_axes(result, shape, axes) if keepdims else result, element))
 
 
 def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
@@ -222,31 +222,31 @@ def cross_entropy(scores: Any, target: Any, /, *, axis: int = -1) -> Tensor:
     >>> lg.nn.cross_entropy(scores, lg.asarray([[0.5, 0.5], [0.5, 0.5]]))
     Tensor([0.6931472, 5.000046 ], dtype=float32)
     """
-    node, element = _computable(scores, "cross_entropy")
+    node, element = _to_computation_type(scores, "cross_entropy")
     shape = shape_of_node(node)
-    position = one_axis(axis, len(shape), "cross_entropy")
-    goal = require_kinds(node_of(target, "cross_entropy"), "cross_entropy", "signed", "unsigned", "float")
-    by_number = element_of(goal).kind != "float"
+    position = normalise_axis(axis, len(shape), "cross_entropy")
+    target_node = require_kinds(node_of(target, "cross_entropy"), "cross_entropy", "signed", "unsigned", "float")
+    has_class_indices = element_of(target_node).kind != "float"
     rows = (*shape[:position], *shape[position + 1 :])
-    if shape_of_node(goal) != (rows if by_number else shape):
+    if shape_of_node(target_node) != (rows if has_class_indices else shape):
         raise ShapeError(
             "`cross_entropy` takes a class for each row of scores, or a probability for each score",
             where=caller_origin(),
             expected=f"integers of shape {rows}, or floats of shape {shape}",
-            found=str(goal.type),
+            found=str(target_node.type),
         )
     total = logsumexp(wrap(node), axis=position).node
-    if by_number:
-        positions = reshape(as_type(goal, i64), shape=(*shape[:position], 1, *shape[position + 1 :]))
+    if has_class_indices:
+        positions = reshape(as_type(target_node, i64), shape=(*shape[:position], 1, *shape[position + 1 :]))
         return wrap(as_type(total - reshape(take_along_axis_nodes(node, positions, position), shape=rows), element))
-    weights = as_type(goal, element_of(node))
+    weights = as_type(target_node, element_of(node))
     terms = weights * (spread_back(total, shape, (position,)) - node)
     # What cannot happen, and is not wanted, costs nothing: its logarithm is infinite.
     costs = select(equal(weights, zero(weights.type)), zero(terms.type), terms)
     return wrap(as_type(reduce(costs, kind="sum", axes=(position,)), element))
 
 
-def _is_nothing(x: Node, axes: tuple[int, ...]) -> bool:
+def _has_empty_axis(x: Node, axes: tuple[int, ...]) -> bool:
     return any(shape_of_node(x)[axis] == 0 for axis in axes)
 
 
@@ -262,26 +262,26 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, /, *, axis: Axes = 
     >>> lg.nn.layer_norm(lg.asarray([1.0, 3.0]), epsilon=0.0)
     Tensor([-1.,  1.], dtype=float32)
     """
-    node, element = _computable(x, "layer_norm")
+    node, element = _to_computation_type(x, "layer_norm")
     shape = shape_of_node(node)
     axes = sorted_axes(axis, len(shape), "layer_norm")
-    distance = node - spread_back(mean_along(node, axes), shape, axes)
-    scale = rsqrt(mean_along(distance * distance, axes) + real_number(epsilon, "layer_norm", "epsilon"))
-    normed: Any = wrap(as_type(distance * spread_back(scale, shape, axes), element))
+    deviation = node - spread_back(mean_along(node, axes), shape, axes)
+    scale = rsqrt(mean_along(deviation * deviation, axes) + require_real(epsilon, "layer_norm", "epsilon"))
+    normalised: Any = wrap(as_type(deviation * spread_back(scale, shape, axes), element))
     if weight is not None:
-        first, second = matched("layer_norm", normed, weight)
-        normed = wrap(first * second)
+        first, second = match_operands("layer_norm", normalised, weight)
+        normalised = wrap(first * second)
     if bias is not None:
-        first, second = matched("layer_norm", normed, bias)
-        normed = wrap(first + second)
-    if normed.shape != shape:
+        first, second = match_operands("layer_norm", normalised, bias)
+        normalised = wrap(first + second)
+    if normalised.shape != shape:
         raise ShapeError(
             "`layer_norm` takes weight and bias that broadcast to the tensor",
             where=caller_origin(),
             expected=f"shape {shape}",
-            found=f"shape {normed.shape}",
+            found=f"shape {normalised.shape}",
         )
-    return normed
+    return normalised
 
 
 def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = None) -> Tensor:
@@ -294,9 +294,9 @@ def one_hot(x: Any, classes: int, /, *, axis: int = -1, dtype: Scalar | None = N
     """
     node = as_type(require_kinds(node_of(x, "one_hot"), "one_hot", "signed", "unsigned"), i64)
     index_shape = shape_of_node(node)
-    position = one_axis(axis, len(index_shape) + 1, "one_hot")
-    count = whole_number(classes, "one_hot", "the number of classes", least=0)
-    shape = shape_from((*index_shape[:position], count, *index_shape[position:]), "one_hot")
+    position = normalise_axis(axis, len(index_shape) + 1, "one_hot")
+    count = require_integer(classes, "one_hot", "the number of classes", minimum=0)
+    shape = normalise_shape((*index_shape[:position], count, *index_shape[position:]), "one_hot")
     spread = broadcast(node, shape=shape, axes=tuple(i for i in range(len(shape)) if i != position))
     element = DEFAULT_FLOAT if dtype is None else dtype_from(dtype, "one_hot")
     return wrap(as_type(equal(spread, index_along(shape, position)), element))

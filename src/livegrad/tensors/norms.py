@@ -18,13 +18,13 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.transcendental import pow as power
 from livegrad.ops.transcendental import sqrt
-from livegrad.tensors.axes_and_shapes import Axes, with_kept_axes
+from livegrad.tensors.axes_and_shapes import Axes, restore_reduced_axes
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.operands import as_type, element_of, sorted_axes
 from livegrad.tensors.products import shape_of_node
-from livegrad.tensors.reductions import rooted
+from livegrad.tensors.reductions import safe_root
 
 
 def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2) -> Tensor:
@@ -42,25 +42,27 @@ def vector_norm(x: Any, /, *, axis: Axes = None, keepdims: bool = False, ord: fl
     if isinstance(ord, bool) or not isinstance(ord, int | float) or math.isnan(ord):
         raise UsageError("`vector_norm` takes a number for its order", where=caller_origin(), found=repr(ord))
     norm = _vector_norm(node, axes, float(ord))
-    return wrap(with_kept_axes(norm, shape, axes) if keepdims else norm)
+    return wrap(restore_reduced_axes(norm, shape, axes) if keepdims else norm)
 
 
 def _vector_norm(node: Node, axes: tuple[int, ...], order: float) -> Node:
     if order == 2.0:
         return _root_of_squares(node, axes)
-    size = absolute(node)
+    magnitude = absolute(node)
     if order == math.inf:
-        return _largest(size, axes)
+        return _largest(magnitude, axes)
     if order == -math.inf:
-        return reduce(size, kind="min", axes=axes)
+        return reduce(magnitude, kind="min", axes=axes)
     if order == 0.0:
-        return reduce(cast(not_equal(size, zero(size.type)), type=element_of(size)), kind="sum", axes=axes)
+        return reduce(
+            cast(not_equal(magnitude, zero(magnitude.type)), type=element_of(magnitude)), kind="sum", axes=axes
+        )
     if order == 1.0:
-        return reduce(size, kind="sum", axes=axes)
-    total = reduce(power(size, filled(order, size.type)), kind="sum", axes=axes)
+        return reduce(magnitude, kind="sum", axes=axes)
+    total = reduce(power(magnitude, filled(order, magnitude.type)), kind="sum", axes=axes)
     with np.errstate(over="ignore"):
-        root = float(element_of(size).dtype.type(1.0 / order))  # infinite for the smallest orders
-    return rooted(total, lambda safe: power(safe, filled(root, safe.type)))
+        root = float(element_of(magnitude).dtype.type(1.0 / order))  # infinite for the smallest orders
+    return safe_root(total, lambda safe: power(safe, filled(root, safe.type)))
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
@@ -79,7 +81,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: float | str | None = 
     if rank < 2:
         raise ShapeError("`matrix_norm` takes matrices", where=caller_origin(), found=f"shape {shape}")
     norm = _matrix_norm(node, rank - 2, rank - 1, ord)
-    return wrap(with_kept_axes(norm, shape, (rank - 2, rank - 1)) if keepdims else norm)
+    return wrap(restore_reduced_axes(norm, shape, (rank - 2, rank - 1)) if keepdims else norm)
 
 
 def _matrix_norm(node: Node, row: int, column: int, order: float | str | None) -> Node:
@@ -115,13 +117,13 @@ def _root_of_squares(node: Node, axes: tuple[int, ...]) -> Node:
         squares = re * re + im * im
     else:
         squares = node * node
-    return rooted(reduce(squares, kind="sum", axes=axes), sqrt)
+    return safe_root(reduce(squares, kind="sum", axes=axes), sqrt)
 
 
 def _largest(x: Node, axes: tuple[int, ...]) -> Node:
     """The largest magnitude, or zero if there are none."""
     shape = shape_of_node(x)
     if any(shape[axis] == 0 for axis in axes):
-        kept = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+        kept = tuple(magnitude for axis, magnitude in enumerate(shape) if axis not in axes)
         return zero(TensorType(element_of(x), kept))
     return reduce(x, kind="max", axes=axes)

@@ -15,10 +15,10 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar
 from livegrad.ops.conversion import cast
 from livegrad.ops.movement import require_tensor
-from livegrad.tensors.axes_and_shapes import Axes, many_axes
-from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promoted, weak_type
+from livegrad.tensors.axes_and_shapes import Axes, normalise_axes
+from livegrad.tensors.dtypes import DEFAULT_FLOAT, default_type, promote_types, weak_type
 from livegrad.tensors.errors import DtypeError
-from livegrad.tensors.handle import Tensor, are_numbers, example_of, node_of, number_as
+from livegrad.tensors.handle import Tensor, are_weak_numbers, convert_number, example_of, node_of
 
 
 def element_of(node: Node) -> Scalar:
@@ -36,28 +36,28 @@ def is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic)
 
 
-def of_one_type(user: str, *values: Any) -> list[Node]:
+def promote_operands(user: str, *values: Any) -> list[Node]:
     """Several operands in the element type that holds them all, each in its own shape.
 
     >>> import livegrad as lg
-    >>> [node.type for node in of_one_type("matmul", lg.ones((2, 3)), lg.ones(3, dtype=lg.float64))]
+    >>> [node.type for node in promote_operands("matmul", lg.ones((2, 3)), lg.ones(3, dtype=lg.float64))]
     [tensor<f64, [2, 3]>, tensor<f64, [3]>]
     """
-    nodes = [None if are_numbers(value) else node_of(value, user) for value in values]
+    nodes = [None if are_weak_numbers(value) else node_of(value, user) for value in values]
     element: Scalar | None = None
     for node in nodes:
         if node is not None:
-            element = element_of(node) if element is None else promoted(element, element_of(node), user)
+            element = element_of(node) if element is None else promote_types(element, element_of(node), user)
     for value in values:
-        if are_numbers(value):
+        if are_weak_numbers(value):
             example = example_of(value) if isinstance(value, Tensor) else value
             element = default_type(example) if element is None else weak_type(example, element)
     assert element is not None
-    typed = [
-        number_as(value, element) if node is None else as_type(node, element)
+    converted_nodes = [
+        convert_number(value, element) if node is None else as_type(node, element)
         for value, node in zip(values, nodes, strict=True)
     ]
-    return [node for node in typed if node is not None]
+    return [node for node in converted_nodes if node is not None]
 
 
 def require_kinds(node: Node, user: str, *kinds: str) -> Node:
@@ -78,33 +78,33 @@ def sorted_axes(axis: Axes, rank: int, user: str) -> tuple[int, ...]:
     >>> sorted_axes((-1, 0), 3, "sum")
     (0, 2)
     """
-    return tuple(sorted(many_axes(axis, rank, user)))
+    return tuple(sorted(normalise_axes(axis, rank, user)))
 
 
-def floats(x: Any, user: str) -> Node:
+def float_node(x: Any, user: str) -> Node:
     """The node of a tensor of floats; integers become float32."""
     node = require_kinds(node_of(x, user), user, "bool", "signed", "unsigned", "float")
     return node if element_of(node).kind == "float" else as_type(node, DEFAULT_FLOAT)
 
 
-def whole_number(value: Any, user: str, role: str, least: int | None = None) -> int:
+def require_integer(value: Any, user: str, role: str, minimum: int | None = None) -> int:
     """A whole number from whatever is one, not below `least`.
 
     >>> import numpy as np
-    >>> whole_number(np.int64(3), "diff", "n")
+    >>> require_integer(np.int64(3), "diff", "n")
     3
     """
     try:
         number = operator.index(value)
     except TypeError:
         raise UsageError(f"`{user}` takes an integer for {role}", where=caller_origin(), found=repr(value)) from None
-    if least is not None and number < least:
-        expected = f"at least {least}"
+    if minimum is not None and number < minimum:
+        expected = f"at least {minimum}"
         raise UsageError(f"`{user}`: {role} is too small", where=caller_origin(), expected=expected, found=str(number))
     return number
 
 
-def real_number(value: Any, user: str, role: str) -> float:
+def require_real(value: Any, user: str, role: str) -> float:
     """A float from whatever is a real number."""
     try:
         return float(value)

@@ -76,7 +76,7 @@ class SGD:
         return None if not self.momentum else tree_map(creation.zeros_like, parameters)
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
-        _require_alike(parameters, gradients)
+        _require_same_shapes(parameters, gradients)
         if self.weight_decay:
             gradients = tree_map(lambda g, p: g + self.weight_decay * p, gradients, parameters)
         if not self.momentum:
@@ -110,12 +110,12 @@ class Adam:
         _require_decays(decay=self.decay, square_decay=self.square_decay)
 
     def init(self, parameters: Tree) -> Tree:
-        zeros = tree_map(lambda p: creation.zeros_like(p, dtype=_computed_in(p)), parameters)
+        zeros = tree_map(lambda p: creation.zeros_like(p, dtype=_averaging_type(p)), parameters)
         return {"step": creation.asarray(0), "mean": zeros, "square": zeros}
 
     def update(self, parameters: Tree, gradients: Tree, state: Tree) -> tuple[Tree, Tree]:
-        _require_alike(parameters, gradients)
-        gradients = tree_map(lambda g: astype(g, _computed_in(g)), gradients)
+        _require_same_shapes(parameters, gradients)
+        gradients = tree_map(lambda g: astype(g, _averaging_type(g)), gradients)
         step = state["step"] + 1
         mean = tree_map(lambda m, g: self.decay * m + (1.0 - self.decay) * g, state["mean"], gradients)
         square = tree_map(
@@ -125,20 +125,20 @@ class Adam:
         def move(p: Tensor, m: Tensor, s: Tensor) -> Tensor:
             count = astype(step, m.dtype)
             # The two averages start at zero, which these undo.
-            m = m / _share_gathered(self.decay, count)
-            s = s / _share_gathered(self.square_decay, count)
+            m = m / _bias_correction(self.decay, count)
+            s = s / _bias_correction(self.square_decay, count)
             return astype(p - self.learning_rate * (m / (sqrt(s) + self.epsilon) + self.weight_decay * p), p.dtype)
 
         return tree_map(move, parameters, mean, square), {"step": step, "mean": mean, "square": square}
 
 
-def _computed_in(x: Any) -> Scalar:
+def _averaging_type(x: Any) -> Scalar:
     """The type of averages: half floats, in which an epsilon is zero and squares vanish, are averaged as float32."""
     dtype = x.dtype if isinstance(x, Tensor) else DEFAULT_FLOAT
     return DEFAULT_FLOAT if dtype.kind == "float" and dtype.bits == 16 else dtype
 
 
-def _require_alike(parameters: Tree, gradients: Tree) -> None:
+def _require_same_shapes(parameters: Tree, gradients: Tree) -> None:
     """Requires that each gradient has the shape of its parameter: broadcasting would change the parameter's shape."""
     for parameter, gradient in zip(flatten(parameters)[0], flatten(gradients)[0], strict=False):
         if _shape(parameter) != _shape(gradient):
@@ -154,7 +154,7 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
     return leaf.shape if isinstance(leaf, Tensor) else np.shape(leaf)
 
 
-def _share_gathered(decay: Any, count: Tensor) -> Tensor | float:
+def _bias_correction(decay: Any, count: Tensor) -> Tensor | float:
     """1 - decay ** count, computed without the cancellation of a decay near one in float32."""
     if isinstance(decay, Tensor):
         return 1.0 - decay**count

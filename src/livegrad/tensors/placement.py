@@ -11,10 +11,10 @@ from livegrad.tensors.handle import Tensor
 DEVICES = tuple(name for name in RUNNERS if name != "cuda")  # those that every machine has
 
 
-def device_named(device: Any) -> str:
+def require_device(device: Any) -> str:
     """A device's name, checked; None stands for the default.
 
-    >>> device_named(None)
+    >>> require_device(None)
     'cpu'
     """
     if device is None:
@@ -24,6 +24,6 @@ def device_named(device: Any) -> str:
     return device
 
 
-def placed(tensor: Tensor, device: Any) -> Tensor:
+def place_on(tensor: Tensor, device: Any) -> Tensor:
     """The tensor on a device; None leaves it where it is."""
-    return tensor if device is None or device_named(device) == tensor.device else tensor.to(device)
+    return tensor if device is None or require_device(device) == tensor.device else tensor.to(device)

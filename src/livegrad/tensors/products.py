@@ -17,10 +17,10 @@ from livegrad.ops.linalg import matmul as matmul_op
 from livegrad.ops.movement import broadcast_to, permute, require_tensor, reshape
 from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import NUMBERS
-from livegrad.tensors.axes_and_shapes import many_axes, one_axis
+from livegrad.tensors.axes_and_shapes import normalise_axes, normalise_axis
 from livegrad.tensors.errors import AxisError, ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap
-from livegrad.tensors.operands import element_of, of_one_type, require_kinds
+from livegrad.tensors.operands import element_of, promote_operands, require_kinds
 
 
 def shape_of_node(node: Node) -> tuple[Size, ...]:
@@ -28,9 +28,9 @@ def shape_of_node(node: Node) -> tuple[Size, ...]:
     return require_tensor(node.type).shape
 
 
-def numbers_of_one_type(user: str, *values: Any) -> list[Node]:
+def promote_numeric_operands(user: str, *values: Any) -> list[Node]:
     """Operands in one element type, which must be one of numbers."""
-    return [require_kinds(node, user, *NUMBERS) for node in of_one_type(user, *values)]
+    return [require_kinds(node, user, *NUMBERS) for node in promote_operands(user, *values)]
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
@@ -40,7 +40,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
     >>> lg.matmul(lg.asarray([[1.0, 2.0], [3.0, 4.0]]), lg.asarray([10.0, 1.0]))
     Tensor([12., 34.], dtype=float32)
     """
-    a, b = numbers_of_one_type("matmul", x1, x2)
+    a, b = promote_numeric_operands("matmul", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
     if not first or not second:
         raise ShapeError(
@@ -53,7 +53,7 @@ def matmul(x1: Any, x2: Any, /) -> Tensor:
         return wrap(_inner(a, b, "matmul"))
     rows, columns = (1, *first) if len(first) == 1 else first, (*second, 1) if len(second) == 1 else second
     _require_products(first, second, rows, columns)
-    product = matmul_op(_in_shape(a, rows), _in_shape(b, columns))
+    product = matmul_op(_reshape_to(a, rows), _reshape_to(b, columns))
     shape = shape_of_node(product)
     if len(first) == 1:
         return wrap(reshape(product, shape=(*shape[:-2], shape[-1])))
@@ -76,7 +76,7 @@ def _require_products(
         raise ShapeError(f"`matmul` cannot multiply shapes {first} and {second}", where=caller_origin(), help=problem)
 
 
-def _in_shape(node: Node, shape: tuple[Size, ...]) -> Node:
+def _reshape_to(node: Node, shape: tuple[Size, ...]) -> Node:
     return node if shape_of_node(node) == shape else reshape(node, shape=shape)
 
 
@@ -113,12 +113,12 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
     >>> lg.vecdot(lg.asarray([[1, 2], [3, 4]]), lg.asarray([10, 1]))
     Tensor([12, 34], dtype=int64)
     """
-    a, b = numbers_of_one_type("vecdot", x1, x2)
+    a, b = promote_numeric_operands("vecdot", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
     shared = min(len(first), len(second))
     if axis >= 0 and len(first) != len(second):
         raise AxisError("`vecdot` counts the axis from the end", where=caller_origin(), found=str(axis))
-    position = one_axis(axis, shared, "vecdot") - shared
+    position = normalise_axis(axis, shared, "vecdot") - shared
     if first[position] != second[position]:
         raise ShapeError(
             f"`vecdot` cannot multiply shapes {first} and {second} along axis {axis}",
@@ -149,22 +149,22 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
     >>> lg.tensordot(lg.ones((2, 3, 4)), lg.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
     (2, 5)
     """
-    a, b = numbers_of_one_type("tensordot", x1, x2)
+    a, b = promote_numeric_operands("tensordot", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
-    of_first, of_second = _contracted_axes(axes, len(first), len(second))
-    sizes = [first[axis] for axis in of_first], [second[axis] for axis in of_second]
+    first_axes, second_axes = _contracted_axes(axes, len(first), len(second))
+    sizes = [first[axis] for axis in first_axes], [second[axis] for axis in second_axes]
     if sizes[0] != sizes[1]:
         raise ShapeError(
-            f"`tensordot` cannot contract shapes {first} and {second} over axes {of_first} and {of_second}",
+            f"`tensordot` cannot contract shapes {first} and {second} over axes {first_axes} and {second_axes}",
             where=caller_origin(),
             help=f"{tuple(sizes[0])} and {tuple(sizes[1])} differ",
         )
-    outer_first = tuple(axis for axis in range(len(first)) if axis not in of_first)
-    outer_second = tuple(axis for axis in range(len(second)) if axis not in of_second)
+    outer_first = tuple(axis for axis in range(len(first)) if axis not in first_axes)
+    outer_second = tuple(axis for axis in range(len(second)) if axis not in second_axes)
     rows, columns = tuple(first[i] for i in outer_first), tuple(second[i] for i in outer_second)
     inner = size_product(tuple(sizes[0]))
-    left = reshape(permute(a, axes=(*outer_first, *of_first)), shape=(size_product(rows), inner))
-    right = reshape(permute(b, axes=(*of_second, *outer_second)), shape=(inner, size_product(columns)))
+    left = reshape(permute(a, axes=(*outer_first, *first_axes)), shape=(size_product(rows), inner))
+    right = reshape(permute(b, axes=(*second_axes, *outer_second)), shape=(inner, size_product(columns)))
     return wrap(reshape(matmul_op(left, right), shape=(*rows, *columns)))
 
 
@@ -175,7 +175,7 @@ def dot(x1: Any, x2: Any, /) -> Tensor:
     >>> dot(lg.ones((2, 3)), lg.ones((3, 4))).shape, dot(lg.ones(3), lg.ones(3)).shape
     ((2, 4), ())
     """
-    a, b = numbers_of_one_type("dot", x1, x2)
+    a, b = promote_numeric_operands("dot", x1, x2)
     first, second = shape_of_node(a), shape_of_node(b)
     if not first or not second:
         shape = first or second
@@ -201,9 +201,9 @@ def _contracted_axes(axes: Any, first: int, second: int) -> tuple[tuple[int, ...
         return tuple(range(first - axes, first)), tuple(range(axes))
     if not isinstance(axes, list | tuple) or len(axes) != 2:
         raise AxisError("`tensordot` takes a number of axes or two sequences", where=caller_origin(), found=repr(axes))
-    of_first, of_second = many_axes(axes[0], first, "tensordot"), many_axes(axes[1], second, "tensordot")
-    if len(of_first) != len(of_second):
+    first_axes, second_axes = normalise_axes(axes[0], first, "tensordot"), normalise_axes(axes[1], second, "tensordot")
+    if len(first_axes) != len(second_axes):
         raise AxisError(
             "`tensordot` needs the same number of axes for both operands", where=caller_origin(), found=repr(axes)
         )
-    return of_first, of_second
+    return first_axes, second_axes

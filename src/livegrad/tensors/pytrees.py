@@ -41,35 +41,35 @@ def flatten(tree: Any) -> tuple[list[Any], Structure]:
     [3, 1, 2]
     """
     leaves: list[Any] = []
-    return leaves, _take_apart(tree, leaves)
+    return leaves, _flatten(tree, leaves)
 
 
 # Classes that are leaves for certain: most leaves are told at a glance.
 LEAF_CLASSES: set[type] = {bool, int, float, complex, str}
 
 
-def _take_apart(tree: Any, leaves: list[Any]) -> Structure:
+def _flatten(tree: Any, leaves: list[Any]) -> Structure:
     kind = tree.__class__
     if kind in LEAF_CLASSES:
         leaves.append(tree)
         return _LEAF
     if kind is tuple or kind is list:
-        return (kind, None, *[_take_apart(item, leaves) for item in tree])
+        return (kind, None, *[_flatten(item, leaves) for item in tree])
     if tree is None:
         return (None,)
     if isinstance(tree, dict) and kind in (dict, OrderedDict, defaultdict):
         keys = dict_keys(tree)
         container = _DefaultDict(tree.default_factory) if isinstance(tree, defaultdict) else kind
-        return (container, keys, *[_take_apart(tree[key], leaves) for key in keys])
+        return (container, keys, *[_flatten(tree[key], leaves) for key in keys])
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return (kind, None, *[_take_apart(item, leaves) for item in tree])
+        return (kind, None, *[_flatten(item, leaves) for item in tree])
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type | Type):  # `f32` is one value
         names = tuple(field.name for field in dataclasses.fields(tree))
-        return (kind, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
+        return (kind, names, *[_flatten(getattr(tree, name), leaves) for name in names])
     parts = getattr(kind, "__livegrad_parts__", None)
     if parts is not None:
         container, names = parts(tree)
-        return (container, names, *[_take_apart(getattr(tree, name), leaves) for name in names])
+        return (container, names, *[_flatten(getattr(tree, name), leaves) for name in names])
     leaves.append(tree)
     return _LEAF
 
@@ -80,12 +80,12 @@ def dict_keys(tree: dict[Any, Any]) -> _Keys:
     >>> list(dict_keys({"w": 1, "b": 2}))
     ['b', 'w']
     """
-    unsorted = tuple(tree)
+    insertion_order = tuple(tree)
     try:
-        keys = _Keys(unsorted if isinstance(tree, OrderedDict) else sorted(unsorted))
+        keys = _Keys(insertion_order if isinstance(tree, OrderedDict) else sorted(insertion_order))
     except TypeError:  # keys of different kinds
-        keys = _Keys(unsorted)
-    keys.insertion_order = unsorted
+        keys = _Keys(insertion_order)
+    keys.insertion_order = insertion_order
     return keys
 
 
@@ -117,9 +117,9 @@ def _unflatten(structure: Structure, leaves: Iterator[Any]) -> Any:
 
 def _data_class(kind: Any, parts: dict[str, Any]) -> Any:
     """An instance of a data class; fields that the constructor does not accept are set directly."""
-    taken = {field.name for field in dataclasses.fields(kind) if field.init}
-    instance = kind(**{name: part for name, part in parts.items() if name in taken})
-    for name in parts.keys() - taken:
+    init_fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    instance = kind(**{name: part for name, part in parts.items() if name in init_fields})
+    for name in parts.keys() - init_fields:
         object.__setattr__(instance, name, parts[name])
     return instance
 
@@ -133,8 +133,8 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     leaves, structure = flatten(tree)
     columns = [leaves]
     for other in others:
-        more, structure_of_other = flatten(other)
-        if structure_of_other != structure:
+        other_leaves, other_structure = flatten(other)
+        if other_structure != structure:
             raise UsageError("pytrees of different structure", where=caller_origin(), help="give them the same keys")
-        columns.append(more)
+        columns.append(other_leaves)
     return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])

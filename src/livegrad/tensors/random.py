@@ -29,11 +29,11 @@ from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.sorting import argsort
 from livegrad.ops.transcendental import log
-from livegrad.tensors.axes_and_shapes import one_axis, shape_from
+from livegrad.tensors.axes_and_shapes import normalise_axis, normalise_shape
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, converted, is_traced, node_of, wrap, wrap_array
-from livegrad.tensors.operands import as_type, element_of, is_number, require_kinds, whole_number
+from livegrad.tensors.handle import Tensor, cast_and_broadcast, is_traced, node_of, wrap, wrap_array
+from livegrad.tensors.operands import as_type, element_of, is_number, require_integer, require_kinds
 from livegrad.tensors.products import shape_of_node
 
 __all__ = [
@@ -81,7 +81,7 @@ def key(seed: int | Tensor, /) -> Tensor:
 
 def _seed(number: Any, user: str) -> Node:
     """An integer as 64 bits of data rather than a constant, so that another seed runs the same code."""
-    return wrap_array(np.asarray(whole_number(number, user, "the seed") % (1 << 64), np.uint64)).node
+    return wrap_array(np.asarray(require_integer(number, user, "the seed") % (1 << 64), np.uint64)).node
 
 
 def split(key: Tensor, /, number: int = 2) -> Tensor:
@@ -92,8 +92,8 @@ def split(key: Tensor, /, number: int = 2) -> Tensor:
     >>> first.shape
     ()
     """
-    (count,) = shape_from(number, "split")
-    return _as_data(random_bits(_spread_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
+    (count,) = normalise_shape(number, "split")
+    return _as_data(random_bits(_broadcast_key(key, (count,), "split"), _counters((count,)) + _SPLIT))
 
 
 def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def fold_in(key: Tensor, /, data: int | Tensor) -> Tensor:
     """
     node = _seed(data, "fold_in") if is_number(data) else node_of(data, "fold_in")
     require_kinds(node, "fold_in", "signed", "unsigned")
-    folded = _spread_key(key, (), "fold_in")
+    folded = _broadcast_key(key, (), "fold_in")
     inner = random_bits(folded, filled(_FOLD, folded.type))
     return _as_data(random_bits(broadcast_to(inner, shape_of_node(node)), as_type(node, uint64)))
 
@@ -117,7 +117,7 @@ def _as_data(keys: Node) -> Tensor:
     return wrap(keys) if is_traced(keys) else wrap_array(execute([wrap(keys).node])[0])
 
 
-def _spread_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
+def _broadcast_key(key: Any, shape: tuple[Size, ...], user: str) -> Node:
     """The key, checked and broadcast over a shape."""
     node = node_of(key, user) if isinstance(key, Tensor | Node) else None
     if node is None or element_of(node) is not uint64 or shape_of_node(node) != ():
@@ -150,8 +150,8 @@ def bits(key: Tensor, /, shape: Shape = ()) -> Tensor:
     >>> lg.random.bits(lg.random.key(0), 3).dtype == lg.uint64
     True
     """
-    sizes = shape_from(shape, "bits")
-    return wrap(random_bits(_spread_key(key, sizes, "bits"), _counters(sizes)))
+    sizes = normalise_shape(shape, "bits")
+    return wrap(random_bits(_broadcast_key(key, sizes, "bits"), _counters(sizes)))
 
 
 # --- distributions ---------------------------------------------------------------------------------------------------
@@ -167,8 +167,8 @@ def uniform(
     >>> x.shape, bool(lg.all(x >= -1.0)), bool(lg.all(x < 1.0))
     ((2, 3), True, True)
     """
-    sizes, element = shape_from(shape, "uniform"), _float(dtype, "uniform")
-    unit = random_uniform(_spread_key(key, sizes, "uniform"), _counters(sizes), element)
+    sizes, element = normalise_shape(shape, "uniform"), _float(dtype, "uniform")
+    unit = random_uniform(_broadcast_key(key, sizes, "uniform"), _counters(sizes), element)
     if is_number(low) and is_number(high) and (low, high) == (0, 1):
         return wrap(unit)
     first, last = (_parameter(value, element, sizes, "uniform") for value in (low, high))
@@ -186,8 +186,8 @@ def normal(
     >>> lg.random.normal(lg.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    sizes, element = shape_from(shape, "normal"), _float(dtype, "normal")
-    drawn = random_normal(_spread_key(key, sizes, "normal"), _counters(sizes), element)
+    sizes, element = normalise_shape(shape, "normal"), _float(dtype, "normal")
+    drawn = random_normal(_broadcast_key(key, sizes, "normal"), _counters(sizes), element)
     if is_number(mean) and is_number(std) and (mean, std) == (0, 1):
         return wrap(drawn)
     middle, spread = (_parameter(value, element, sizes, "normal") for value in (mean, std))
@@ -201,11 +201,11 @@ def bernoulli(key: Tensor, /, p: Any = 0.5, shape: Shape | None = None) -> Tenso
     >>> lg.random.bernoulli(lg.random.key(0), 1.0, 3)
     Tensor([ True,  True,  True], dtype=bool)
     """
-    chance = node_of(p, "bernoulli")
-    sizes = shape_of_node(chance) if shape is None else shape_from(shape, "bernoulli")
-    element = element_of(chance) if element_of(chance).kind == "float" else DEFAULT_FLOAT
-    unit = random_uniform(_spread_key(key, sizes, "bernoulli"), _counters(sizes), element)
-    return wrap(less(unit, _parameter(wrap(chance), element, sizes, "bernoulli")))
+    probability = node_of(p, "bernoulli")
+    sizes = shape_of_node(probability) if shape is None else normalise_shape(shape, "bernoulli")
+    element = element_of(probability) if element_of(probability).kind == "float" else DEFAULT_FLOAT
+    unit = random_uniform(_broadcast_key(key, sizes, "bernoulli"), _counters(sizes), element)
+    return wrap(less(unit, _parameter(wrap(probability), element, sizes, "bernoulli")))
 
 
 def _float(dtype: Scalar | None, user: str) -> Scalar:
@@ -220,14 +220,14 @@ def _parameter(value: Any, element: Scalar, shape: tuple[Size, ...], user: str) 
     if is_number(value):
         return broadcast(constant(float(value), element), shape=shape, axes=())
     node = node_of(value, user)
-    own_shape = shape_of_node(node)
+    parameter_shape = shape_of_node(node)
     try:
-        fits = broadcast_shapes(own_shape, shape) == shape
+        fits = broadcast_shapes(parameter_shape, shape) == shape
     except LivegradError:
         fits = False
     if not fits:
-        raise ShapeError(f"`{user}` cannot broadcast shape {own_shape} over {shape}", where=caller_origin())
-    return converted(node, element, shape)
+        raise ShapeError(f"`{user}` cannot broadcast shape {parameter_shape} over {shape}", where=caller_origin())
+    return cast_and_broadcast(node, element, shape)
 
 
 # --- whole numbers ---------------------------------------------------------------------------------------------------
@@ -243,11 +243,11 @@ def integers(key: Tensor, /, low: int, high: int, shape: Shape = (), *, dtype: S
     >>> int(lg.min(x)), int(lg.max(x))
     (1, 6)
     """
-    sizes = shape_from(shape, "integers")
+    sizes = normalise_shape(shape, "integers")
     element = DEFAULT_INTEGER if dtype is None else dtype_from(dtype, "integers")
-    first, last = whole_number(low, "integers", "low"), whole_number(high, "integers", "high")
+    first, last = require_integer(low, "integers", "low"), require_integer(high, "integers", "high")
     _require_range(first, last, element)
-    offset = _scaled_bits(_spread_key(key, sizes, "integers"), _counters(sizes), last - first)
+    offset = _scaled_bits(_broadcast_key(key, sizes, "integers"), _counters(sizes), last - first)
     # Arithmetic on 64 bits wraps, and so do casts: a negative start is its two's complement.
     return wrap(as_type(offset + first % (1 << 64), element))
 
@@ -273,8 +273,8 @@ def _scaled_bits(key: Node, counters: Node, span: int) -> Node:
     if span == 1 << 64:
         return bits
     high, low = _product(bits, span)
-    carried, _ = _product(random_bits(key, counters + _SECOND_WORD), span)
-    total = low + carried
+    carry, _ = _product(random_bits(key, counters + _SECOND_WORD), span)
+    total = low + carry
     return high + cast(less(total, low), type=uint64)
 
 
@@ -301,14 +301,14 @@ def categorical(key: Tensor, /, logits: Any, *, axis: int = -1, shape: Shape | N
     """
     node = require_kinds(node_of(logits, "categorical"), "categorical", "float")
     logits_shape = shape_of_node(node)
-    position = one_axis(axis, len(logits_shape), "categorical")
+    position = normalise_axis(axis, len(logits_shape), "categorical")
     rest = logits_shape[:position] + logits_shape[position + 1 :]
-    sizes = rest if shape is None else shape_from(shape, "categorical")
+    sizes = rest if shape is None else normalise_shape(shape, "categorical")
     full = (*sizes, logits_shape[position])
     last = permute(node, axes=(*(i for i in range(len(logits_shape)) if i != position), position))
     scores = _parameter(wrap(last), f64, full, "categorical")
     # The largest of scores with Gumbel noise is at each position with the probability that its score says.
-    noise = _gumbel(_spread_key(key, full, "categorical"), _counters(full))
+    noise = _gumbel(_broadcast_key(key, full, "categorical"), _counters(full))
     return wrap(arg_reduce(scores + noise, kind="argmax", axis=len(sizes)))
 
 
@@ -326,14 +326,14 @@ def permutation(key: Tensor, /, x: int | Tensor, *, axis: int = 0) -> Tensor:
     Tensor([0, 1, 2, 3], dtype=int64)
     """
     if not isinstance(x, Tensor):
-        return wrap(_order(key, whole_number(x, "permutation", "x", least=0)))
+        return wrap(_order(key, require_integer(x, "permutation", "x", minimum=0)))
     shape = x.shape
-    position = one_axis(axis, len(shape), "permutation")
+    position = normalise_axis(axis, len(shape), "permutation")
     order = broadcast(_order(key, shape[position]), shape=shape, axes=(position,))
     return wrap(lookup(x.node, *(order if i == position else index_along(shape, i) for i in range(len(shape)))))
 
 
 def _order(key: Tensor, size: Size) -> Node:
     """A random permutation of the numbers below a size."""
-    drawn = random_bits(_spread_key(key, (size,), "permutation"), _counters((size,)))
+    drawn = random_bits(_broadcast_key(key, (size,), "permutation"), _counters((size,)))
     return argsort(drawn, axis=0, descending=False, stable=True)

@@ -25,11 +25,11 @@ from livegrad.ops.movement import broadcast, concatenate, pad, require_tensor, s
 from livegrad.ops.reduction import cumulative, reduce, spread_back
 from livegrad.ops.rules import filled, zero
 from livegrad.ops.transcendental import sqrt
-from livegrad.tensors.axes_and_shapes import Axes, one_axis, with_kept_axes
+from livegrad.tensors.axes_and_shapes import Axes, normalise_axis, restore_reduced_axes
 from livegrad.tensors.dtypes import DEFAULT_FLOAT, DEFAULT_INDEX, DEFAULT_INTEGER, dtype_from, uint64
 from livegrad.tensors.errors import DtypeError, ShapeError
-from livegrad.tensors.handle import Tensor, converted, matched, node_of, wrap
-from livegrad.tensors.operands import as_type, element_of, real_number, sorted_axes, whole_number
+from livegrad.tensors.handle import Tensor, cast_and_broadcast, match_operands, node_of, wrap
+from livegrad.tensors.operands import as_type, element_of, require_integer, require_real, sorted_axes
 
 # --- sums and products -----------------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ def sum(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: 
     >>> lg.sum(lg.asarray([[1, 2], [3, 4]]), axis=0)
     Tensor([4, 6], dtype=int64)
     """
-    return _fold("sum", _accumulated(node_of(x, "sum"), dtype, "sum"), axis, keepdims)
+    return _reduce_axes("sum", _to_accumulator(node_of(x, "sum"), dtype, "sum"), axis, keepdims)
 
 
 def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims: bool = False) -> Tensor:
@@ -51,17 +51,17 @@ def prod(x: Any, /, *, axis: Axes = None, dtype: Scalar | None = None, keepdims:
     >>> lg.prod(lg.asarray([2.0, 3.0, 4.0]))
     Tensor(24., dtype=float32)
     """
-    return _fold("prod", _accumulated(node_of(x, "prod"), dtype, "prod"), axis, keepdims)
+    return _reduce_axes("prod", _to_accumulator(node_of(x, "prod"), dtype, "prod"), axis, keepdims)
 
 
-def _fold(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = None) -> Tensor:
+def _reduce_axes(kind: str, node: Node, axis: Axes, keepdims: bool, user: str | None = None) -> Tensor:
     shape = require_tensor(node.type).shape
     axes = tuple(range(len(shape))) if axis is None else sorted_axes(axis, len(shape), user or kind)
-    folded = make_node(reduce, (node,), (("axes", axes), ("kind", kind)))
-    return wrap(with_kept_axes(folded, shape, axes) if keepdims else folded)
+    reduced = make_node(reduce, (node,), (("axes", axes), ("kind", kind)))
+    return wrap(restore_reduced_axes(reduced, shape, axes) if keepdims else reduced)
 
 
-def _accumulated(node: Node, dtype: Any, user: str) -> Node:
+def _to_accumulator(node: Node, dtype: Any, user: str) -> Node:
     """The operand in the type of its sum: the requested one, or one wide enough not to overflow quickly."""
     element = element_of(node)
     if dtype is None and element.kind in ("float", "complex"):
@@ -104,11 +104,11 @@ def _extremum(kind: str, x: Any, other: Any, axis: Axes, keepdims: bool) -> Tens
                 found="an axis or keepdims",
                 help=f"write lg.{kind}(x, axis=...) for the {kind} along an axis",
             )
-        return wrap((maximum if kind == "max" else minimum)(*matched(kind, x, other)))
+        return wrap((maximum if kind == "max" else minimum)(*match_operands(kind, x, other)))
     node = node_of(x, kind)
     if element_of(node).kind == "bool":
-        return _fold("any" if kind == "max" else "all", node, axis, keepdims, kind)
-    return _fold(kind, node, axis, keepdims)
+        return _reduce_axes("any" if kind == "max" else "all", node, axis, keepdims, kind)
+    return _reduce_axes(kind, node, axis, keepdims)
 
 
 # --- means and spreads -----------------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ def mean(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     >>> lg.mean(lg.asarray([1.0, 2.0, 6.0]))
     Tensor(3., dtype=float32)
     """
-    node, back = _measurable(node_of(x, "mean"))
+    node, result_type = _to_mean_type(node_of(x, "mean"))
     shape = require_tensor(node.type).shape
     axes = sorted_axes(axis, len(shape), "mean")
-    middle = mean_along(node, axes)
-    return wrap(as_type(with_kept_axes(middle, shape, axes) if keepdims else middle, back))
+    average = mean_along(node, axes)
+    return wrap(as_type(restore_reduced_axes(average, shape, axes) if keepdims else average, result_type))
 
 
 def var(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
@@ -147,24 +147,24 @@ def std(x: Any, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool
     >>> lg.std(lg.asarray([1.0, 3.0, 1.0, 3.0]))
     Tensor(1., dtype=float32)
     """
-    return wrap(rooted(_variance(x, axis, correction, keepdims, "std"), sqrt))
+    return wrap(safe_root(_variance(x, axis, correction, keepdims, "std"), sqrt))
 
 
-def rooted(total: Node, root: Callable[[Node], Node]) -> Node:
+def safe_root(total: Node, root: Callable[[Node], Node]) -> Node:
     """A root of a sum of squares. At zero its slope is infinite; it is taken as zero instead, as that of `abs`."""
-    nothing = equal(total, zero(total.type))
-    return select(nothing, root(zero(total.type)), root(select(nothing, filled(1.0, total.type), total)))
+    zeros = equal(total, zero(total.type))
+    return select(zeros, root(zero(total.type)), root(select(zeros, filled(1.0, total.type), total)))
 
 
 def _variance(x: Any, axis: Axes, correction: float, keepdims: bool, user: str) -> Node:
-    node, back = _measurable(node_of(x, user))
+    node, result_type = _to_mean_type(node_of(x, user))
     shape = require_tensor(node.type).shape
     axes = sorted_axes(axis, len(shape), user)
-    correction = real_number(correction, user, "the correction")
-    distance = node - spread_back(mean_along(node, axes), shape, axes)
-    total = reduce(_square(distance), kind="sum", axes=axes)
-    spread = total / _spread_over(_freedom(shape, axes, correction, total.type), total.type)
-    return as_type(with_kept_axes(spread, shape, axes) if keepdims else spread, back.real)
+    correction = require_real(correction, user, "the correction")
+    deviation = node - spread_back(mean_along(node, axes), shape, axes)
+    total = reduce(_square(deviation), kind="sum", axes=axes)
+    variance = total / _broadcast_scalar(_degrees_of_freedom(shape, axes, correction, total.type), total.type)
+    return as_type(restore_reduced_axes(variance, shape, axes) if keepdims else variance, result_type.real)
 
 
 def _square(x: Node) -> Node:
@@ -175,7 +175,7 @@ def _square(x: Node) -> Node:
     return re * re + im * im
 
 
-def _freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, like: Type) -> Node:
+def _degrees_of_freedom(shape: tuple[Size, ...], axes: tuple[int, ...], correction: float, like: Type) -> Node:
     """The number of degrees of freedom, or NaN if there are none."""
     element = require_tensor(like).element
     count = size_product(tuple(shape[axis] for axis in axes))
@@ -195,7 +195,7 @@ def mean_along(x: Node, axes: tuple[int, ...]) -> Node:
     count = size_product(tuple(tensor.shape[axis] for axis in axes))
     if isinstance(count, int):
         return total / count_node(count, total.type)
-    return total / _spread_over(count_along(tensor.shape, axes, tensor.element), total.type)
+    return total / _broadcast_scalar(count_along(tensor.shape, axes, tensor.element), total.type)
 
 
 def count_node(count: float, type: Type) -> Node:
@@ -210,11 +210,11 @@ def count_along(shape: tuple[Size, ...], axes: tuple[int, ...], element: Scalar)
     return reduce(ones, kind="sum", axes=tuple(range(len(sizes))))
 
 
-def _spread_over(value: Node, type: Type) -> Node:
+def _broadcast_scalar(value: Node, type: Type) -> Node:
     return broadcast(value, shape=require_tensor(type).shape, axes=())
 
 
-def _measurable(node: Node) -> tuple[Node, Scalar]:
+def _to_mean_type(node: Node) -> tuple[Node, Scalar]:
     """The operand in the type that means are computed in, and the type of the result. Half floats are averaged as
     float32.
     """
@@ -233,7 +233,7 @@ def all(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     >>> lg.all(lg.asarray([[True, False], [True, True]]), axis=1)
     Tensor([False,  True], dtype=bool)
     """
-    return _fold("all", is_nonzero(node_of(x, "all")), axis, keepdims)
+    return _reduce_axes("all", is_nonzero(node_of(x, "all")), axis, keepdims)
 
 
 def any(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -243,7 +243,7 @@ def any(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
     >>> lg.any(lg.asarray([0.0, 2.0]))
     Tensor(True, dtype=bool)
     """
-    return _fold("any", is_nonzero(node_of(x, "any")), axis, keepdims)
+    return _reduce_axes("any", is_nonzero(node_of(x, "any")), axis, keepdims)
 
 
 def count_nonzero(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
@@ -254,7 +254,7 @@ def count_nonzero(x: Any, /, *, axis: Axes = None, keepdims: bool = False) -> Te
     Tensor(2, dtype=int64)
     """
     counted = cast(is_nonzero(node_of(x, "count_nonzero")), type=DEFAULT_INDEX)
-    return _fold("sum", counted, axis, keepdims, "count_nonzero")
+    return _reduce_axes("sum", counted, axis, keepdims, "count_nonzero")
 
 
 def is_nonzero(node: Node) -> Node:
@@ -274,7 +274,7 @@ def cumulative_sum(
     >>> lg.cumulative_sum(lg.asarray([1, 2, 3]), include_initial=True)
     Tensor([0, 1, 3, 6], dtype=int64)
     """
-    return _running("sum", x, axis, dtype, include_initial)
+    return _cumulate("sum", x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
@@ -286,24 +286,24 @@ def cumulative_prod(
     >>> lg.cumulative_prod(lg.asarray([1, 2, 3]))
     Tensor([1, 2, 6], dtype=int64)
     """
-    return _running("prod", x, axis, dtype, include_initial)
+    return _cumulate("prod", x, axis, dtype, include_initial)
 
 
-def _running(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include_initial: bool) -> Tensor:
+def _cumulate(kind: str, x: Any, axis: int | None, dtype: Scalar | None, include_initial: bool) -> Tensor:
     user = f"cumulative_{kind}"
-    node = _accumulated(node_of(x, user), dtype, user)
+    node = _to_accumulator(node_of(x, user), dtype, user)
     tensor = require_tensor(node.type)
     if axis is None and tensor.rank != 1:
         raise UsageError(
             f"`{user}` of {tensor.rank} dimensions needs an axis", where=caller_origin(), help="pass axis=..."
         )
-    position = one_axis(0 if axis is None else axis, tensor.rank, user)
+    position = normalise_axis(0 if axis is None else axis, tensor.rank, user)
     result = cumulative(node, kind=kind, axis=position, reverse=False, exclusive=False)
     if include_initial:
-        nothing = (0,) * tensor.rank
+        zeros = (0,) * tensor.rank
         one = tuple(int(each == position) for each in range(tensor.rank))
         first = filled(1 if kind == "prod" else 0, tensor.element)
-        result = pad(result, first, low=one, high=nothing, interior=nothing)
+        result = pad(result, first, low=one, high=zeros, interior=zeros)
     return wrap(result)
 
 
@@ -316,8 +316,8 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     """
     node = node_of(x, "diff")
     tensor = require_tensor(node.type)
-    position = one_axis(axis, tensor.rank, "diff")
-    n = whole_number(n, "diff", "n", least=0)
+    position = normalise_axis(axis, tensor.rank, "diff")
+    n = require_integer(n, "diff", "n", minimum=0)
     ends = [None if end is None else _typed_end(end, tensor, position) for end in (prepend, append)]
     parts = [part for part in (ends[0], node, ends[1]) if part is not None]
     node = parts[0] if len(parts) == 1 else concatenate(*parts, axis=position)
@@ -339,7 +339,9 @@ def _typed_end(end: Any, tensor: TensorType, axis: int) -> Node:
             found=str(end_type.element),
         )
     if not end_type.rank:
-        return converted(node, tensor.element, tuple(1 if i == axis else s for i, s in enumerate(tensor.shape)))
+        return cast_and_broadcast(
+            node, tensor.element, tuple(1 if i == axis else s for i, s in enumerate(tensor.shape))
+        )
     others = [[s for i, s in enumerate(shape) if i != axis] for shape in (end_type.shape, tensor.shape)]
     if end_type.rank != tensor.rank or others[0] != others[1]:
         raise ShapeError(

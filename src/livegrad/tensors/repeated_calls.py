@@ -21,13 +21,13 @@ from livegrad.ir.source_lines import ambient
 from livegrad.ir.types import Scalar
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.ir.walk import toposort
-from livegrad.lazy.deferred_ops import DeferredOp, defer_op, is_small, node_of_source
+from livegrad.lazy.deferred_ops import DeferredOp, defer_op, is_small, node_of_operand
 from livegrad.ops.movement import broadcast
 from livegrad.ops.placement import transfer
 from livegrad.state import Owned
 from livegrad.tensors.handle import Tensor
 from livegrad.tensors.tensor_operators import source_of
-from livegrad.tensors.weak_types import numbers
+from livegrad.tensors.weak_types import python_numbers
 
 REPEATED = frozenset(
     """
@@ -40,10 +40,10 @@ REPEATED = frozenset(
     subtract sum tan tanh tensordot tile trace transpose_matrix tril triu trunc var vecdot where
     """.split()  # noqa: SIM905
 )
-_MOST_CALLS = 1024
-_MOST_STEPS = 8
+_MAX_CALLS = 1024
+_MAX_STEPS = 8
 _new = object.__new__
-_OWN_KEYS = frozenset({int, bool, str, type(None), type(Ellipsis)})
+_VALUE_KEYED = frozenset({int, bool, str, type(None), type(Ellipsis)})
 Step = tuple[Op, tuple[int | Node, ...], tuple[tuple[str, Any], ...], Any]
 
 
@@ -52,14 +52,14 @@ class _Calls:
 
     def __init__(self) -> None:
         # With the types of tensors, whose ids are in the key.
-        self.steps: LruCache[Any, tuple[tuple[Step, ...], list[Any]]] = LruCache(_MOST_CALLS)
-        self.seen: LruCache[Any, list[Any]] = LruCache(_MOST_CALLS)
+        self.steps: LruCache[Any, tuple[tuple[Step, ...], list[Any]]] = LruCache(_MAX_CALLS)
+        self.first_calls: LruCache[Any, list[Any]] = LruCache(_MAX_CALLS)
 
 
 _calls = Owned(_Calls)
 
 
-class _NotRepeated(Exception):
+class _NotRepeatable(Exception):
     """Says that the arguments of a call are of other kinds."""
 
 
@@ -73,7 +73,7 @@ class RepeatedCalls:
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor | None, Any]:
         """The result of a call like an earlier one, or what `learn` has to know; neither if it cannot be repeated."""
-        if not ambient.plain or numbers.current.traces:
+        if not ambient.plain or python_numbers.current.traces:
             return None, None
         key: list[Any] = [self._name]
         sources: list[Any] = []
@@ -91,22 +91,22 @@ class RepeatedCalls:
             for name, arg in kwargs.items():
                 key.append(name)
                 _describe(arg, key, sources)
-        except _NotRepeated:
+        except _NotRepeatable:
             return None, None
         if not sources:
             return None, None
-        whole = tuple(key)
-        steps = _calls.current.steps.get(whole)
-        return (None, (whole, sources)) if steps is None else (repeat_steps(steps[0], sources), None)
+        call_key = tuple(key)
+        steps = _calls.current.steps.get(call_key)
+        return (None, (call_key, sources)) if steps is None else (repeat_steps(steps[0], sources), None)
 
     def learn(self, call_key: Any, result: Any) -> None:
         """Keeps what a call made, when it comes for the second time."""
         key, sources = call_key
         calls = _calls.current
-        if key not in calls.seen:  # a number that is another one in each call would fill the table
-            calls.seen.keep(key, [source.type for source in sources])
+        if key not in calls.first_calls:  # a number that is another one in each call would fill the table
+            calls.first_calls.keep(key, [source.type for source in sources])
             return
-        steps = steps_of(result, sources) if result.__class__ is Tensor and result._extra is None else None
+        steps = extract_steps(result, sources) if result.__class__ is Tensor and result._extra is None else None
         calls.steps.keep(key, (steps or (), [source.type for source in sources]))
 
 
@@ -116,13 +116,13 @@ def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
     if kind is Tensor:
         source = source_of(arg)
         if source is None or arg._extra is not None:
-            raise _NotRepeated
+            raise _NotRepeatable
         if source in sources:
             key.append(~sources.index(source))
             return
         key.append(id(source.type))
         sources.append(source)
-    elif kind in _OWN_KEYS:
+    elif kind in _VALUE_KEYED:
         key.append(kind)
         key.append(arg)
     elif kind is float:
@@ -139,13 +139,13 @@ def _describe(arg: Any, key: list[Any], sources: list[Any]) -> None:
     elif kind is Scalar:
         key.append(id(arg))
     else:
-        raise _NotRepeated
+        raise _NotRepeatable
 
 
-def steps_of(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
+def extract_steps(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
     """The ops that lead from some sources to a result; None if something else is needed, or an op may fail."""
     root = result.node
-    values: dict[Node, int] = {node_of_source(source): number for number, source in enumerate(sources)}
+    values: dict[Node, int] = {node_of_operand(source): number for number, source in enumerate(sources)}
     if root in values:
         return None
     steps: list[Step] = []
@@ -161,7 +161,7 @@ def steps_of(result: Tensor, sources: list[Any]) -> tuple[Step, ...] | None:
         values[node] = len(sources) + len(steps)
         steps.append((node.op, operands, node.attributes, node.type))
     small = all(is_small(source.type) for source in sources)
-    return tuple(steps) if small and len(steps) <= _MOST_STEPS else None
+    return tuple(steps) if small and len(steps) <= _MAX_STEPS else None
 
 
 def _is_number(node: Node) -> bool:
@@ -175,8 +175,8 @@ def repeat_steps(steps: tuple[Step, ...], sources: list[Any]) -> Tensor | None:
     values = sources
     deferred: DeferredOp | None = None
     for op, operands, attributes, type in steps:
-        chosen = tuple([values[operand] if operand.__class__ is int else operand for operand in operands])  # type: ignore[index]
-        deferred = defer_op(op, chosen, attributes, type, origins)
+        step_operands = tuple([values[operand] if operand.__class__ is int else operand for operand in operands])  # type: ignore[index]
+        deferred = defer_op(op, step_operands, attributes, type, origins)
         if deferred is None:
             return None
         values.append(deferred)

@@ -16,11 +16,11 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import require_tensor, reshape
 from livegrad.ops.reduction import arg_reduce
 from livegrad.ops.sorting import searchsorted as searchsorted_op
-from livegrad.tensors.axes_and_shapes import one_axis, with_kept_axes
+from livegrad.tensors.axes_and_shapes import normalise_axis, restore_reduced_axes
 from livegrad.tensors.dtypes import DEFAULT_INDEX
 from livegrad.tensors.errors import ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
-from livegrad.tensors.operands import as_type, of_one_type
+from livegrad.tensors.operands import as_type, promote_operands
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -50,9 +50,9 @@ def _position(kind: str, x: Any, axis: int | None, keepdims: bool) -> Tensor:
         index = arg_reduce(reshape(node, shape=(size_product(shape),)), kind=kind, axis=0)
         axes = tuple(range(len(shape)))
     else:
-        position = one_axis(axis, len(shape), kind)
+        position = normalise_axis(axis, len(shape), kind)
         index, axes = arg_reduce(node, kind=kind, axis=position), (position,)
-    return wrap(with_kept_axes(index, shape, axes) if keepdims else index)
+    return wrap(restore_reduced_axes(index, shape, axes) if keepdims else index)
 
 
 def nonzero(x: Any, /) -> tuple[Tensor, ...]:
@@ -99,5 +99,5 @@ def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None)
         )
     if sorter is not None:
         ordered = lookup(ordered, as_type(node_of(sorter, "searchsorted"), DEFAULT_INDEX))
-    first, values = of_one_type("searchsorted", wrap(ordered), x2)
+    first, values = promote_operands("searchsorted", wrap(ordered), x2)
     return wrap(searchsorted_op(first, values, side=side))

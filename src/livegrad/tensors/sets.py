@@ -23,11 +23,11 @@ from livegrad.ops.reduction import reduce
 from livegrad.ops.rules import filled
 from livegrad.ops.sorting import searchsorted, sort
 from livegrad.tensors.handle import Tensor, node_of, wrap, wrap_array
-from livegrad.tensors.operands import element_of, of_one_type
+from livegrad.tensors.operands import element_of, promote_operands
 
 # Up to so many elements, comparing with each of them is cheaper than sorting them.
-_FEW = 32
-_REPEATED = 16  # how often elements come on average where looking up the unique ones pays
+_MAX_COMPARISONS = 32
+_MIN_REPETITIONS = 16  # how often elements come on average where looking up the unique ones pays
 
 
 class UniqueAll(NamedTuple):
@@ -107,8 +107,8 @@ def _unique(x: Any, user: str) -> tuple[Node, tuple[Array, Array, Array]]:
     value = tensor.numpy()
     parts = _search_unique(tensor, value) or _sort_unique(value)
     flat = reshape(tensor.node, shape=(size_product(tensor.shape),))
-    first, back, often = (np.ascontiguousarray(part, np.int64).reshape(part.shape) for part in parts)
-    return flat, (first, back, often)
+    first, inverse, counts = (np.ascontiguousarray(part, np.int64).reshape(part.shape) for part in parts)
+    return flat, (first, inverse, counts)
 
 
 def _sort_unique(value: Array) -> tuple[Array, Array, Array]:
@@ -123,11 +123,11 @@ def _search_unique(tensor: Tensor, value: Array) -> tuple[Array, Array, Array] |
 
     None where many elements differ, or are NaN: each of those is unique.
     """
-    if value.dtype.kind not in "iuf" or value.size < _REPEATED:
+    if value.dtype.kind not in "iuf" or value.size < _MIN_REPETITIONS:
         return None
     ordered = np.sort(value, axis=None)
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    if len(starts) * _REPEATED > value.size or np.isnan(ordered[-1]):
+    if len(starts) * _MIN_REPETITIONS > value.size or np.isnan(ordered[-1]):
         return None
     inverse = wrap(searchsorted(wrap_array(ordered[starts]).node, tensor.node, side="left")).numpy()
     indices = np.empty(len(starts), np.int64)
@@ -147,11 +147,11 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Tensor:
     >>> lg.isin(lg.asarray([1, 2, 3]), lg.asarray([3, 1]))
     Tensor([ True, False,  True], dtype=bool)
     """
-    elements, among = of_one_type("isin", x1, x2)
+    elements, among = promote_operands("isin", x1, x2)
     count = size_product(require_tensor(among.type).shape)
     among = reshape(among, shape=(count,))
-    few = isinstance(count, int) and count <= _FEW
-    search = _compare_with_each if few or element_of(among).kind == "complex" else _search_sorted
+    compare_all = isinstance(count, int) and count <= _MAX_COMPARISONS
+    search = _compare_with_each if compare_all or element_of(among).kind == "complex" else _search_sorted
     is_member = search(elements, among, count)
     return wrap(bit_not(is_member) if invert else is_member)
 

@@ -8,9 +8,9 @@ from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Node
 from livegrad.ops import sorting as ops
 from livegrad.ops.movement import require_tensor
-from livegrad.tensors.axes_and_shapes import one_axis
+from livegrad.tensors.axes_and_shapes import normalise_axis
 from livegrad.tensors.handle import Tensor, node_of, wrap
-from livegrad.tensors.operands import require_kinds, whole_number
+from livegrad.tensors.operands import require_integer, require_kinds
 
 _KINDS = ("bool", "signed", "unsigned", "float")
 
@@ -45,7 +45,7 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T
     (Tensor([9, 7], dtype=int64), Tensor([1, 3], dtype=int64))
     """
     node, position = _sortable(x, axis, "top_k")
-    count, extent = whole_number(k, "top_k", "k"), require_tensor(node.type).shape[position]
+    count, extent = require_integer(k, "top_k", "k"), require_tensor(node.type).shape[position]
     if count < 0 or (isinstance(extent, int) and count > extent):
         what = f"`top_k` cannot take {count} elements along axis {position}"
         raise UsageError(what, where=caller_origin(), expected=f"k from 0 to {extent}", found=str(count))
@@ -55,4 +55,4 @@ def top_k(x: Any, k: int, /, *, axis: int = -1, largest: bool = True) -> tuple[T
 
 def _sortable(x: Any, axis: int, user: str) -> tuple[Node, int]:
     node = require_kinds(node_of(x, user), user, *_KINDS)
-    return node, one_axis(axis, require_tensor(node.type).rank, user)
+    return node, normalise_axis(axis, require_tensor(node.type).rank, user)

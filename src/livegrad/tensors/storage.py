@@ -17,7 +17,7 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin, file_error
 from livegrad.ir.types import scalar_of_dtype
-from livegrad.runtime.atomic_files import Replacing
+from livegrad.runtime.atomic_files import AtomicFile
 from livegrad.tensors.handle import Tensor, wrap_array
 
 _LAYOUT = "layout.json"
@@ -62,7 +62,7 @@ def save(path: str | os.PathLike[str], tree: Any) -> None:
         raise UsageError(
             "this pytree is too deep to be saved", where=caller_origin(), help="it may contain itself"
         ) from None
-    with Replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with AtomicFile(path) as file, zipfile.ZipFile(file, "w") as archive:
         for label, array in arrays.items():
             with archive.open(f"{label}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
@@ -109,9 +109,9 @@ def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
     if kind is dict:
         if not all(isinstance(key, str) for key in tree):
             raise UsageError("keys must be strings to be saved", where=caller_origin(), found=repr(list(tree)))
-        return {"dict": [[key, _describe(value, _below(name, key), arrays)] for key, value in tree.items()]}
+        return {"dict": [[key, _describe(value, _join_name(name, key), arrays)] for key, value in tree.items()]}
     if kind is list or kind is tuple:
-        return {kind.__name__: [_describe(value, _below(name, str(i)), arrays) for i, value in enumerate(tree)]}
+        return {kind.__name__: [_describe(value, _join_name(name, str(i)), arrays) for i, value in enumerate(tree)]}
     if kind is complex:
         return {"complex": [tree.real, tree.imag]}
     if kind in _PLAIN:
@@ -125,16 +125,16 @@ def _describe(tree: Any, name: str, arrays: dict[str, Any]) -> _Layout:
     )
 
 
-def _below(name: str, part: str) -> str:
+def _join_name(name: str, part: str) -> str:
     return f"{name}.{part}" if name else part
 
 
 def _free_label(name: str, arrays: dict[str, Any]) -> str:
     """A unique name for an array, readable by other tools; `a.b` may be one key, or `b` inside `a`."""
     label = base = name.replace("\\", "_").replace("/", "_").replace("\0", "_")
-    number = 2
+    suffix = 2
     while label in arrays:
-        label, number = f"{base}~{number}", number + 1
+        label, suffix = f"{base}~{suffix}", suffix + 1
     return label
 
 

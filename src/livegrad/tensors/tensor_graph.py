@@ -26,7 +26,7 @@ from livegrad.schedule.plan import Plan
 from livegrad.tensors.errors import GraphMergeError, GraphOrderError
 from livegrad.tensors.handle import Tensor, wrap
 
-_MOST_PRINTED = 200
+_MAX_PRINTED = 200
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ class GraphNode:
 
 def _origins(order: list[Node]) -> dict[Node, SourceLocation | None]:
     """The source line of each node. Equal constants are one node, which has the line of its first use."""
-    fixed: set[Node] = set()
+    constants: set[Node] = set()
     for node in order:
-        if node.op is constant_op or (node.operands and fixed.issuperset(node.operands)):
-            fixed.add(node)
+        if node.op is constant_op or (node.operands and constants.issuperset(node.operands)):
+            constants.add(node)
     origins: dict[Node, SourceLocation | None] = {}
     for node in reversed(order):
-        if node not in fixed:
+        if node not in constants:
             origins[node] = node.origin
         origin = origins.setdefault(node, node.origin)
-        origins |= {operand: origin for operand in node.operands if operand in fixed}
+        origins |= {operand: origin for operand in node.operands if operand in constants}
     return origins
 
 
@@ -273,11 +273,11 @@ class Graph:
         }
         """
         computed, wanted = [], []
-        for listed in self.nodes:
-            if listed.is_computed:
-                computed.append(listed.node)
-            elif is_held(listed.node):
-                wanted.append(listed.node)
+        for graph_node in self.nodes:
+            if graph_node.is_computed:
+                computed.append(graph_node.node)
+            elif is_held(graph_node.node):
+                wanted.append(graph_node.node)
         return make_function("graph", computed, wanted)
 
     def free(self) -> None:
@@ -298,7 +298,7 @@ class Graph:
     def __str__(self) -> str:
         computed = sum(node.is_computed for node in self.nodes)
         lines = [f"graph of {len(self.nodes):,} nodes, {computed:,} computed"]
-        shown = self.nodes if len(self.nodes) <= _MOST_PRINTED else self.nodes[-_MOST_PRINTED:]
+        shown = self.nodes if len(self.nodes) <= _MAX_PRINTED else self.nodes[-_MAX_PRINTED:]
         if len(shown) < len(self.nodes):
             lines.append(f"  ... {len(self.nodes) - len(shown):,} nodes before these")
         for node in shown:
@@ -351,10 +351,10 @@ class Graph:
         """
         boxes = [Box(node.name, (f"{node.name} {node.label}", node.kind), node.color) for node in self.nodes]
         edges = [(source.name, node.name) for node in self.nodes for _, source in self.inputs(node)]
-        drawn = draw_graph(boxes, edges, f"graph of {len(self.nodes):,} nodes")
+        drawing = draw_graph(boxes, edges, f"graph of {len(self.nodes):,} nodes")
         if path is not None:
-            Path(path).write_text(drawn, encoding="utf-8")
-        return drawn
+            Path(path).write_text(drawing, encoding="utf-8")
+        return drawing
 
     def __repr__(self) -> str:
         if self._freed:
@@ -363,7 +363,7 @@ class Graph:
 
     def _repr_svg_(self) -> str | None:
         """What notebooks show; a graph too large to be read in a picture is shown as text."""
-        return self.to_svg() if not self._freed and len(self.nodes) <= _MOST_PRINTED else None
+        return self.to_svg() if not self._freed and len(self.nodes) <= _MAX_PRINTED else None
 
 
 def graph_of(*tensors: Tensor) -> Graph:

@@ -15,17 +15,17 @@ from livegrad.diagnostics.errors import cached_origins
 from livegrad.ir.node import Node, make_pair
 from livegrad.ir.op import Op
 from livegrad.ir.source_lines import ambient
-from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_source
-from livegrad.lazy.holders import hold, note_waiting
+from livegrad.lazy.deferred_ops import defer_op, is_small, node_of_operand
+from livegrad.lazy.holders import register_holder, register_waiting
 from livegrad.tensors.number_nodes import number_node
-from livegrad.tensors.weak_types import is_python_number, numbers
+from livegrad.tensors.weak_types import is_python_number, python_numbers
 
 if TYPE_CHECKING:
     from livegrad.tensors.handle import Tensor
 
 _Method = Callable[[Any, Any], "Tensor"]
 _new = object.__new__
-_MOST_TYPES = 1024
+_MAX_TYPES = 1024
 _NUMBERS = (float, int)
 
 
@@ -42,7 +42,7 @@ def _make_in_place(method: _Method) -> _Method:
                 expected=str(self.type),
                 found=str(result.type),
             )
-        self._become(result)
+        self._rebind(result)
         return self
 
     return apply
@@ -57,7 +57,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         # Written out for two tensors of one type, and for a tensor and a number that takes its type: a program that
         # reads each result spends its time here.
         first, second = None, None
-        if ambient.plain and not numbers.current.traces:
+        if ambient.plain and not python_numbers.current.traces:
             # `source_of`, written out.
             deferred = self._deferred
             first = self._node if deferred is None or deferred[1] is not None else deferred[0]
@@ -66,7 +66,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
                 deferred = other._deferred
                 second = other._node if deferred is None or deferred[1] is not None else deferred[0]
             elif kind in _NUMBERS and first is not None:
-                second = _number_beside(first.type, other)
+                second = _number_like(first.type, other)
         if first is None or second is None or first.type is not second.type:
             return self._binary(name, other, self) if swapped else self._binary(name, self, other)
         frame = _getframe(1)
@@ -76,7 +76,7 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
         if cached is None:
             type = op.derive_type((first, second), (), origins)
             cached = type, is_small(first.type) and is_small(type)
-            if len(types) < _MOST_TYPES:
+            if len(types) < _MAX_TYPES:
                 types[first.type] = cached
         type, small = cached
         operands = (second, first) if swapped else (first, second)
@@ -88,13 +88,13 @@ def _operator(name: str, *, swapped: bool = False) -> _Method:
             deferred.holder = ref(tensor)
             return tensor
         a, b = operands
-        node = make_pair(op, node_of_source(a), node_of_source(b), type, origins)
+        node = make_pair(op, node_of_operand(a), node_of_operand(b), type, origins)
         tensor._node, tensor._deferred = node, None
         if node.holder is None:
             node.holder = reference = ref(tensor)
-            note_waiting(reference)
+            register_waiting(reference)
         else:
-            hold(node, tensor)
+            register_holder(node, tensor)
         return tensor
 
     return apply
@@ -108,7 +108,7 @@ def source_of(tensor: Any) -> Any:
     return tensor._node
 
 
-def _number_beside(type: Any, number: int | float) -> Node | None:
+def _number_like(type: Any, number: int | float) -> Node | None:
     """A Python number broadcast to a tensor type, if it takes that element type; otherwise None."""
     kind = type.element.kind
     if kind == "float" or (kind == "signed" and number.__class__ is int):
@@ -130,7 +130,7 @@ class Operators:
         def _binary(name: str, first: Any, second: Any) -> Tensor: ...
 
         @staticmethod
-        def _named(name: str, *operands: Any) -> Tensor: ...
+        def _call_named(name: str, *operands: Any) -> Tensor: ...
 
     __add__ = _operator("add")
 
@@ -145,16 +145,16 @@ class Operators:
     __rmul__ = _operator("mul", swapped=True)
 
     def __truediv__(self, other: Any) -> Tensor:
-        return self._named("divide", self, other)
+        return self._call_named("divide", self, other)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return self._named("divide", other, self)
+        return self._call_named("divide", other, self)
 
     def __floordiv__(self, other: Any) -> Tensor:
-        return self._named("floor_divide", self, other)
+        return self._call_named("floor_divide", self, other)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return self._named("floor_divide", other, self)
+        return self._call_named("floor_divide", other, self)
 
     def __mod__(self, other: Any) -> Tensor:
         return self._binary("mod", self, other)
@@ -169,16 +169,16 @@ class Operators:
         return other // self, other % self
 
     def __pow__(self, other: Any) -> Tensor:
-        return self._named("pow", self, other)
+        return self._call_named("pow", self, other)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return self._named("pow", other, self)
+        return self._call_named("pow", other, self)
 
     def __matmul__(self, other: Any) -> Tensor:
-        return self._named("matmul", self, other)
+        return self._call_named("matmul", self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        return self._named("matmul", other, self)
+        return self._call_named("matmul", other, self)
 
     __and__ = _operator("bit_and")
 
@@ -196,16 +196,16 @@ class Operators:
         return self._binary("bit_xor", other, self)
 
     def __lshift__(self, other: Any) -> Tensor:
-        return self._named("bitwise_left_shift", self, other)
+        return self._call_named("bitwise_left_shift", self, other)
 
     def __rlshift__(self, other: Any) -> Tensor:
-        return self._named("bitwise_left_shift", other, self)
+        return self._call_named("bitwise_left_shift", other, self)
 
     def __rshift__(self, other: Any) -> Tensor:
-        return self._named("bitwise_right_shift", self, other)
+        return self._call_named("bitwise_right_shift", self, other)
 
     def __rrshift__(self, other: Any) -> Tensor:
-        return self._named("bitwise_right_shift", other, self)
+        return self._call_named("bitwise_right_shift", other, self)
 
     __lt__ = _operator("less")
 
@@ -222,16 +222,16 @@ class Operators:
         return _not_equal(self, other)
 
     def __neg__(self) -> Tensor:
-        return self._named("negative", self)
+        return self._call_named("negative", self)
 
     def __pos__(self) -> Tensor:
-        return self._named("positive", self)
+        return self._call_named("positive", self)
 
     def __abs__(self) -> Tensor:
-        return self._named("abs", self)
+        return self._call_named("abs", self)
 
     def __invert__(self) -> Tensor:
-        return self._named("bitwise_invert", self)
+        return self._call_named("bitwise_invert", self)
 
     # Each then stands for the result.
     __iadd__ = _make_in_place(__add__)

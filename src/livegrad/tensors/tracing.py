@@ -18,7 +18,7 @@ from livegrad.ir.node import Function, Key, Node
 from livegrad.ir.types import Scalar, Type
 from livegrad.ir.types import Tensor as TensorType
 from livegrad.tensors.dtypes import DEFAULT_FLOAT
-from livegrad.tensors.handle import Tensor, are_numbers, node_of, number_as, wrap
+from livegrad.tensors.handle import Tensor, are_weak_numbers, convert_number, node_of, wrap
 from livegrad.tensors.pytrees import LEAF_CLASSES, Structure, flatten, unflatten
 
 LEAF_CLASSES.add(Tensor)
@@ -69,75 +69,81 @@ class Arguments:
 
     nodes: tuple[Node, ...]
     leaves: tuple[Any, ...]
-    handed_on: tuple[bool, ...]
+    is_static: tuple[bool, ...]
     structure: Structure
 
     def filled(self, tensors: Iterable[Tensor]) -> Any:
         """The nest with these tensors in place of those that have parameters."""
-        supply = iter(tensors)
-        pairs = zip(self.leaves, self.handed_on, strict=True)
-        return unflatten(self.structure, [leaf if stays else next(supply) for leaf, stays in pairs])
+        remaining = iter(tensors)
+        pairs = zip(self.leaves, self.is_static, strict=True)
+        return unflatten(self.structure, [leaf if stays else next(remaining) for leaf, stays in pairs])
 
 
-def take_apart(tree: Any, user: str, may_hand_on: Sequence[bool] | None = None) -> Arguments:
+def flatten_arguments(tree: Any, user: str, may_be_static: Sequence[bool] | None = None) -> Arguments:
     """The arguments of a function that is to be traced; `may_hand_on` says of each leaf whether it may be no tensor."""
     leaves, structure = flatten(tree)
-    allowed = may_hand_on or [True] * len(leaves)
-    stays = tuple(may and is_handed_on(leaf) for may, leaf in zip(allowed, leaves, strict=True))
+    allowed = may_be_static or [True] * len(leaves)
+    stays = tuple(may and is_static_leaf(leaf) for may, leaf in zip(allowed, leaves, strict=True))
     nodes = tuple(node_of(leaf, user) for leaf, is_static in zip(leaves, stays, strict=True) if not is_static)
     return Arguments(nodes, tuple(leaves), stays, structure)
 
 
-def is_handed_on(leaf: Any) -> bool:
+def is_static_leaf(leaf: Any) -> bool:
     """Whether a function that is traced gets an argument as it is: a Python number, which takes the type of the tensor
     beside it there too, text, a truth value, or an object that holds no array.
     """
     if isinstance(leaf, Tensor):
-        return are_numbers(leaf)
+        return are_weak_numbers(leaf)
     return not (
         isinstance(leaf, Node | np.ndarray | np.generic) or hasattr(leaf, "__array__") or hasattr(leaf, "__dlpack__")
     )
 
 
-def typed_nodes(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[Node]:
+def convert_leaves(leaves: Sequence[Any], user: str, beside: Any = ()) -> list[Node]:
     """Leaves as nodes. Python floats take the type of the tensors of floats among them and in the nest beside them, if
     that is one type.
     """
     if not any(map(is_weak_float, leaves)):
         return [node_of(leaf, user) for leaf in leaves]
-    element = float_beside((leaves, beside)) or DEFAULT_FLOAT
-    return [number_as(leaf, element) if is_weak_float(leaf) else node_of(leaf, user) for leaf in leaves]  # type: ignore[misc]
+    element = common_float_type((leaves, beside)) or DEFAULT_FLOAT
+    return [convert_number(leaf, element) if is_weak_float(leaf) else node_of(leaf, user) for leaf in leaves]  # type: ignore[misc]
 
 
-def float_beside(tree: Any) -> Scalar | None:
+def common_float_type(tree: Any) -> Scalar | None:
     """The one type of floats that the tensors of a nest have; None if there is none, or several."""
-    tensors = [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor) and not are_numbers(leaf)]
+    tensors = [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor) and not are_weak_numbers(leaf)]
     wanted = {tensor.dtype.real for tensor in tensors if tensor.dtype.kind in ("float", "complex")}
     return wanted.pop() if len(wanted) == 1 else None
 
 
 def is_weak_float(leaf: Any) -> bool:
     """Whether a leaf is a float without a type of its own."""
-    return leaf.__class__ is float or (isinstance(leaf, Tensor) and are_numbers(leaf) and leaf.dtype.kind == "float")
+    return leaf.__class__ is float or (
+        isinstance(leaf, Tensor) and are_weak_numbers(leaf) and leaf.dtype.kind == "float"
+    )
 
 
-def node_like(leaf: Any, type: Type, user: str) -> Node:
+def convert_like(leaf: Any, type: Type, user: str) -> Node:
     """A leaf as a node; a number without a type of its own in the type that is wanted, if it is one of numbers."""
-    if isinstance(type, TensorType) and not type.shape and are_numbers(leaf):
-        number = number_as(leaf, type.element) if type.element.kind in _TAKES.get(_kind(leaf), ()) else None
+    if isinstance(type, TensorType) and not type.shape and are_weak_numbers(leaf):
+        number = (
+            convert_number(leaf, type.element)
+            if type.element.kind in _CONVERTIBLE_KINDS.get(_number_kind(leaf), ())
+            else None
+        )
         if number is not None:
             return number
     return node_of(leaf, user)
 
 
-_TAKES = {
+_CONVERTIBLE_KINDS = {
     "signed": ("signed", "unsigned", "float", "complex"),
     "float": ("float", "complex"),
     "complex": ("complex",),
 }
 
 
-def _kind(number: Any) -> str:
+def _number_kind(number: Any) -> str:
     if isinstance(number, Tensor):
         return number.dtype.kind
     return {int: "signed", float: "float", complex: "complex"}.get(number.__class__, "bool")

@@ -10,17 +10,17 @@ from typing import Any
 from livegrad.ir.op import Op
 from livegrad.ops import elementwise as arithmetic
 from livegrad.ops import floating, transcendental
-from livegrad.tensors.handle import Tensor, matched, node_of, wrap
-from livegrad.tensors.lifting import inexact
+from livegrad.tensors.handle import Tensor, match_operands, node_of, wrap
+from livegrad.tensors.lifting import to_inexact
 
 
 def _unary(op: Op, x: Any) -> Tensor:
-    return wrap(op(inexact(node_of(x, op.name), op.name)))
+    return wrap(op(to_inexact(node_of(x, op.name), op.name)))
 
 
 def _binary(op: Op, first: Any, second: Any) -> Tensor:
-    a, b = matched(op.name, first, second)
-    return wrap(op(inexact(a, op.name), inexact(b, op.name)))
+    a, b = match_operands(op.name, first, second)
+    return wrap(op(to_inexact(a, op.name), to_inexact(b, op.name)))
 
 
 def acos(x: Any, /) -> Tensor:

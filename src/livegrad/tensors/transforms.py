@@ -22,7 +22,7 @@ from livegrad.passes.differentiate import forward, reverse
 from livegrad.passes.differentiate.budget import within_budget
 from livegrad.passes.differentiate.lower import with_derivatives_written
 from livegrad.passes.differentiate.tangents import result_nodes
-from livegrad.tensors.declared import declared_numbers
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.differentiated_call import (
     Arguments,
     DifferentiatedCall,
@@ -34,12 +34,12 @@ from livegrad.tensors.differentiated_call import (
 from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.pytrees import flatten, tree_map, unflatten
 from livegrad.tensors.tracing import (
+    flatten_arguments,
     name_of,
     require_callable,
-    take_apart,
     trace_call,
 )
-from livegrad.tensors.weak_types import typed
+from livegrad.tensors.weak_types import make_strong
 
 GradientBlock = TypeVar("GradientBlock", covariant=True)
 
@@ -113,7 +113,7 @@ def grad(
         value, gradients = with_value(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
 
-    return of_captured(function, "grad", gradient, argnums=argnums, has_aux=has_aux)
+    return dispatch_transform(function, "grad", gradient, argnums=argnums, has_aux=has_aux)
 
 
 def value_and_grad(
@@ -139,21 +139,23 @@ def value_and_grad(
         require_loss(call.name, loss)
         one = filled(1.0, loss.function.result_types[0])
         number, *gradients = call.pull_back(loss, [one], with_value=True)
-        result, *slopes = (wrap(typed(node)) for node in (number, *gradients))
-        compute_together([result, *slopes])
+        result, *gradient_tensors = (wrap(make_strong(node)) for node in (number, *gradients))
+        compute_together([result, *gradient_tensors])
         if has_aux:
-            return (result, call.at_arguments(auxiliary)), call.like_arguments(slopes)
-        return result, call.like_arguments(slopes)
+            return (result, call.at_arguments(auxiliary)), call.like_arguments(gradient_tensors)
+        return result, call.like_arguments(gradient_tensors)
 
-    return of_captured(function, "value_and_grad", derived, argnums=argnums, has_aux=has_aux)
+    return dispatch_transform(function, "value_and_grad", derived, argnums=argnums, has_aux=has_aux)
 
 
-def of_captured(function: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def dispatch_transform(
+    function: Any, name: str, lazy_transform: Callable[..., Any], **options: Any
+) -> Callable[..., Any]:
     """A transform by a function's own `__livegrad_transform__`, if it has one: functions that are compiled from their
     source take plain numbers and structs too, and go the way of tensors where tensors are among the arguments.
     """
     transform = getattr(function, "__livegrad_transform__", None)
-    return lazily if transform is None else transform(name, lazily, **options)
+    return lazy_transform if transform is None else transform(name, lazy_transform, **options)
 
 
 @overload
@@ -174,7 +176,7 @@ def vjp(function: Any, /, *primals: Any) -> Any:
     if isinstance(function, Function):
         return reverse.vjp(with_derivatives_written(function))
     require_callable(function, "vjp")
-    return of_captured(function, "vjp", partial(_vjp, function))(*primals)
+    return dispatch_transform(function, "vjp", partial(_vjp, function))(*primals)
 
 
 def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
@@ -183,7 +185,7 @@ def _vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[An
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         cotangent_nodes = nodes_like_results(cotangents, traced, "cotangent")
-        return call.like_arguments(wrap(typed(node)) for node in call.pull_back(traced, cotangent_nodes))
+        return call.like_arguments(wrap(make_strong(node)) for node in call.pull_back(traced, cotangent_nodes))
 
     return call.at_arguments(call.returned), pullback
 
@@ -205,7 +207,7 @@ def jvp(function: Any, /, primals: Any = None, tangents: Any = None) -> Any:
     if isinstance(function, Function):
         return forward.jvp(with_derivatives_written(function))
     require_callable(function, "jvp")
-    return of_captured(function, "jvp", partial(_jvp, function))(primals, tangents)
+    return dispatch_transform(function, "jvp", partial(_jvp, function))(primals, tangents)
 
 
 def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -226,7 +228,7 @@ def _jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequenc
     directions = call.directions(leaves)
     require_types(directions, [node.type for node in call.nodes], "tangent")
     derived = push_forward(traced.function, call.active(traced))
-    results = [typed(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
+    results = [make_strong(node) for node in inline(derived, [*call.nodes, *traced.captures, *directions])]
     number = len(traced.function.results)
     value, tangent = (unflatten(traced.structure, map(wrap, part)) for part in (results[:number], results[number:]))
     return value, tangent
@@ -255,7 +257,7 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function, updated=())
     def recomputed(*args: Any, **kwargs: Any) -> Any:
-        arguments = take_apart(declared_numbers(function, args, kwargs), name_of(function))
+        arguments = flatten_arguments(convert_declared_numbers(function, args, kwargs), name_of(function))
 
         def call(*tensors: Tensor) -> Any:
             positional, named = arguments.filled(tensors)
@@ -279,7 +281,7 @@ def limit_residuals(function: Callable[..., Any], bytes: int) -> Callable[..., A
 
     @wraps(function, updated=())
     def limited(*args: Any, **kwargs: Any) -> Any:
-        leaves = take_apart(declared_numbers(function, args, kwargs), name_of(function))
+        leaves = flatten_arguments(convert_declared_numbers(function, args, kwargs), name_of(function))
 
         def call(*tensors: Tensor) -> Any:
             positional, named = leaves.filled(tensors)

@@ -28,19 +28,19 @@ from livegrad.tensors.errors import DtypeError, ShapeError
 from livegrad.tensors.handle import Tensor, node_of, wrap
 from livegrad.tensors.index_keys import Entry, Mask, Positions, Span, element_type, parse_key, size_node
 from livegrad.tensors.indexing import (
-    Picked,
-    alike_for_all,
+    Gather,
+    broadcast_assigned_value,
+    convert_assigned_value,
+    execute_masks,
+    find_only_mask,
     get_item,
-    look_at_masks,
     mask_over,
     read_entries,
+    reshape_uniform_value,
     set_item,
-    spread_over,
-    value_for,
-    whole_mask,
     write_entries,
 )
-from livegrad.tensors.operands import as_type, require_kinds, whole_number
+from livegrad.tensors.operands import as_type, require_integer, require_kinds
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 _ORDERED = ("signed", "unsigned", "float")
@@ -104,7 +104,7 @@ class AtKey:
         >>> lg.zeros(3).at[lg.asarray([0, 0, 2])].add(1.0)
         Tensor([2., 0., 1.], dtype=float32)
         """
-        return self._updated(ops.add, values, "add", _NUMBERS)
+        return self._combine(ops.add, values, "add", _NUMBERS)
 
     def mul(self, values: Any) -> Tensor:
         """Multiplies elements.
@@ -113,7 +113,7 @@ class AtKey:
         >>> lg.ones(3).at[lg.asarray([0, 0, 2])].mul(2.0)
         Tensor([4., 1., 2.], dtype=float32)
         """
-        return self._updated(ops.mul, values, "mul", _NUMBERS)
+        return self._combine(ops.mul, values, "mul", _NUMBERS)
 
     multiply = mul
 
@@ -124,7 +124,7 @@ class AtKey:
         >>> lg.zeros(3).at[lg.asarray([0, 0, 2])].max([1.0, 4.0, -1.0])
         Tensor([4., 0., 0.], dtype=float32)
         """
-        return self._updated(maximum, values, "max", _ORDERED)
+        return self._combine(maximum, values, "max", _ORDERED)
 
     def min(self, values: Any) -> Tensor:
         """Replaces elements by smaller values.
@@ -133,26 +133,26 @@ class AtKey:
         >>> lg.zeros(3).at[lg.asarray([0, 0, 2])].min([1.0, -4.0, -1.0])
         Tensor([-4.,  0., -1.], dtype=float32)
         """
-        return self._updated(minimum, values, "min", _ORDERED)
+        return self._combine(minimum, values, "min", _ORDERED)
 
-    def _updated(self, op: Op, values: Any, name: str, kinds: Sequence[str]) -> Tensor:
+    def _combine(self, op: Op, values: Any, name: str, kinds: Sequence[str]) -> Tensor:
         node = require_kinds(self._tensor.node, f"at[...].{name}", *kinds)
-        new = value_for(node, values)
+        new = convert_assigned_value(node, values)
         return wrap(_update_entries(node, parse_key(self._key, shape_of(node.type)), new, op))
 
 
 def _update_entries(node: Node, entries: Sequence[Entry], new: Node, op: Op) -> Node:
     """A tensor with elements combined with new values."""
-    chosen = whole_mask(entries)
-    alike = None if chosen is None else alike_for_all(new, chosen, entries)
-    if chosen is not None and alike is not None:
-        spread = spread_over(alike, shape_of(node.type))
-        return node if 0 in chosen.shape else select(mask_over(node, chosen, entries), op(node, spread), node)
+    mask = find_only_mask(entries)
+    uniform_value = None if mask is None else reshape_uniform_value(new, mask, entries)
+    if mask is not None and uniform_value is not None:
+        spread = broadcast_assigned_value(uniform_value, shape_of(node.type))
+        return node if 0 in mask.shape else select(mask_over(node, mask, entries), op(node, spread), node)
     if all(isinstance(item, Span) for item, _ in entries):
         before = read_entries(node, entries)
-        return write_entries(node, entries, op(before, spread_over(new, shape_of(before.type))))
-    picked = Picked(node, look_at_masks(entries))
-    spread = spread_over(new, picked.shape)
+        return write_entries(node, entries, op(before, broadcast_assigned_value(new, shape_of(before.type))))
+    picked = Gather(node, execute_masks(entries))
+    spread = broadcast_assigned_value(new, picked.shape)
     if 0 in picked.shape:
         return node
     # A mask names no element twice.
@@ -208,9 +208,9 @@ def dynamic_slice(x: Any, /, starts: Any, sizes: Any) -> Tensor:
     (Tensor([3, 4], dtype=int64), Tensor([8, 9], dtype=int64))
     """
     node = node_of(x, "dynamic_slice")
-    listed = sizes if isinstance(sizes, Sequence) else (sizes,)
-    counts = [whole_number(size, "dynamic_slice", "a size", 0) for size in listed]
-    return wrap(read_entries(node, _clamped(node, starts, counts, "dynamic_slice")))
+    size_list = sizes if isinstance(sizes, Sequence) else (sizes,)
+    counts = [require_integer(size, "dynamic_slice", "a size", 0) for size in size_list]
+    return wrap(read_entries(node, _clamp_slices(node, starts, counts, "dynamic_slice")))
 
 
 def dynamic_update_slice(x: Any, /, update: Any, starts: Any) -> Tensor:
@@ -222,31 +222,31 @@ def dynamic_update_slice(x: Any, /, update: Any, starts: Any) -> Tensor:
     Tensor([0., 0., 0., 1., 1.], dtype=float32)
     """
     node = node_of(x, "dynamic_update_slice")
-    new = value_for(node, update)
+    new = convert_assigned_value(node, update)
     counts = shape_of(new.type)
-    return wrap(write_entries(node, _clamped(node, starts, counts, "dynamic_update_slice"), new))
+    return wrap(write_entries(node, _clamp_slices(node, starts, counts, "dynamic_update_slice"), new))
 
 
-def _clamped(node: Node, starts: Any, counts: Sequence[Any], user: str) -> list[Entry]:
+def _clamp_slices(node: Node, starts: Any, counts: Sequence[Any], user: str) -> list[Entry]:
     """A slice along each axis, clamped to the tensor."""
     sizes = shape_of(node.type)
     if isinstance(starts, Tensor) and starts.ndim == 1 and isinstance(starts.shape[0], int):
         starts = [starts[number] for number in range(starts.shape[0])]
-    listed = list(starts) if isinstance(starts, Sequence) else [starts]
-    if not len(listed) == len(counts) == len(sizes):
+    start_list = list(starts) if isinstance(starts, Sequence) else [starts]
+    if not len(start_list) == len(counts) == len(sizes):
         raise ShapeError(
             f"`{user}` takes a start and a size for each axis",
             where=caller_origin(),
             expected=f"{len(sizes)} for shape {sizes}",
-            found=f"{len(listed)} starts and {len(counts)} sizes",
+            found=f"{len(start_list)} starts and {len(counts)} sizes",
         )
     for axis, (count, size) in enumerate(zip(counts, sizes, strict=True)):
         if isinstance(count, int) and isinstance(size, int) and count > size:
             raise ShapeError(f"a slice of {count} does not fit axis {axis} of size {size}", where=caller_origin())
     entries: list[Entry] = []
-    for start, count, size in zip(listed, counts, sizes, strict=True):
+    for start, count, size in zip(start_list, counts, sizes, strict=True):
         if not isinstance(start, Tensor) and isinstance(size, int):
-            first = whole_number(start, user, "a start")
+            first = require_integer(start, user, "a start")
             first = max(0, min(first + size if first < 0 else first, size - count))
             entries.append((Span(first, count, 1), size))
         else:
@@ -267,7 +267,7 @@ def _start_inside(start: Any, size: Any, count: Any, user: str) -> Node:
     return maximum(minimum(first, end - size_node(count, wide.type)), 0)
 
 
-def computed_shift(shift: Tensor) -> Tensor:
+def require_shift(shift: Tensor) -> Tensor:
     """A shift of `roll` that is computed when the code runs."""
     if shift.shape or shift.dtype.kind not in ("signed", "unsigned"):
         found = f"{shift.dtype.long_name} of shape {shift.shape}"
@@ -282,7 +282,7 @@ def roll_by_index(node: Node, shift: Tensor, axis: int) -> Node:
         return node
     size = size_node(sizes[axis], TensorType(i64, ()))
     first = mod(-as_type(shift.node, i64), size)
-    indices = [index_along(sizes, other) for other in range(len(sizes))]
-    moved, end = indices[axis] + broadcast_to(first, sizes), broadcast_to(size, sizes)
-    indices[axis] = select(less(moved, end), moved, moved - end)
+    indices = [index_along(sizes, axis_index) for axis_index in range(len(sizes))]
+    shifted, end = indices[axis] + broadcast_to(first, sizes), broadcast_to(size, sizes)
+    indices[axis] = select(less(shifted, end), shifted, shifted - end)
     return lookup(node, *indices)

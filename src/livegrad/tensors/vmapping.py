@@ -17,15 +17,15 @@ from livegrad.ir.types import shape_of
 from livegrad.ops.conversion import make_complex
 from livegrad.ops.rules import zero
 from livegrad.passes.batch import batch
-from livegrad.tensors.declared import declared_numbers
-from livegrad.tensors.differentiated_call import Arguments, argument_positions, by_position, require_differentiable
+from livegrad.tensors.declared import convert_declared_numbers
+from livegrad.tensors.differentiated_call import Arguments, argument_positions, bind_by_position, require_differentiable
 from livegrad.tensors.grids import eye
 from livegrad.tensors.handle import ShapeError, Tensor, node_of, wrap
-from livegrad.tensors.holomorphic import checked_linear, is_complex, may_conjugate, require_complex
+from livegrad.tensors.holomorphic import check_complex_linear, is_complex, may_conjugate, require_complex
 from livegrad.tensors.manipulation import moveaxis, reshape
 from livegrad.tensors.pytrees import Structure, dict_keys, flatten, tree_map, unflatten
-from livegrad.tensors.tracing import is_weak_float, name_of, require_callable, take_apart, trace_call
-from livegrad.tensors.transforms import grad, jvp, of_captured, vjp
+from livegrad.tensors.tracing import flatten_arguments, is_weak_float, name_of, require_callable, trace_call
+from livegrad.tensors.transforms import dispatch_transform, grad, jvp, vjp
 
 Axes = int | None | Sequence[Any] | dict[str, Any]
 
@@ -45,11 +45,11 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: Axes = 0) ->
 
     @wraps(function, updated=())
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = declared_numbers(function, args, kwargs)
+        args, kwargs = convert_declared_numbers(function, args, kwargs)
         axes = _leaf_axes(in_axes, args, name_of(function)) + [0] * len(flatten(kwargs)[0])
-        arguments = take_apart((args, kwargs), name_of(function), [axis is None for axis in axes])
+        arguments = flatten_arguments((args, kwargs), name_of(function), [axis is None for axis in axes])
         nodes = arguments.nodes
-        axes = [axis for axis, stays in zip(axes, arguments.handed_on, strict=True) if not stays]
+        axes = [axis for axis, stays in zip(axes, arguments.is_static, strict=True) if not stays]
         batch_axes = [
             None if axis is None else _normalise_axis(axis, node.type, function)
             for axis, node in zip(axes, nodes, strict=True)
@@ -80,10 +80,10 @@ def _with_batch_at(out_axes: Axes, results: Any, name: str) -> Any:
     leaves, structure = flatten(results)
     axes: list[int | None] = []
     _spread_axes(out_axes, results, axes, "out_axes", name)
-    placed = [leaf if axis is None else moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)]
+    moved_leaves = [leaf if axis is None else moveaxis(leaf, 0, axis) for leaf, axis in zip(leaves, axes, strict=True)]
     if None in axes:
         raise UsageError(f"every result of `{name}` needs a batch axis", where=caller_origin(), help="give it an axis")
-    return unflatten(structure, placed)
+    return unflatten(structure, moved_leaves)
 
 
 def _leaf_axes(in_axes: Axes, args: tuple[Any, ...], name: str) -> list[int | None]:
@@ -194,10 +194,10 @@ def jacfwd(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             columns = vmap(along, out_axes=-1)(basis)
             if conjugates:
                 imaginary = vmap(along, out_axes=-1)(basis * 1j)
-                columns = tree_map(lambda c, t: checked_linear(c, t * -1j, name_of(function)), columns, imaginary)
+                columns = tree_map(lambda c, t: check_complex_linear(c, t * -1j, name_of(function)), columns, imaginary)
             return tree_map(lambda c: reshape(c, (*c.shape[:-1], *tensor.shape)), columns)
 
-        return _transposed([of_leaf(position) for position in range(len(tensors))], structure)
+        return _transpose_results([of_leaf(position) for position in range(len(tensors))], structure)
 
     return jacobian
 
@@ -231,7 +231,7 @@ def jacrev(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[...
             def joined(row: Tensor, imaginary: Tensor) -> Tensor:
                 """Behind a real argument a cotangent is real: the imaginary part was pulled back by itself."""
                 if is_complex(row):
-                    return checked_linear(row, imaginary * 1j, name_of(function))
+                    return check_complex_linear(row, imaginary * 1j, name_of(function))
                 return wrap(make_complex(row.node, imaginary.node))
 
             basis = _basis(leaf)
@@ -253,22 +253,22 @@ def hessian(function: Callable[..., Any], argnums: Arguments = 0) -> Callable[..
     Tensor([[10.,  6.],
             [ 6.,  0.]], dtype=float32)
     """
-    return of_captured(function, "hessian", jacfwd(grad(function, argnums), argnums), argnums=argnums)
+    return dispatch_transform(function, "hessian", jacfwd(grad(function, argnums), argnums), argnums=argnums)
 
 
 def _by_arguments(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Arguments
 ) -> tuple[Any, Callable[[Any], Any]]:
     """The arguments at `argnums` as one pytree, and the function of that pytree."""
-    args, kwargs = by_position(function, *declared_numbers(function, args, kwargs), argnums)
+    args, kwargs = bind_by_position(function, *convert_declared_numbers(function, args, kwargs), argnums)
     positions = argument_positions(argnums, len(args), name_of(function))
-    single = not isinstance(argnums, Iterable)
+    is_single = not isinstance(argnums, Iterable)
 
     def of_point(point: Any) -> Any:
-        replaced = dict(zip(positions, [point] if single else point, strict=True))
+        replaced = dict(zip(positions, [point] if is_single else point, strict=True))
         return call_users(function, [replaced.get(position, arg) for position, arg in enumerate(args)], kwargs)
 
-    return args[positions[0]] if single else tuple(args[position] for position in positions), of_point
+    return args[positions[0]] if is_single else tuple(args[position] for position in positions), of_point
 
 
 def _basis(tensor: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ def _basis(tensor: Tensor) -> Tensor:
     return reshape(eye(tensor.size, dtype=tensor.dtype), (tensor.size, *tensor.shape))
 
 
-def _transposed(parts: list[Any], structure: Structure) -> Any:
+def _transpose_results(parts: list[Any], structure: Structure) -> Any:
     """Converts one pytree of results per leaf of the argument to results whose leaves are pytrees like the argument."""
     if structure is None:
         return parts[0]

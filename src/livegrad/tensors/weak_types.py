@@ -25,10 +25,10 @@ from livegrad.state import Owned, renew_lock_after_fork
 from livegrad.tensors.dtypes import DEFAULT_COMPLEX, DEFAULT_FLOAT
 
 # What Python computes with, and what its numbers become where they stand alone.
-_SETTLED: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c128: DEFAULT_COMPLEX}
+_DEFAULT_TYPES: dict[Scalar, Scalar] = {bool_: bool_, i64: i64, f64: DEFAULT_FLOAT, c128: DEFAULT_COMPLEX}
 
 # What can be added to any number without changing a bit of it.
-_NOTHING: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "complex": complex(-0.0, -0.0)}
+_IDENTITY: dict[str, int | float | complex] = {"signed": 0, "float": -0.0, "complex": complex(-0.0, -0.0)}
 
 
 class _Numbers:
@@ -39,19 +39,19 @@ class _Numbers:
         self.weak: WeakSet[Node] = WeakSet()
         # What a loop began with, inside its body: it has a type, and like all numbers cannot be changed.
         self.in_loops: WeakSet[Node] = WeakSet()
-        self.typed: WeakSet[Node] = WeakSet()  # in a type that the program asked for
+        self.strong: WeakSet[Node] = WeakSet()  # in a type that the program asked for
         self.traces = 0  # how many functions are being traced with such numbers now
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
 
 
-numbers = Owned(_Numbers)
+python_numbers = Owned(_Numbers)
 
 
 @contextmanager
 def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
     """Inside, these nodes are numbers without a type of their own."""
-    current = numbers.current
+    current = python_numbers.current
     for node in nodes:
         current.weak.add(node)
     with current.lock:
@@ -65,21 +65,21 @@ def weak_numbers(nodes: Iterable[Node]) -> Iterator[None]:
 
 def is_weak(node: Node | None) -> bool:
     """Whether a node is a number without a type of its own."""
-    current = numbers.current
+    current = python_numbers.current
     return current.traces > 0 and node in current.weak
 
 
-def note_loop_numbers(nodes: Iterable[Node]) -> None:
+def mark_loop_numbers(nodes: Iterable[Node]) -> None:
     """These nodes stand for Python numbers inside a loop's body."""
     for node in nodes:
-        numbers.current.in_loops.add(node)
+        python_numbers.current.in_loops.add(node)
 
 
 def is_python_number(node: Node | None) -> bool:
     """Whether a node stands for a Python number: `+=` then gives its name to the result, and changes nothing."""
     if is_weak(node):
         return True
-    in_loops = numbers.current.in_loops
+    in_loops = python_numbers.current.in_loops
     return bool(in_loops) and node is not None and shape_of(node.type) == () and _is_from_numbers(node, in_loops)
 
 
@@ -89,7 +89,7 @@ def give_default_type(node: Node) -> Node:
         return node
     element = scalar_of(node.type)
     assert element is not None
-    return node if _SETTLED[element] is element else cast(node, type=_SETTLED[element])
+    return node if _DEFAULT_TYPES[element] is element else cast(node, type=_DEFAULT_TYPES[element])
 
 
 def cast_number(node: Node, element: Scalar) -> Node:
@@ -105,37 +105,37 @@ def cast_number(node: Node, element: Scalar) -> Node:
     return cast(node, type=element)
 
 
-def typed(node: Node) -> Node:
+def make_strong(node: Node) -> Node:
     """A number whose type the program asked for, or that a transform gives: it has this type from then on."""
     element = scalar_of(node.type)
     if (
         element is None
-        or not numbers.current.traces
+        or not python_numbers.current.traces
         or shape_of(node.type)
-        or element not in _SETTLED
+        or element not in _DEFAULT_TYPES
         or element is bool_
     ):
         return node
     # As wide as Python's own numbers: adding nothing makes it another node, of which the compiler leaves no trace.
-    strong = add(node, filled(_NOTHING[element.kind], node.type))
-    numbers.current.typed.add(strong)
+    strong = add(node, filled(_IDENTITY[element.kind], node.type))
+    python_numbers.current.strong.add(strong)
     return strong
 
 
-def note_result(node: Node) -> None:
+def mark_weak_result(node: Node) -> None:
     """A node computed as Python computes, from weak numbers and constants alone, is weak as well."""
-    weak = numbers.current.weak
-    if _is_from_numbers(node, weak, _SETTLED):
+    weak = python_numbers.current.weak
+    if _is_from_numbers(node, weak, _DEFAULT_TYPES):
         weak.add(node)
 
 
 def _is_from_numbers(node: Node, weak: WeakSet[Node], types: Container[Any] | None = None) -> bool:
     """Whether a node is one of the numbers, or computed only from them and constants, in the given types if any."""
     pending, seen, has_number = [node], set(), False
-    typed = numbers.current.typed
+    make_strong = python_numbers.current.strong
     while pending:
         below = pending.pop()
-        if below in typed:
+        if below in make_strong:
             return False
         if below in weak:
             has_number = True

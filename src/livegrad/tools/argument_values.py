@@ -1,4 +1,4 @@
-"""Parses values of command-line arguments; errors go to `argparse`."""
+"""Parses the values of command-line arguments for `argparse`, which reports the errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livegrad.ir.types import Scalar, f32, f64
 
 
 def is_object(text: str) -> bool:
-    """Whether text names an object of a Python program, or the program itself, and not the file of a part.
+    """Whether text names an object of a Python program, or the program itself, instead of a part file.
 
     >>> is_object("scene.py:shade"), is_object("package.module:graph"), is_object("part.3mf")
     (True, True, False)
@@ -22,8 +22,8 @@ def is_object(text: str) -> bool:
     )
 
 
-def with_negative_numbers(arguments: list[str]) -> list[str]:
-    """Prefixes values like `-1,2,3` with a space, so that argparse does not take them for options."""
+def escape_negative_numbers(arguments: list[str]) -> list[str]:
+    """Prefixes values like `-1,2,3` with a space, so that argparse does not parse them as options."""
     return [f" {argument}" if _is_negative(argument) else argument for argument in arguments]
 
 
@@ -41,7 +41,7 @@ def number(text: str) -> float:
 def positive(text: str) -> float:
     value = number(text)
     if value <= 0:
-        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not above zero")
+        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not greater than zero")
     return value
 
 
@@ -52,8 +52,8 @@ def numbers(count: int) -> Callable[[str], tuple[float, ...]]:
         except ValueError:
             values = ()
         if len(values) != count:
-            wanted = "a number" if count == 1 else f"{count} numbers with commas between them"
-            raise argparse.ArgumentTypeError(f"`{text.strip()}` is not {wanted}")
+            expected = "a number" if count == 1 else f"{count} comma-separated numbers"
+            raise argparse.ArgumentTypeError(f"`{text.strip()}` is not {expected}")
         return values
 
     return parse
@@ -69,7 +69,7 @@ def direction(text: str) -> tuple[float, ...]:
 def color(text: str) -> tuple[float, ...]:
     values = numbers(3)(text)
     if not all(0.0 <= value <= 1.0 for value in values):
-        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a colour: red, green and blue are from 0 to 1")
+        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a colour: red, green and blue must be from 0 to 1")
     return values
 
 
@@ -77,14 +77,16 @@ def bounds(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     values = numbers(6)(text)
     low, high = values[:3], values[3:]
     if not all(a < b for a, b in zip(low, high, strict=True)):
-        raise argparse.ArgumentTypeError(f"`{text.strip()}` is not a box: the low corner comes first")
+        raise argparse.ArgumentTypeError(
+            f"`{text.strip()}` is not a box: each lower bound must be less than its upper bound"
+        )
     return low, high
 
 
 def size(text: str) -> tuple[int, int]:
     sides = text.lower().split("x")
     if len(sides) != 2 or not all(side.isascii() and side.isdecimal() and 0 < int(side) <= 16384 for side in sides):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a size such as 640x480, up to 16384 each way")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a size such as 640x480, of at most 16384x16384")
     return int(sides[0]), int(sides[1])
 
 

@@ -1,4 +1,4 @@
-"""The `argparse` arguments of each command; `cli` calls one function per command."""
+"""Declares the `argparse` arguments of each command, one function per command. Called by `cli.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livegrad.tools import argument_values as value
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="a 3MF file, a .vm tape, or a part of a program: file.py:name"
+        "file", type=Path, metavar="FILE", help="a 3MF file, a .vm tape, or a part in a program: file.py:name"
     )
 
 
@@ -96,7 +96,7 @@ def _add_feature_size(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("selection and evaluation")
-    group.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
+    group.add_argument("--part", metavar="NAME", help="select one of several parts by name, or by number from 1")
     group.add_argument("--function", metavar="NAME", help="use this function of the file instead; requires --bounds")
     group.add_argument(
         "--bounds", type=value.bounds, metavar="X0,Y0,Z0,X1,Y1,Z1", help="bounds, for --function and .vm files"
@@ -115,30 +115,30 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision", type=value.precision, default=f32, metavar="BITS", help="32 or 64 bits per number (default: 32)"
     )
-    shown = group.add_mutually_exclusive_group()
-    shown.add_argument(
+    display = group.add_mutually_exclusive_group()
+    display.add_argument(
         "--progress", action="store_true", default=None, help="show progress (default: if the output is a terminal)"
     )
-    shown.add_argument("--quiet", dest="progress", action="store_false", help="show no progress")
+    display.add_argument("--quiet", dest="progress", action="store_false", help="show no progress")
 
 
 # --- graphs and functions ---------------------------------------------------------------------------------------------
 
 
-def _add_what(parser: argparse.ArgumentParser, files: str) -> None:
+def _add_target(parser: argparse.ArgumentParser, files: str) -> None:
     parser.add_argument(
         "what",
         metavar="WHAT",
         help=f"{files}, or an object: module:name or file.py:name; name() calls a function and uses its result",
     )
     parser.add_argument(
-        "--types", metavar="TYPES", help="of a function's parameters, where it leaves them open: 'f32; vec<f32, 3>'"
+        "--types", metavar="TYPES", help="the types of a function's parameters, if it has none: 'f32; vec<f32, 3>'"
     )
 
 
 def graph(parser: argparse.ArgumentParser) -> None:
-    _add_what(parser, "a 3MF file")
-    parser.add_argument("--format", choices=("text", "dot", "svg"), help="default: by the ending of --output, or text")
+    _add_target(parser, "a 3MF file")
+    parser.add_argument("--format", choices=("text", "dot", "svg"), help="default: the suffix of --output, or text")
     parser.add_argument("--function", metavar="NAME", help="only this function of a file, by name or resource id")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
 
@@ -155,8 +155,8 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
 
 
 def passes(parser: argparse.ArgumentParser) -> None:
-    _add_what(parser, "a 3MF file or .vm tape")
-    parser.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
+    _add_target(parser, "a 3MF file or .vm tape")
+    parser.add_argument("--part", metavar="NAME", help="select one of several parts by name, or by number from 1")
     parser.add_argument("--only", metavar="PASS", help="show only the text after this pass")
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu", help="default: cpu; no GPU is needed")
     _add_sizes(parser)
@@ -167,8 +167,8 @@ def passes(parser: argparse.ArgumentParser) -> None:
 
 
 def explain(parser: argparse.ArgumentParser) -> None:
-    _add_what(parser, "a 3MF file or .vm tape")
-    parser.add_argument("--part", metavar="NAME", help="its name, or its number from 1, where a file has several")
+    _add_target(parser, "a 3MF file or .vm tape")
+    parser.add_argument("--part", metavar="NAME", help="select one of several parts by name, or by number from 1")
     _add_sizes(parser)
     _add_json(parser)
 
@@ -176,13 +176,13 @@ def explain(parser: argparse.ArgumentParser) -> None:
 def replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording, made with lg.live.record")
     parser.add_argument(
-        "--trust", action="store_true", help="run the Python code in the file, because you trust its source"
+        "--trust", action="store_true", help="run the Python code in the file; use it only for files that you trust"
     )
-    parser.add_argument("--backend", choices=("cpu", "cuda"), help="default: the one it was recorded on")
+    parser.add_argument("--backend", choices=("cpu", "cuda"), help="default: the backend of the recording")
     _add_json(parser)
 
 
-# --- tour, benchmarks, diagnosis --------------------------------------------------------------------------------------
+# --- tour, benchmarks, diagnostics ------------------------------------------------------------------------------------
 
 
 def tour(parser: argparse.ArgumentParser) -> None:
@@ -190,9 +190,9 @@ def tour(parser: argparse.ArgumentParser) -> None:
         "--backend", choices=("cpu", "cuda"), default="cpu", help="backend of the live graph (default: cpu)"
     )
     parser.add_argument("--out", type=Path, default=Path("out"), metavar="FOLDER", help="output folder (default: out)")
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--progress", action="store_true", default=None, help="show progress even without a terminal")
-    shown.add_argument("--quiet", dest="progress", action="store_false", help="show no progress")
+    display = parser.add_mutually_exclusive_group()
+    display.add_argument("--progress", action="store_true", default=None, help="show progress even without a terminal")
+    display.add_argument("--quiet", dest="progress", action="store_false", help="show no progress")
     _add_json(parser)
 
 

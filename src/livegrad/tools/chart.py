@@ -1,4 +1,4 @@
-"""Line charts as SVG with a logarithmic scale. Used by the tour to draw its loss."""
+"""Draws line charts with a logarithmic scale as SVG. The tour draws its loss with it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _STYLE = """
 
 
 def chart_svg(values: Iterable[float], *, title: str, across: str) -> str:
-    """A line chart of positive values, with a grid line for each power of ten. Values of zero or less are drawn as the
-    smallest positive one.
+    """A line chart of positive values, with a grid line for each power of ten.
+
+    Values of zero or less are drawn as the smallest positive value.
 
     >>> chart = chart_svg([1.0, 0.1, 0.02], title="loss", across="steps")
     >>> chart.count('class="grid"'), "10⁻²" in chart
@@ -39,13 +40,13 @@ def chart_svg(values: Iterable[float], *, title: str, across: str) -> str:
         return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (high - exponent) / (high - low)
 
     points = [(x(index), y(value)) for index, value in enumerate(values)]
-    line = "L".join(f"{at:.1f} {height:.1f}" for at, height in points)
+    line = "L".join(f"{left:.1f} {height:.1f}" for left, height in points)
     end = f'<circle class="dot" cx="{points[-1][0]:.1f}" cy="{points[-1][1]:.1f}" r="4"/>' if points else ""
-    rules = [_rule(power, y(10.0**power)) for power in range(low, high + 1)]
+    grid = [_grid_line(power, y(10.0**power)) for power in range(low, high + 1)]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="lg-chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(title)}"><style>{_STYLE}</style>\n'
-        + "\n".join(rules)
+        + "\n".join(grid)
         + f'\n<path class="line" d="M{line}"/>'
         f'{end}<text class="title" x="{_LEFT}" y="18">{escape(title)}</text>'
         f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 12}" text-anchor="end">{len(values)} {escape(across)}</text>'
@@ -53,9 +54,9 @@ def chart_svg(values: Iterable[float], *, title: str, across: str) -> str:
     )
 
 
-def _rule(power: int, height: float) -> str:
-    name = "10" + "".join("⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".index(character)] for character in str(power))
+def _grid_line(power: int, height: float) -> str:
+    label = "10" + "".join("⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".index(character)] for character in str(power))
     return (
         f'<path class="grid" d="M{_LEFT} {height:.1f}H{_WIDTH - _RIGHT}"/>'
-        f'<text x="{_LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{name}</text>'
+        f'<text x="{_LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{label}</text>'
     )

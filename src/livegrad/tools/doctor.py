@@ -1,7 +1,6 @@
-"""Reports what this machine offers (processor, threads, BLAS, GPU, OpenCL, caches, versions) and whether native code
-works.
+"""The command `doctor`: reports the hardware, libraries and caches of this machine, and tests native code.
 
-Printed by `livegrad doctor`. It only compiles and runs a small kernel and compares its result.
+The test compiles and runs a small kernel, and compares its result with the reference interpreter.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from livegrad.runtime.object_cache import default_cache
 from livegrad.runtime.reference import evaluate
 from livegrad.tools.report import Report
 
-_NOTED_FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")
+_REPORTED_FEATURES = ("avx512f", "avx2", "fma", "f16c", "neon", "sve")
 _PACKAGES = ("numpy", "llvmlite", "cuda-bindings", "nvidia-cuda-nvrtc", "pyopencl")
-# Machines that the tests run on, and machines that the tests only compile kernels for.
+# Machines on which tests run, and machines for which tests only compile kernels.
 _RUN, _COMPILED = {("linux", "x86_64")}, {("darwin", "arm64"), ("linux", "aarch64"), ("win32", "amd64")}
 
-_BLOCK = 4096  # the smallest disk space of a file: the cache limit is on disk space
+_BLOCK = 4096  # files occupy whole blocks; the cache limits disk space
 
 
 def doctor(arguments: argparse.Namespace) -> Report:
@@ -57,8 +56,8 @@ def doctor(arguments: argparse.Namespace) -> Report:
 
 
 def _system() -> dict[str, Any]:
-    here = (sys.platform, platform.machine().lower())
-    tested = "yes" if here in _RUN else "compiled for, not run" if here in _COMPILED else "no"
+    machine = (sys.platform, platform.machine().lower())
+    tested = "yes" if machine in _RUN else "compiled for, not run" if machine in _COMPILED else "no"
     return {"name": f"{platform.system()} {platform.release()}", "machine": platform.machine(), "tested": tested}
 
 
@@ -71,13 +70,13 @@ def _cpu() -> dict[str, Any]:
         "triple": target.triple,
         "vector_bits": target.vector_bytes * 8,
         "fused_multiply_add": target.has_fma,
-        "features": [name for name in _NOTED_FEATURES if f"+{name}" in features],
-        "threads": 1 if sys.platform == "win32" else default_threads(),  # no pool of threads on Windows
+        "features": [name for name in _REPORTED_FEATURES if f"+{name}" in features],
+        "threads": 1 if sys.platform == "win32" else default_threads(),  # there is no thread pool on Windows
     }
 
 
 def _processor_name() -> str:
-    """The processor's name, from /proc/cpuinfo on Linux, else from `platform`."""
+    """The processor's name, from /proc/cpuinfo on Linux, and from `platform` elsewhere."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -103,7 +102,7 @@ def _opencl() -> dict[str, Any]:
     if reason is not None or opencl.pyopencl is None:
         return {"available": False, "why": reason}
     platforms = opencl.pyopencl.get_platforms()
-    return {"available": True, "devices": [gpu.name for each in platforms for gpu in each.get_devices()]}
+    return {"available": True, "devices": [gpu.name for vendor in platforms for gpu in vendor.get_devices()]}
 
 
 def _cache() -> dict[str, Any]:
@@ -114,8 +113,8 @@ def _cache() -> dict[str, Any]:
     for folder, _, names in os.walk(settings.directory):
         for name in names:
             with contextlib.suppress(FileNotFoundError):  # another process may be evicting files
-                taken = (Path(folder) / name).stat().st_size
-                files, size = files + 1, size + -(-taken // _BLOCK) * _BLOCK
+                file_size = (Path(folder) / name).stat().st_size
+                files, size = files + 1, size + -(-file_size // _BLOCK) * _BLOCK
     return {"folder": str(settings.directory), "files": files, "bytes": size, "most_bytes": settings.max_bytes}
 
 
@@ -133,9 +132,9 @@ def _native_code() -> dict[str, Any]:
     started = time.perf_counter()
     compiled = compile_function(map_over(function))
     result = compiled(points)
-    taken = time.perf_counter() - started
+    seconds = time.perf_counter() - started
     difference = float(np.abs(result - evaluate(map_over(function), points)).max())
-    return {"right": difference < 1e-5, "largest_difference": difference, "milliseconds": round(taken * 1e3, 1)}
+    return {"right": difference < 1e-5, "largest_difference": difference, "milliseconds": round(seconds * 1e3, 1)}
 
 
 def _lines(facts: dict[str, Any]) -> list[str]:
@@ -155,8 +154,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
         "opencl": _device_line(facts["opencl"], "devices"),
         "cache": _cache_line(facts["cache"]),
         "packages": packages + (f"; not installed: {', '.join(missing)}" if missing else ""),
-        "native code": f"{'right' if native['right'] else 'WRONG'}, by {native['largest_difference']:.1g} of the "
-        f"reference, in {native['milliseconds']} ms",
+        "native code": f"{'correct' if native['right'] else 'WRONG'}: differs from the reference by "
+        f"{native['largest_difference']:.1g}, in {native['milliseconds']} ms",
     }
     return [f"{name:12s} {text}" for name, text in rows.items()]
 
@@ -164,8 +163,8 @@ def _lines(facts: dict[str, Any]) -> list[str]:
 def _cache_line(cache: dict[str, Any]) -> str:
     if cache["folder"] is None:
         return f"none: {cache['why']}"
-    used, most = (cache[key] / 2**20 for key in ("bytes", "most_bytes"))
-    return f"{cache['folder']}: {cache['files']} files, {used:.1f} of {most:.0f} MiB"
+    size, limit = (cache[key] / 2**20 for key in ("bytes", "most_bytes"))
+    return f"{cache['folder']}: {cache['files']} files, {size:.1f} of {limit:.0f} MiB"
 
 
 def _device_line(report: dict[str, Any], *keys: str) -> str:

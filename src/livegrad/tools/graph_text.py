@@ -1,4 +1,4 @@
-"""Functions of assemblies and of the value IR as text and DOT, for `livegrad graph`."""
+"""Prints functions of assemblies as text and DOT, and functions of the value IR as DOT, for `livegrad graph`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _describe(assembly: Assembly, function: AnyFunction) -> list[str]:
     if isinstance(function, ImageFunction):
         styles = ", ".join(function.tile_styles)
         return [*lines, f"  samples image {function.image}: {function.filter}, {styles}"]
-    lines += [f"  {_line(assembly, function, node)}" for node in _in_order(function)]
+    lines += [f"  {_line(assembly, function, node)}" for node in _ordered_nodes(function)]
     return lines + [f"  outputs.{name} = {_source(function.results.get(name))}" for name in function.outputs]
 
 
@@ -43,23 +43,23 @@ def _list_ports(ports: Mapping[str, PortType]) -> str:
     return ", ".join(f"{name}: {type.value}" for name, type in ports.items())
 
 
-def _in_order(function: GraphFunction) -> list[GraphNode]:
+def _ordered_nodes(function: GraphFunction) -> list[GraphNode]:
     """The nodes in dependency order, or in stored order if the graph has a cycle."""
     return node_order(function) or list(function.nodes.values())
 
 
 def _line(assembly: Assembly, function: GraphFunction, node: GraphNode) -> str:
-    what = node.type.name
+    operation = node.type.name
     if node.value is not None:
-        what += f" {_literal(node.value)}"
+        operation += f" {_literal(node.value)}"
     if node.type.name in CALLING_TYPES:
-        called = called_function(assembly, function, node)
-        what += " of " + ("nothing" if called is None else f"`{called.name}`")
+        callee = called_function(assembly, function, node)
+        operation += " of " + ("nothing" if callee is None else f"`{callee.name}`")
     if node.scalar_output is not None or node.vector_input is not None:
-        what += f" ∂{node.scalar_output}/∂{node.vector_input}"
+        operation += f" ∂{node.scalar_output}/∂{node.vector_input}"
     ports = [f"{port} = {_source(node.inputs.get(port))}" for port in input_types(assembly, function, node)]
-    shown = f"  # {node.display_name}" if node.display_name not in ("", node.identifier) else ""
-    return f"{node.identifier} = {what}{'(' + ', '.join(ports) + ')' if ports else ''}{shown}"
+    comment = f"  # {node.display_name}" if node.display_name not in ("", node.identifier) else ""
+    return f"{node.identifier} = {operation}{'(' + ', '.join(ports) + ')' if ports else ''}{comment}"
 
 
 def _source(source: Source | None) -> str:
@@ -83,9 +83,8 @@ def graph_dot(assembly: Assembly, functions: Iterable[AnyFunction]) -> str:
     >>> graph_dot(shapes, shapes.functions.values()).splitlines()[0]
     'digraph assembly {'
     """
-    shown = list(functions)
     lines = ["digraph assembly {", "  rankdir=LR;", '  node [shape=record, fontname="Helvetica", fontsize=10];']
-    for function in shown:
+    for function in functions:
         lines += [f"  subgraph cluster_{function.id} {{", f"    label={_quote(f'{function.name} ({function.id})')};"]
         lines += [f"    {line}" for line in _cluster(assembly, function)]
         lines.append("  }")
@@ -99,7 +98,7 @@ def _cluster(assembly: Assembly, function: AnyFunction) -> list[str]:
         return [*lines, f"{_node_name(function.id, INPUTS)} -> {_node_name(function.id, OUTPUTS)};"]
     lines.append(_record(function.id, OUTPUTS, "outputs", function.outputs, ()))
     links: list[tuple[Source | None, str]] = []
-    for node in _in_order(function):
+    for node in _ordered_nodes(function):
         inputs = input_types(assembly, function, node)
         lines.append(
             _record(
@@ -124,8 +123,8 @@ def _outputs(assembly: Assembly, function: GraphFunction, node: GraphNode) -> It
 
 def _title(assembly: Assembly, function: GraphFunction, node: GraphNode) -> str:
     title = node.type.name if node.value is None else f"{node.type.name} {_literal(node.value)}"
-    if node.type.name in CALLING_TYPES and (called := called_function(assembly, function, node)) is not None:
-        title += f" {called.name}"
+    if node.type.name in CALLING_TYPES and (callee := called_function(assembly, function, node)) is not None:
+        title += f" {callee.name}"
     return f"{title}\n{node.display_name or node.identifier}"
 
 
@@ -137,7 +136,7 @@ def _record(function: int, node: str, title: str, inputs: Iterable[str], outputs
 
 
 def _record_text(text: str) -> str:
-    """Escapes text for a record label: record syntax, and the quotes around it."""
+    """Escapes record syntax and quotes in text for a record label."""
     escaped = "".join(f"\\{character}" if character in '\\{}|<>"' else character for character in text)
     return escaped.replace("\n", "\\n")
 
@@ -160,7 +159,7 @@ def _quote(text: str) -> str:
 
 
 def function_dot(function: Function) -> str:
-    """A function of the value IR as a DOT graph, operands before their users.
+    """A function of the value IR as a DOT graph; nodes are listed after their operands.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -178,7 +177,7 @@ def function_dot(function: Function) -> str:
     lines = [f"digraph {_quote(function.name)} {{", '  node [shape=box, fontname="Helvetica", fontsize=10];']
     for node, name in names.items():
         title = str(node.attribute("value")) if is_constant(node) else node.op.name
-        marked = ", peripheries=2" if node in function.results else ""
-        lines.append(f"  {name} [label={_quote(chr(10).join([title, str(node.type)]))}{marked}];")
+        border = ", peripheries=2" if node in function.results else ""
+        lines.append(f"  {name} [label={_quote(chr(10).join([title, str(node.type)]))}{border}];")
     lines += [f"  {names[operand]} -> {name};" for node, name in names.items() for operand in node.operands]
     return "\n".join([*lines, "}"])

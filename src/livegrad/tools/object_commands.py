@@ -1,6 +1,6 @@
-"""Commands that inspect graphs and functions: `graph`, `passes` and `explain`.
+"""The commands `graph`, `passes` and `explain`, which inspect graphs and functions.
 
-In: parsed arguments, which name a part file or an object of a Python program. Out: a report.
+In: parsed arguments, which name a part file or an object in a Python program. Out: a report.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from livegrad.tools.passes_page import passes_html
 from livegrad.tools.report import CommandError, Report, require_folder
 
 
-def _write_or_print(text: str, output: Path | None, what: str) -> Report:
-    """A report with the text, or the text in a file."""
+def _write_or_print(text: str, output: Path | None, description: str) -> Report:
+    """A report that contains the text, or writes the text to a file and describes it."""
     if output is None:
         return Report({}, text.rstrip("\n").splitlines())
     require_folder(output)
     write_atomically(output, (text.rstrip("\n") + "\n").encode())
-    return Report({"output": str(output)}, [f"{output}: {what}"])
+    return Report({"output": str(output)}, [f"{output}: {description}"])
 
 
 # --- graph ------------------------------------------------------------------------------------------------------------
 
 
 def show_graph(arguments: argparse.Namespace) -> Report:
-    """A graph as text, DOT or SVG."""
-    kind = arguments.format or _kind_of(arguments.output)
+    """Shows a graph as text, DOT or SVG."""
+    kind = arguments.format or _format_of(arguments.output)
     if is_object(arguments.what):
         value = open_object(arguments.what)
         return _write_or_print(
@@ -63,20 +63,20 @@ def show_graph(arguments: argparse.Namespace) -> Report:
     return _write_or_print(_assembly_graph(assembly, functions, kind), arguments.output, f"{len(functions)} functions")
 
 
-def _kind_of(output: Path | None) -> str:
-    kinds = {"": "text", ".txt": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg"}
-    ending = "" if output is None else output.suffix.lower()
-    if ending not in kinds:
+def _format_of(output: Path | None) -> str:
+    formats = {"": "text", ".txt": "text", ".dot": "dot", ".gv": "dot", ".svg": "svg"}
+    suffix = "" if output is None else output.suffix.lower()
+    if suffix not in formats:
         raise CommandError(
-            f"a graph cannot be written as `{ending}`", help="end in .txt, .dot or .svg, or say --format"
+            f"a graph cannot be written as `{suffix}`", help="use the suffix .txt, .dot or .svg, or pass --format"
         )
-    return kinds[ending]
+    return formats[suffix]
 
 
-def _choose_functions(assembly: Assembly, wanted: str | None) -> list[AnyFunction]:
-    if wanted is None:
+def _choose_functions(assembly: Assembly, name: str | None) -> list[AnyFunction]:
+    if name is None:
         return list(assembly.functions.values())
-    return [assembly.function(function_name(assembly, wanted))]
+    return [assembly.function(function_name(assembly, name))]
 
 
 def _assembly_graph(assembly: Assembly, functions: list[AnyFunction], kind: str) -> str:
@@ -84,11 +84,11 @@ def _assembly_graph(assembly: Assembly, functions: list[AnyFunction], kind: str)
         return graph_dot(assembly, functions)
     if kind == "text":
         return graph_text(assembly, functions)
-    drawn = [function for function in functions if isinstance(function, GraphFunction)]
-    if len(drawn) != 1:
-        names = ", ".join(function.name or str(function.id) for function in drawn)
+    drawable = [function for function in functions if isinstance(function, GraphFunction)]
+    if len(drawable) != 1:
+        names = ", ".join(function.name or str(function.id) for function in drawable)
         raise UsageError("a picture shows one function", help=f"choose it with --function: {names or 'there is none'}")
-    return drawn[0].to_svg()
+    return drawable[0].to_svg()
 
 
 def _object_graph(value: Any, kind: str, arguments: argparse.Namespace) -> str:
@@ -125,8 +125,8 @@ _TARGETS = {"cpu": CPU, "cuda": CUDA}
 
 
 def show_passes(arguments: argparse.Namespace) -> Report:
-    """The program after every compiler pass: the function, then the plan, then the loop nests of its kernels."""
-    function = _function_at(arguments)
+    """Shows the program after every compiler pass: the function, then the plan, then the loop nests of its kernels."""
+    function = _open_function(arguments)
     stages = _stages(function, _TARGETS[arguments.target], dict(arguments.size))
     if arguments.only is not None:
         names = ", ".join(stage.name for stage in stages)
@@ -135,25 +135,25 @@ def show_passes(arguments: argparse.Namespace) -> Report:
             raise CommandError(f"there is no pass `{arguments.only}`", expected=f"one of {names}")
     facts = {"function": function.name, "stages": [{"name": stage.name, "text": stage.text} for stage in stages]}
     if arguments.output is not None and arguments.output.suffix.lower() in (".html", ".htm"):
-        written = _write_or_print(passes_html(function.name, stages), arguments.output, f"{len(stages)} stages")
-        return Report({**facts, **written.facts}, written.lines)
+        report = _write_or_print(passes_html(function.name, stages), arguments.output, f"{len(stages)} stages")
+        return Report({**facts, **report.facts}, report.lines)
     text = "\n\n".join(f"# {'input' if s.name == 'input' else f'after {s.name}'}\n{s.text.rstrip()}" for s in stages)
-    written = _write_or_print(text, arguments.output, f"{len(stages)} stages")
-    return Report({**facts, **written.facts}, written.lines)
+    report = _write_or_print(text, arguments.output, f"{len(stages)} stages")
+    return Report({**facts, **report.facts}, report.lines)
 
 
 def _stages(function: Function, target: Target, sizes: dict[str, int]) -> list[Stage]:
-    """The program after each pass. With symbolic sizes, only the passes that are valid for all sizes."""
-    recorded = PipelineTrace()
+    """The program after each pass. If sizes are symbolic, only the passes that are valid for all sizes run."""
+    pipeline = PipelineTrace()
     if sizes or not any(map(has_symbols, function.parameter_types)):
-        plan = compile_plan(function, target, sizes, recorded)
-        trace_loops(plan, target, host_target().vector_bytes, recorded)
+        plan = compile_plan(function, target, sizes, pipeline)
+        trace_loops(plan, target, host_target().vector_bytes, pipeline)
     else:
-        lower(function, target, recorded)
-    return recorded.stages
+        lower(function, target, pipeline)
+    return pipeline.stages
 
 
-def _function_at(arguments: argparse.Namespace) -> Function:
+def _open_function(arguments: argparse.Namespace) -> Function:
     if is_object(arguments.what):
         return function_of(open_object(arguments.what), parse_types(arguments.types))
     return open_part(Path(arguments.what), PartChoice(part=arguments.part)).function
@@ -163,7 +163,7 @@ def _function_at(arguments: argparse.Namespace) -> Function:
 
 
 def explain(arguments: argparse.Namespace) -> Report:
-    """What happens when an object runs: a frame of an engine, needs of a program, the plan of a function."""
+    """Explains how an object runs: the frame of an engine, the needs of a context program, the plan of a function."""
     value = open_object(arguments.what) if is_object(arguments.what) else None
     match value:
         case Engine():
@@ -178,7 +178,7 @@ def explain(arguments: argparse.Namespace) -> Report:
             plan = value.graph.plan()
             facts = {"computed": value.is_computed, **_plan_facts(plan)}
             return Report(facts, [*str(value.graph).splitlines(), "", *str(plan).splitlines()])
-    return _explain_function(_function_at(arguments), value, arguments)
+    return _explain_function(_open_function(arguments), value, arguments)
 
 
 def _explain_function(function: Function, value: Any, arguments: argparse.Namespace) -> Report:
@@ -188,9 +188,9 @@ def _explain_function(function: Function, value: Any, arguments: argparse.Namesp
     lines = [*summarize(function).splitlines(), "", *str(plan).splitlines(), *loops]
     facts = {"function": function.name, **_plan_facts(plan), "loops": loops}
     if isinstance(value, DifferentiableFunction):
-        kept = value.remembered(*parse_types(arguments.types))
-        facts["remembered_bytes"] = kept.bytes if isinstance(kept.bytes, int) else str(kept.bytes)
-        lines += ["", *str(kept).splitlines()]
+        residuals = value.remembered(*parse_types(arguments.types))
+        facts["remembered_bytes"] = residuals.bytes if isinstance(residuals.bytes, int) else str(residuals.bytes)
+        lines += ["", *str(residuals).splitlines()]
     return Report(facts, lines)
 
 

@@ -1,4 +1,4 @@
-"""Resolves objects of Python programs on the command line: `module:name` and `file.py:name`.
+"""Resolves objects in Python programs for the command line: `module:name` and `file.py:name`.
 
 `name` may contain dots (`Material.shade`). If it ends in `()`, the function is called and its result is used.
 """
@@ -31,28 +31,28 @@ from livegrad.tensors.jit import Jitted
 from livegrad.tensors.tensor_graph import Graph
 from livegrad.tools.tensor_functions import parse_shaped_type, trace_python_function
 
-_SHOWN = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Tensor, Graph, Jitted, CpuFunction)
+_LISTED = (Function, CapturedFunction, Part, Shape, Assembly, Program, Engine, Tensor, Graph, Jitted, CpuFunction)
 
 
 def open_object(text: str) -> Any:
     """The object that text names."""
     source, name = (text, "") if text.endswith(".py") else (text.rpartition(":")[0], text.rpartition(":")[2])
     names = _names_of(source)
-    called, path = name.endswith("()"), name.removesuffix("()").split(".")
+    calls, path = name.endswith("()"), name.removesuffix("()").split(".")
     if path[0] not in names:
-        shown = sorted(key for key, value in names.items() if isinstance(value, _SHOWN) and not key.startswith("_"))
-        what = f"`{source}` has no `{name}`" if name else f"which object of `{source}` is meant?"
-        raise UsageError(what, expected=f"{source}:NAME with one of " + (", ".join(shown[:12]) or "nothing"))
+        listed = sorted(key for key, value in names.items() if isinstance(value, _LISTED) and not key.startswith("_"))
+        what = f"`{source}` has no `{name}`" if name else f"`{source}` does not name an object"
+        raise UsageError(what, expected=f"{source}:NAME with one of " + (", ".join(listed[:12]) or "nothing"))
     target = names[path[0]]
     for part in path[1:]:
         if not hasattr(target, part):
             raise UsageError(f"`{source}` has no `{name}`", found=f"{type(target).__name__} without `{part}`")
         target = getattr(target, part)
-    if called and not callable(target):
+    if calls and not callable(target):
         raise UsageError(f"`{name}` of `{source}` cannot be called", found=type(target).__name__)
-    if called and not _takes_no_arguments(target):
-        raise UsageError(f"`{name}` of `{source}` takes arguments", help="leave out () to look at the function itself")
-    return _run_user_code(f"{name}` of `{source}", "called", target) if called else target
+    if calls and not _takes_no_arguments(target):
+        raise UsageError(f"`{name}` of `{source}` takes arguments", help="omit () to inspect the function itself")
+    return _run_user_code(f"{name}` of `{source}", "called", target) if calls else target
 
 
 def _takes_no_arguments(function: Callable[..., Any]) -> bool:
@@ -79,27 +79,27 @@ def _names_of(source: str) -> dict[str, Any]:
     return _run_user_code(source, "loaded", lambda: vars(importlib.import_module(source)))
 
 
-def _run_user_code(source: str, done: str, run: Callable[[], Any]) -> Any:
-    """Runs the user's code. Its exceptions become one-line errors with the source location."""
+def _run_user_code(source: str, action: str, run: Callable[[], Any]) -> Any:
+    """Runs the user's code, and converts exceptions to one-line errors with the source location."""
     try:
         return run()
     except LivegradError:
         raise
     except SystemExit as error:
         raise UsageError(
-            f"`{source}` cannot be {done}: it ended the program", where=origin_of_exception(error)
+            f"`{source}` cannot be {action}: it exited the program", where=origin_of_exception(error)
         ) from error
     except ModuleNotFoundError as error:
         if error.name is not None and (source == error.name or source.startswith(f"{error.name}.")):
             raise UsageError(f"there is no module `{source}`", help="name a file: path/to/file.py:name") from None
-        raise UsageError(f"`{source}` cannot be {done}: {error}", where=origin_of_exception(error)) from error
+        raise UsageError(f"`{source}` cannot be {action}: {error}", where=origin_of_exception(error)) from error
     except Exception as error:
-        what = f"`{source}` cannot be {done}: {type(error).__name__}: {error}"
+        what = f"`{source}` cannot be {action}: {type(error).__name__}: {error}"
         raise UsageError(what, where=origin_of_exception(error)) from error
 
 
 def parse_types(text: str | None) -> tuple[Type, ...]:
-    """Types as the IR writes them, with semicolons between them.
+    """Parses types in the IR's syntax, separated by semicolons.
 
     >>> parse_types("f32; f32[4, 5]; vec<f32, 3>")
     (f32, tensor<f32, [4, 5]>, vec<f32, 3>)
@@ -108,7 +108,7 @@ def parse_types(text: str | None) -> tuple[Type, ...]:
 
 
 def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
-    """The function of the value IR behind an object: traced, captured, a derivative, compiled, a tensor, or a part."""
+    """The value IR of an object: a traced, captured or compiled function, a derivative, a tensor, or a part."""
     if isinstance(value, Function):
         return value
     if isinstance(value, Part):
@@ -118,7 +118,7 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
     if isinstance(value, Tensor):
         return value.graph.function()
     if isinstance(value, Jitted):
-        return trace_python_function(value.function, types) if types else _only_signature(value)
+        return trace_python_function(value.function, types) if types else _single_trace(value)
     if isinstance(value, CapturedFunction):
         return value.specialization_for(*types).function
     if callable(getattr(value, "ir", None)):  # derivatives of captured functions
@@ -127,15 +127,15 @@ def function_of(value: Any, types: Sequence[Type] = ()) -> Function:
         return trace_python_function(value, types)
     raise UsageError(
         f"there is no function of the value IR in an object of type `{type(value).__name__}`",
-        expected="a traced, captured or compiled function, a derivative, a tensor, a part",
+        expected="a traced, captured or compiled function, a derivative, a tensor, or a part",
         help="a Python function needs the types of its parameters: --types 'f64[100, 3]; f32; vec<f32, 3>'"
         if callable(value)
         else None,
     )
 
 
-def _only_signature(jitted: Jitted) -> Function:
-    """The trace of a jitted function, if the program called it with one signature."""
+def _single_trace(jitted: Jitted) -> Function:
+    """The trace of a jitted function that the program called with one signature."""
     traced = jitted.functions
     if len(traced) == 1:
         return traced[0]
@@ -143,5 +143,5 @@ def _only_signature(jitted: Jitted) -> Function:
         "a jitted function has one function of the value IR per signature",
         expected="one signature",
         found=str(len(traced)),
-        help="name the types of its parameters, --types 'f64[100, 3]; f32', or call it once in the program",
+        help="pass the types of its parameters, --types 'f64[100, 3]; f32', or call it once in the program",
     )

@@ -1,6 +1,6 @@
-"""Commands that inspect parts: `info`, `render`, `slice`, `mesh` and `eval`.
+"""The commands `info`, `render`, `slice`, `mesh` and `eval`, which inspect parts.
 
-In: parsed arguments. Out: a file and a report. `cli` parses and prints.
+In: parsed arguments. Out: a file and a report. `cli.py` parses arguments and prints the report.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from livegrad.implicit.formats.mesh_files import save_mesh, save_svg
 from livegrad.implicit.formats.png import save_png
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.meshing.meshing import mesh
+from livegrad.implicit.nodes.dead_code import blocking_problems
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction
-from livegrad.implicit.nodes.used_part import problems_in_the_way
 from livegrad.ir.walk import nodes_of
 from livegrad.tools.part_files import PartChoice, default_name, open_assembly, open_part
 from livegrad.tools.progress import ProgressLine
@@ -34,7 +34,7 @@ from livegrad.tools.report import CommandError, Report, require_suffix
 _MOST_POINTS = 1 << 24
 
 
-def choice_of(arguments: argparse.Namespace) -> PartChoice:
+def part_choice(arguments: argparse.Namespace) -> PartChoice:
     """The options that select a part."""
     return PartChoice(
         arguments.part, arguments.function, arguments.bounds, arguments.exact, arguments.precision, arguments.set
@@ -57,7 +57,7 @@ def show_info(arguments: argparse.Namespace) -> Report:
         return Report({"file": path.name, "kind": "vm", "nodes": count}, [f"{path.name}: a tape of {count} nodes"])
     assembly = open_assembly(path)
     problems = [str(problem) for problem in assembly.problems()]
-    readable = [] if problems_in_the_way(assembly) else parts(assembly)
+    readable = [] if blocking_problems(assembly) else parts(assembly)
     facts = {
         "file": path.name,
         "kind": "3mf",
@@ -82,11 +82,11 @@ def _function_facts(function: AnyFunction) -> dict[str, Any]:
 
 
 def _part_facts(part: Part) -> dict[str, Any]:
-    close = fit_bounds(part)
+    bounds = fit_bounds(part)
     return {
         "name": part.name,
-        "low": _round_values(close.low),
-        "high": _round_values(close.high),
+        "low": _round_values(bounds.low),
+        "high": _round_values(bounds.high),
         "min_feature_size": part.min_feature_size,
         "colored": part.color is not None,
     }
@@ -110,10 +110,10 @@ def _info_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def render_part(arguments: argparse.Namespace) -> Report:
-    """A picture of a part, as a PNG file."""
+    """Renders a part to a PNG file."""
     output: Path = arguments.output or Path(default_name(arguments.file) + ".png")
     require_suffix(output, ".png")
-    part = open_part(arguments.file, choice_of(arguments))
+    part = open_part(arguments.file, part_choice(arguments))
     with ProgressLine(shown=arguments.progress) as progress:
         options = {} if arguments.color is None else {"color": arguments.color}
         picture = render(part, size=arguments.size, direction=arguments.direction, progress=progress, **options)
@@ -122,15 +122,15 @@ def render_part(arguments: argparse.Namespace) -> Report:
     return Report({"output": str(output), "width": width, "height": height}, [f"{output}: {width} × {height} pixels"])
 
 
-def slice_of_part(arguments: argparse.Namespace) -> Report:
-    """The contours of a part at a height, as an SVG file."""
+def slice_part_at_height(arguments: argparse.Namespace) -> Report:
+    """Writes the contours of a part at a height to an SVG file."""
     output: Path = arguments.output or Path(default_name(arguments.file) + ".svg")
     require_suffix(output, ".svg")
-    part = open_part(arguments.file, choice_of(arguments))
+    part = open_part(arguments.file, part_choice(arguments))
     height = arguments.height
     if height is None:
-        close = fit_bounds(part)
-        height = float(close.low[2] + close.high[2]) / 2
+        bounds = fit_bounds(part)
+        height = float(bounds.low[2] + bounds.high[2]) / 2
     with ProgressLine(shown=arguments.progress) as progress:
         cut = slice_part(part, height, feature_size=_feature_size(arguments, part), progress=progress)
     save_svg(cut, output)
@@ -140,12 +140,12 @@ def slice_of_part(arguments: argparse.Namespace) -> Report:
 
 
 def mesh_part(arguments: argparse.Namespace) -> Report:
-    """The surface of a part, as an STL or 3MF file."""
+    """Writes the surface of a part to an STL or 3MF file."""
     output: Path = arguments.output or Path(default_name(arguments.file) + ".stl")
     require_suffix(output, ".stl", ".3mf")
     if output.exists() and arguments.file.exists() and output.samefile(arguments.file):
-        raise UsageError(f"`{output}` is the file that is read", help="choose another --output")
-    part = open_part(arguments.file, choice_of(arguments))
+        raise UsageError(f"`{output}` is the input file", help="choose another --output")
+    part = open_part(arguments.file, part_choice(arguments))
     with ProgressLine(shown=arguments.progress) as progress:
         options = {"tolerance": arguments.tolerance, "sharp": arguments.sharp}
         surface = mesh(part, feature_size=_feature_size(arguments, part), progress=progress, **options)
@@ -174,9 +174,9 @@ def _feature_size(arguments: argparse.Namespace, part: Part) -> float | None:
 
 
 def evaluate_points(arguments: argparse.Namespace) -> Report:
-    """Values, and gradients if asked for, at points given as arguments or read from a file."""
+    """Evaluates a part, and with --gradient its gradient, at points from arguments or from a file."""
     points = _points(arguments)
-    part = open_part(arguments.file, choice_of(arguments))
+    part = open_part(arguments.file, part_choice(arguments))
     values = part(points)
     facts: dict[str, Any] = {"points": points.tolist(), "values": values.tolist()}
     columns = [values[:, None]]
@@ -190,17 +190,19 @@ def evaluate_points(arguments: argparse.Namespace) -> Report:
 
 def _points(arguments: argparse.Namespace) -> NDArray[np.float64]:
     if arguments.points and arguments.points_file is not None:
-        raise CommandError("points are given twice", help="give them as arguments or with --points-file, not both")
+        raise CommandError("points are given twice", help="pass them as arguments or with --points-file, not both")
     if arguments.points:
         return np.array(arguments.points, np.float64)
     if arguments.points_file is None:
-        raise CommandError("no points are given", help="write them as 1,2,3, or use --points-file (- for input)")
+        raise CommandError(
+            "no points are given", help="pass them as 1,2,3, or use --points-file (- reads standard input)"
+        )
     if str(arguments.points_file) == "-":
         return _parse_points(sys.stdin.read().splitlines(), "input")
     try:
         text = arguments.points_file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"`{arguments.points_file}` is not text", expected="three numbers a line") from None
+        raise UsageError(f"`{arguments.points_file}` is not text", expected="three numbers per line") from None
     return _parse_points(text.splitlines(), arguments.points_file.name)
 
 

@@ -1,4 +1,4 @@
-"""Opens parts for the command line, from a file or an object of a program, with options."""
+"""Opens parts for the command line, from a file or from an object in a program."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from livegrad.implicit.bodies.shapes import Shape
 from livegrad.implicit.formats.threemf import open_3mf
 from livegrad.implicit.formats.vm import load_vm
 from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.dead_code import Outputs, blocking_problems
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import TriangleMesh
-from livegrad.implicit.nodes.used_part import Outputs, problems_in_the_way
 from livegrad.ir.types import Scalar, f32
 from livegrad.tools.argument_values import is_object
 from livegrad.tools.objects import open_object
@@ -30,9 +30,9 @@ Box = tuple[tuple[float, float, float], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class PartChoice:
-    """Selects a part of a file, and how to evaluate it."""
+    """Options that select a part of a file, and how to evaluate it."""
 
-    part: str | None = None  # its name, or its number among the parts, from 1
+    part: str | None = None  # by name, or by number from 1
     function: str | None = None
     bounds: Box | None = None
     exact: bool = False
@@ -41,7 +41,7 @@ class PartChoice:
 
 
 def open_assembly(path: Path) -> Assembly:
-    """The assembly of a 3MF file, even if it has problems, or of an object of a program."""
+    """The assembly of a 3MF file, even if it has problems, or of an object in a program."""
     if is_object(str(path)):
         value = open_object(str(path))
         return value if isinstance(value, Assembly) else assembly_of_part(_object_part(str(path), value, PartChoice()))
@@ -58,14 +58,14 @@ def open_assembly(path: Path) -> Assembly:
 
 
 def open_part(path: Path, choice: PartChoice) -> Part:
-    """The chosen part of a 3MF file or of an object of a program, or the shape of a `.vm` tape."""
+    """The selected part of a 3MF file or of an object in a program, or the shape of a `.vm` tape."""
     if is_object(str(path)):
         return _object_part(str(path), open_object(str(path)), choice)
     _require_file(path)
     if path.suffix.lower() == ".vm":
         if choice.function is not None or choice.part is not None or choice.changes:
             raise CommandError(
-                f"`{path.name}` is a tape with one shape", help="leave --part, --function and --set out for .vm files"
+                f"`{path.name}` is a tape with one shape", help="omit --part, --function and --set for .vm files"
             )
         default: Box = ((-1.0, -1.0, -1.0), (1.0, 1.0, 1.0))
         return load_vm(path, choice.bounds or default, element=choice.element)
@@ -88,7 +88,7 @@ def _require_file(path: Path) -> None:
 
 
 def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
-    if problems := problems_in_the_way(assembly, _choose_outputs(assembly, choice.function)):
+    if problems := blocking_problems(assembly, _choose_outputs(assembly, choice.function)):
         raise UsageError(
             f"`{name}` has functions that cannot run: {problems[0]}",
             help="`livegrad info` lists all problems",
@@ -98,11 +98,11 @@ def _part_of(name: str, assembly: Assembly, choice: PartChoice) -> Part:
     if choice.function is not None:
         return _function_part(assembly, choice)
     if choice.bounds is not None:
-        raise CommandError("--bounds is for --function and for .vm files", help="a level set has its own domain")
+        raise CommandError("--bounds requires --function or a .vm file", help="a level set has its own domain")
     return _choose_part(name, assembly, parts(assembly, exact=choice.exact, element=choice.element), choice.part)
 
 
-# --- objects of programs ----------------------------------------------------------------------------------------------
+# --- objects in programs ----------------------------------------------------------------------------------------------
 
 
 def _object_part(text: str, value: Any, choice: PartChoice) -> Part:
@@ -112,7 +112,7 @@ def _object_part(text: str, value: Any, choice: PartChoice) -> Part:
     if choice.part or choice.function or choice.changes or choice.exact or choice.element != f32:
         raise CommandError(
             f"`{text}` is one part of a program",
-            help="leave --part, --function, --set, --exact and --precision out: they are for 3MF files and assemblies",
+            help="omit --part, --function, --set, --exact and --precision: they apply to 3MF files and assemblies",
         )
     if isinstance(value, Part):
         return value
@@ -121,26 +121,26 @@ def _object_part(text: str, value: Any, choice: PartChoice) -> Part:
             f"`{text}` is not a part", expected="a Part, a Shape or an Assembly", found=type(value).__name__
         )
     if choice.bounds is None:
-        raise CommandError("a shape has no bounds of its own", help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1")
+        raise CommandError("a shape has no bounds of its own", help="pass its bounds: --bounds X0,Y0,Z0,X1,Y1,Z1")
     return value.part(choice.bounds, default_name(Path(text)))
 
 
-# --- one of several ---------------------------------------------------------------------------------------------------
+# --- selection --------------------------------------------------------------------------------------------------------
 
 
 def function_name(assembly: Assembly, text: str) -> int | str:
-    """Resolves the user's name of a function: a resource id or a name. A name may consist of digits, too."""
-    named = any(function.name == text for function in assembly.functions.values())
-    return int(text) if text.isdecimal() and not named else text
+    """Resolves the user's text for a function: a resource id, or a name, which may consist of digits."""
+    is_name = any(function.name == text for function in assembly.functions.values())
+    return int(text) if text.isdecimal() and not is_name else text
 
 
 def _choose_outputs(assembly: Assembly, function: str | None) -> Outputs | None:
-    """The output of the function to show; None for the outputs that build items use."""
+    """The output of the selected function; None for the outputs that build items use."""
     if function is None:
         return None
-    chosen = assembly.function(function_name(assembly, function))
-    output = first_scalar_output(chosen)
-    return {chosen.id: [] if output is None else [output]}
+    selected = assembly.function(function_name(assembly, function))
+    output = first_scalar_output(selected)
+    return {selected.id: [] if output is None else [output]}
 
 
 def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
@@ -148,7 +148,7 @@ def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
     if choice.bounds is None:
         raise CommandError(
             "a function has no bounds of its own",
-            help="say where to look: --bounds X0,Y0,Z0,X1,Y1,Z1, low corner first",
+            help="pass its bounds, the low corner first: --bounds X0,Y0,Z0,X1,Y1,Z1",
         )
     return part_of_function(
         assembly,
@@ -159,18 +159,18 @@ def _function_part(assembly: Assembly, choice: PartChoice) -> Part:
     )
 
 
-def _choose_part(name: str, assembly: Assembly, parts: list[Part], wanted: str | None) -> Part:
+def _choose_part(name: str, assembly: Assembly, parts: list[Part], selection: str | None) -> Part:
     if not parts:
-        raise UsageError(f"`{name}` builds no body", found=_describe_contents(assembly), help=_advice(assembly))
+        raise UsageError(f"`{name}` has no parts to build", found=_describe_contents(assembly), help=_advice(assembly))
     listed = ", ".join(f"{index} ({part.name})" for index, part in enumerate(parts, 1))
-    if wanted is None:
+    if selection is None:
         if len(parts) == 1:
             return parts[0]
         raise UsageError(f"`{name}` has {len(parts)} parts", help=f"choose one with --part: {listed}")
-    matches = [part for index, part in enumerate(parts, 1) if wanted in (part.name, str(index))]
+    matches = [part for index, part in enumerate(parts, 1) if selection in (part.name, str(index))]
     if len(matches) != 1:
         count = f"{len(matches)} parts are" if matches else "no part is"
-        raise UsageError(f"{count} called `{wanted}`", expected=f"one of {listed}")
+        raise UsageError(f"{count} called `{selection}`", expected=f"one of {listed}")
     return matches[0]
 
 

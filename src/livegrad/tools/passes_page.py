@@ -1,6 +1,6 @@
-"""An HTML page with the program after each compiler pass, with added and removed lines marked.
+"""Writes an HTML page of the program after each compiler pass, which marks added and removed lines.
 
-Written by `livegrad passes … -o page.html`. In: the stages of a pipeline's trace. Out: HTML.
+In: the stages of a pipeline's trace. Out: HTML. Used by `livegrad passes … -o page.html`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from livegrad.passes.pipeline import Stage
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2530; --soft: #667085; --paper: #fff; --card: #f6f7f9; --line: #dfe3ea;
-  --came: #dff3e3; --went: #fbe3e1; }
+  --added: #dff3e3; --removed: #fbe3e1; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --paper: #12151b; --card: #1a1f28;
-  --line: #2e3644; --came: #17382a; --went: #44211f; } }
+  --line: #2e3644; --added: #17382a; --removed: #44211f; } }
 body { margin: 0 auto; max-width: 1200px; padding: 32px 24px; background: var(--paper); color: var(--ink);
   font: 16px/1.5 ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
 h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 32px 0 6px; }
 nav a { margin-right: 14px; } a { color: inherit; } .soft { color: var(--soft); }
 pre { margin: 0; padding: 12px 0; background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   overflow-x: auto; font: 13px/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-pre span { display: block; padding: 0 14px; white-space: pre; } .came { background: var(--came); }
-.went { background: var(--went); text-decoration: line-through; text-decoration-color: var(--soft); }
+pre span { display: block; padding: 0 14px; white-space: pre; } .added { background: var(--added); }
+.removed { background: var(--removed); text-decoration: line-through; text-decoration-color: var(--soft); }
 """
 
 
 def passes_html(name: str, stages: Sequence[Stage]) -> str:
-    """One page: the input, then for each pass what it changed.
+    """One page with the input, followed by the changes of each pass.
 
     >>> page = passes_html("f", [Stage("input", "a\\nb\\n"), Stage("simplify", "a\\nc\\n")])
-    >>> page.count('class="came"'), page.count('class="went"')
+    >>> page.count('class="added"'), page.count('class="removed"')
     (1, 1)
     """
     links = "".join(f'<a href="#{escape(stage.name)}">{escape(stage.name)}</a>' for stage in stages)
@@ -52,22 +52,22 @@ def _section(before: Stage | None, stage: Stage) -> str:
     if before is None:
         return f"{title}<pre>{''.join(f'<span>{escape(line)}</span>' for line in after)}</pre>"
     if before.text == stage.text:
-        return f'{title}<p class="soft">changed nothing</p>'
+        return f'{title}<p class="soft">no changes</p>'
     lines = list(_differences(before.text.splitlines(), after))
-    came, went = (sum(mark == kind for mark, _ in lines) for kind in ("came", "went"))
+    added, removed = (sum(mark == kind for mark, _ in lines) for kind in ("added", "removed"))
     body = "".join(
         f'<span class="{mark}">{escape(line)}</span>' if mark else f"<span>{escape(line)}</span>"
         for mark, line in lines
     )
-    return f'{title}<p class="soft">{came} lines added, {went} removed; {len(after)} now</p><pre>{body}</pre>'
+    return f'{title}<p class="soft">{added} lines added, {removed} removed; {len(after)} now</p><pre>{body}</pre>'
 
 
 def _differences(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Lines in order, marked `came` or `went` if only one side has them."""
+    """All lines in order, marked `added` or `removed` if only one side has them."""
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for kind, first, last, start, end in matcher.get_opcodes():
         if kind == "equal":
             yield from (("", line) for line in after[start:end])
         else:
-            yield from (("went", line) for line in before[first:last])
-            yield from (("came", line) for line in after[start:end])
+            yield from (("removed", line) for line in before[first:last])
+            yield from (("added", line) for line in after[start:end])

@@ -1,6 +1,6 @@
-"""Progress display: one changing line on a terminal, one line per stage elsewhere, or nothing.
+"""Displays progress: as one changing line on a terminal, as one line per stage elsewhere, or not at all.
 
-The command line and the tour create one and pass it to long operations.
+The command line and the tour create a `ProgressLine` and pass it to long operations.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _WIDTH = 24
 
 
 class ProgressLine:
-    """Shows the current stage and its progress. `mesh`, `render` and `slice_part` take it as a callback.
+    """Displays the current stage and its progress. `mesh`, `render` and `slice_part` take it as a callback.
 
-    With `shown=None` it is shown if the stream is a terminal. With `stages`, other streams get a line per stage.
+    With `shown=None`, it is displayed if the stream is a terminal. With `stages`, other streams get a line per stage.
 
     >>> import io
     >>> stream = io.StringIO()
@@ -41,17 +41,17 @@ class ProgressLine:
             self._stream.write("\r")
             self._stream.flush()
 
-    def __call__(self, what: str, share: float) -> None:
+    def __call__(self, stage: str, fraction: float) -> None:
         """Redraws the line if it changed."""
-        share = min(max(share, 0.0), 1.0)
-        bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
-        # A line that wraps at the terminal's edge could not be overwritten.
-        line = f"[{bar}] {share * 100:3.0f} % {what}"[: max(shutil.get_terminal_size().columns - 1, 1)]
+        fraction = min(max(fraction, 0.0), 1.0)
+        bar = ("#" * int(fraction * _WIDTH)).ljust(_WIDTH)
+        # A line that wraps at the edge of the terminal could not be overwritten.
+        line = f"[{bar}] {fraction * 100:3.0f} % {stage}"[: max(shutil.get_terminal_size().columns - 1, 1)]
         if self._shown and line != self._last:
             self._write(line)
-        elif self._stages and what != self._stage:
-            self._stage = what
-            self._stream.write(f"{share * 100:3.0f} % {what}\n")
+        elif self._stages and stage != self._stage:
+            self._stage = stage
+            self._stream.write(f"{fraction * 100:3.0f} % {stage}\n")
             self._stream.flush()
 
     def _write(self, line: str) -> None:

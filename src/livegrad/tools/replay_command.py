@@ -1,4 +1,4 @@
-"""The command `replay`: replays a recorded session of a live engine. In: parsed arguments. Out: a report."""
+"""The command `replay`, which replays a recorded session of a live engine. In: parsed arguments. Out: a report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MOST_SHOWN = 20
 
 
 def replay_file(arguments: argparse.Namespace) -> Report:
-    """Replays a recording. Every output that differs is a failure."""
-    done = replay(arguments.file, trust=arguments.trust, backend=arguments.backend)
-    lines = [str(difference) for difference in done.differences[:_MOST_SHOWN]]
-    if len(done.differences) > len(lines):
-        lines.append(f"and {len(done.differences) - len(lines)} more")
-    frames = "1 frame" if done.frames == 1 else f"{done.frames} frames"
-    lines.append(f"{frames}, {len(done.differences) or 'no'} differences")
-    facts = {"frames": done.frames, "differences": [vars(difference) for difference in done.differences]}
-    return Report(facts, lines, failed=bool(done.differences))
+    """Replays a recording. It fails if any output differs."""
+    result = replay(arguments.file, trust=arguments.trust, backend=arguments.backend)
+    lines = [str(difference) for difference in result.differences[:_MOST_SHOWN]]
+    if len(result.differences) > len(lines):
+        lines.append(f"and {len(result.differences) - len(lines)} more")
+    frames = "1 frame" if result.frames == 1 else f"{result.frames} frames"
+    lines.append(f"{frames}, {len(result.differences) or 'no'} differences")
+    facts = {"frames": result.frames, "differences": [vars(difference) for difference in result.differences]}
+    return Report(facts, lines, failed=bool(result.differences))

@@ -1,4 +1,4 @@
-"""The report of a command: data for programs and lines for people. Created by commands, printed by `cli`."""
+"""The report of a command: data for programs and lines for people. Commands create it, and `cli.py` prints it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from livegrad.diagnostics import UsageError
 
 
 class CommandError(UsageError):
-    """Invalid arguments of a command: options that exclude each other, or an unknown kind of file."""
+    """Invalid arguments of a command, such as options that exclude each other, or an unknown kind of file."""
 
     code = "command"
 
@@ -25,7 +25,7 @@ class Report:
 
 
 def require_folder(output: Path) -> None:
-    """Requires a writable output file, before the work starts."""
+    """Checks that an output file can be written, before the work starts."""
     if not output.absolute().parent.is_dir():
         raise UsageError(
             f"there is no folder `{output.parent}` to write to", help="create it, or choose another --output"
@@ -35,10 +35,10 @@ def require_folder(output: Path) -> None:
 
 
 def require_suffix(output: Path, *allowed: str) -> None:
-    """Requires a file name with one of the allowed suffixes."""
+    """Checks that a file name has one of the allowed suffixes."""
     if output.suffix.lower() not in allowed:
         raise CommandError(
             f"cannot tell the format of `{output.name}`",
-            expected="a name that ends in " + " or ".join(allowed),
+            expected="the suffix " + " or ".join(allowed),
         )
     require_folder(output)

@@ -15,7 +15,7 @@ from livegrad.tools.tour import run_tour
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """The tour."""
+    """Runs the tour."""
     if arguments.out.exists() and not arguments.out.is_dir():
         raise CommandError(f"`{arguments.out}` is a file, not a folder", help="choose another --out")
     with ProgressLine(shown=arguments.progress, stages=arguments.progress is None) as progress:
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> Report:
 
 
 def bench(arguments: argparse.Namespace) -> Report:
-    """The repository's own benchmarks."""
+    """Runs the repository's benchmarks."""
     root = Path(__file__).resolve().parents[3]
     if not (root / "benchmarks" / "__main__.py").is_file():
         raise UsageError(
@@ -45,5 +45,5 @@ def bench(arguments: argparse.Namespace) -> Report:
     command = (
         [str(root / "bench"), *options] if "--peers" in options else [sys.executable, "-m", "benchmarks", *options]
     )
-    done = subprocess.run(command, cwd=root, check=False)
-    return Report({"exit_code": done.returncode}, [], failed=done.returncode != 0)
+    process = subprocess.run(command, cwd=root, check=False)
+    return Report({"exit_code": process.returncode}, [], failed=process.returncode != 0)

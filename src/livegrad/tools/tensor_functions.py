@@ -1,4 +1,4 @@
-"""Traces functions of lazy tensors for the command line, from the types of their parameters."""
+"""Traces Python functions for the command line, given the types of their parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHAPED = re.compile(r"(\w+)\s*(\[.*\])")
 
 
 def parse_shaped_type(text: str) -> Type:
-    """A type as the IR writes it, or an element type with the shape of a tensor behind it.
+    """Parses a type in the IR's syntax, or an element type followed by the shape of a tensor.
 
     >>> parse_shaped_type("f32[4, 5]"), parse_shaped_type("vec<f32, 3>")
     (tensor<f32, [4, 5]>, vec<f32, 3>)
@@ -27,8 +27,10 @@ def parse_shaped_type(text: str) -> Type:
 
 
 def trace_python_function(function: Callable[..., Any], types: Sequence[Type]) -> Function:
-    """The value IR of a Python function: one of tensors if a parameter is a tensor and it can be called with tensors,
-    otherwise one of nodes."""
+    """The value IR of a Python function.
+
+    The function is called with lazy tensors if a parameter is a tensor, and with nodes otherwise, or if that fails.
+    """
     if not any(isinstance(type, Tensor) for type in types):
         return trace(function, *types)
     try:

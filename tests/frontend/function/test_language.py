@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import livegrad as lg
-from livegrad.frontend.function.dispatch import apply_mapped
+from livegrad.frontend.function.execution import apply_mapped
 from livegrad.ir.leaves import parameter
 from livegrad.ir.types import Tensor
 

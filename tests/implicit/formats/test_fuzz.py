@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import livegrad as lg
 from livegrad.diagnostics import LivegradError
-from livegrad.implicit.bodies.pruning import Lattice, bounded, find_blocks
+from livegrad.implicit.bodies.pruning import IntervalBounds, Lattice, find_blocks
 from livegrad.implicit.formats.threemf.namespaces import BEAM_LATTICE
 from livegrad.implicit.formats.vm import parse_vm
 from livegrad.implicit.meshing.meshing import mesh
@@ -137,7 +137,7 @@ def steep() -> lg.Part:
 
 def test_a_lattice_too_fine_for_the_memory_is_refused() -> None:
     part = steep()
-    limits = bounded(part.function, part.arguments, part.element.dtype)
+    limits = IntervalBounds(part.function, part.arguments, part.element.dtype)
     lattice = Lattice(part.low, (part.high - part.low) / 30000, (30000,) * 3, 8)
     with pytest.raises(AssemblyError, match=r"lattice is too fine.*expected at most 4,096 boxes"):
         find_blocks(limits, lattice, 1 << 12)

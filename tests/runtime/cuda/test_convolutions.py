@@ -105,7 +105,7 @@ def test_every_part_of_the_inner_dimension_has_work():
 @pytest.mark.parametrize("element", [f32, f64])
 def test_the_kernels_compile_and_take_one_struct_of_slots(architecture, element):
     cubin = compile_source(source_of(element, wide=False, along_inner=True), architecture)
-    for symbol in ("tiles", "numbers", "sum_splits"):
+    for symbol in ("tiles", "elements", "sum_splits"):
         assert parameters_of(cubin, symbol) == [(0, 8 * len(SLOTS))]
 
 

@@ -67,7 +67,7 @@ def test_a_kernel_takes_one_struct_of_as_many_words_as_are_packed(architecture):
     for step in steps:
         text = emit_kernel(bind(step, plan).nest)
         cubin = compile_source(text.text, architecture)
-        assert parameters_of(cubin, "kernel") == [(0, 8 * len(text.words))]
+        assert parameters_of(cubin, "kernel") == [(0, 8 * len(text.slots))]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -84,7 +84,7 @@ def test_an_op_gives_what_numpy_gives_and_stays_on_the_device(driver, name, dtyp
 @needs_compiler
 @pytest.mark.parametrize("name", ["det", "inv", "solve"])
 def test_more_rows_than_registers_hold_are_factored_in_memory(driver, monkeypatch, name):
-    monkeypatch.setattr(linalg_kernels, "_ROWS_EACH", ())
+    monkeypatch.setattr(linalg_kernels, "_ROWS_PER_THREAD", ())
     check_on_the_device(*function_and_arguments(name, "float64", 40), "float64")
 
 

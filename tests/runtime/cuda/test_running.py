@@ -128,7 +128,7 @@ def test_a_loop_that_remembers_more_than_there_is_room_for_runs_again() -> None:
 
 
 def test_a_loop_that_remembers_more_than_the_device_may_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_MOST_TAPE_BYTES", 1 << 20)
+    monkeypatch.setattr(plans, "_MAX_TAPE_BYTES", 1 << 20)
     function = remembering(1_000_000)
     with pytest.raises(DeviceError, match="the tapes of loops take more than"):
         compile_function(function)(np.zeros(40), np.zeros(40))

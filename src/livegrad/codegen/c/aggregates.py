@@ -1,4 +1,4 @@
-"""Aggregate types in C: vectors where the language has them, structs otherwise; construction and member access."""
+"""Aggregate types in C: vectors where the dialect has them, structs otherwise; construction and member access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from livegrad.ir.types import Array, Matrix, Scalar, Struct, Tensor, Tuple, Type
 
 
 class Types:
-    """Names types, and collects the structs that they need, in order."""
+    """Names types, and collects the struct declarations that they need, in order."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -33,11 +33,11 @@ class Types:
         raise CompileError(f"{self.dialect.name} has no {type}")
 
     def pointer(self, element: Scalar, qualifier: str = "") -> str:
-        """The C type of an array that all threads see."""
+        """The C type of a pointer to global memory."""
         return self.dialect.pointer.format(type=qualifier + self.dialect.in_memory(element))
 
     def is_vector(self, type: Type) -> bool:
-        """Whether the language has a vector type for these components; otherwise they are a struct."""
+        """Whether the dialect has a vector type for these components; otherwise they are a struct."""
         if not isinstance(type, Vector | Matrix):
             return False
         return type.element.name in self.dialect.vector_stems and len(components(type)) in self.dialect.widths
@@ -51,7 +51,7 @@ class Types:
         return self.structs[type]
 
     def make(self, type: Type, members: Sequence[str]) -> str:
-        """An expression that makes an aggregate of its members."""
+        """An expression that constructs an aggregate from its members."""
         if isinstance(type, Vector | Matrix) and len(members) == 1:
             return members[0]
         form = self.dialect.make_vector if self.is_vector(type) else self.dialect.make_struct

@@ -1,7 +1,7 @@
-"""Emits the body of a function as C: one statement per node, with branches and loops as C control flow.
+"""Emits nodes as C: one statement per node, with branches and loops as C control flow.
 
 `write_node` works with any `Writer`: readable C functions (`readable_function.py`) and the kernels of plans
-(`runtime.cuda`) share these rules.
+(`codegen/cuda/kernel_writer.py`) share these rules.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from livegrad.passes.expand import expand_ops
 Rule = Callable[[Writer, Node, list[Value]], Value]
 
 
-def write_out(function: Function, dialect: Dialect) -> Function:
-    """Expands all ops that have no C code."""
+def expand_for_dialect(function: Function, dialect: Dialect) -> Function:
+    """Expands all ops that have no C code in a dialect."""
     return expand_ops(function, lambda node: needs_expansion(node, dialect))
 
 
 def needs_expansion(node: Node, dialect: Dialect) -> bool:
-    """Whether an op must be written in simpler ones."""
+    """Whether an op must be expanded into simpler ops."""
     op = node.op
     if op.expand is None or op.name in RULES or _is_geometry(node, dialect):
         return False
@@ -35,32 +35,32 @@ def needs_expansion(node: Node, dialect: Dialect) -> bool:
 
 
 def _is_geometry(node: Node, dialect: Dialect) -> bool:
-    """Whether the language has a function for an op on vectors of this size."""
+    """Whether the dialect has a function for an op on vectors of this size."""
     if node.op.name not in dialect.geometry:
         return False
     sizes = (3,) if node.op.name == "cross" else (2, 3, 4)
     scalar = scalar_of(node.operands[0].type)
-    fitting = all(len(components(operand.type)) in sizes for operand in node.operands)
-    return scalar is not None and scalar.kind == "float" and fitting
+    sizes_match = all(len(components(operand.type)) in sizes for operand in node.operands)
+    return scalar is not None and scalar.kind == "float" and sizes_match
 
 
 def may_fail(node: Node) -> bool:
-    """Whether an op has something to check here."""
+    """Whether an op has a check that may fail with these operands."""
     return node.op.checked and node.op.can_fail(node.operands, node.attributes)
 
 
 def write_node(writer: Writer, node: Node, operands: list[Value], rules: Mapping[str, Rule]) -> Value:
-    """One node by its rule, or as an elementwise op."""
+    """Emits a node by its rule, or as an elementwise op."""
     rule = rules.get(node.op.name)
     if rule is not None:
         return rule(writer, node, operands)
     if _is_geometry(node, writer.dialect):
         assert node.op.code is not None
         text = node.op.code.format(*_texts(writer, node, operands))
-        return writer.kept(Text(text, node.type, plain=False), node.type)
+        return writer.bind(Text(text, node.type, plain=False), node.type)
     if not node.op.elementwise or isinstance(node.type, Tensor) or not has_expression(writer.dialect, node):
         raise CompileError(f"`{node.op.name}` has no {writer.dialect.name}", where=node.origin)
-    return writer.kept(_elementwise(writer, node, operands), node.type)
+    return writer.bind(_elementwise(writer, node, operands), node.type)
 
 
 def _texts(writer: Writer, node: Node, operands: Sequence[Value]) -> list[str]:
@@ -115,7 +115,7 @@ def _constant(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 
 def _make(writer: Writer, node: Node, operands: list[Value]) -> Value:
-    return writer.kept(tuple(operands), node.type)
+    return writer.bind(tuple(operands), node.type)
 
 
 def _get(writer: Writer, node: Node, operands: list[Value]) -> Value:
@@ -125,7 +125,7 @@ def _get(writer: Writer, node: Node, operands: list[Value]) -> Value:
 def _set(writer: Writer, node: Node, operands: list[Value]) -> Value:
     members = list(writer.members(operands[0], node.type))
     members[node.attribute("index")] = operands[1]
-    return writer.kept(tuple(members), node.type)
+    return writer.bind(tuple(members), node.type)
 
 
 def _splat(writer: Writer, node: Node, operands: list[Value]) -> Value:
@@ -139,35 +139,37 @@ def _check_range(writer: Writer, node: Node, operand: Node, index: str, size: in
         writer.report(f"({writer.dialect.unsigned(64)}){index} >= {size}", message, node.origin)
 
 
-def _chosen(writer: Writer, condition: str, first: Value, second: Value, type: Type) -> Value:
+def _select(writer: Writer, condition: str, first: Value, second: Value, type: Type) -> Value:
     """Selects between two values, component by component if they are decomposed."""
     if isinstance(first, TapeReference) and isinstance(second, TapeReference):
         return TapeReference(f"({condition} ? {first.header} : {second.header})", first.element)
     if isinstance(first, tuple) or isinstance(second, tuple):
         rows = zip(writer.members(first, type), writer.members(second, type), components(type), strict=True)
-        return tuple(_chosen(writer, condition, *row) for row in rows)
+        return tuple(_select(writer, condition, *row) for row in rows)
     text = f"({condition} ? {writer.text(first, type)} : {writer.text(second, type)})"
     return Text(text, type, plain=False)
 
 
 def _get_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     value, index = node.operands
-    *members, chosen = writer.members(operands[0], value.type)
-    at, size = writer.text(operands[1], index.type), len(members) + 1
-    _check_range(writer, node, index, at, size, f"index out of range for {size} members")
+    *members, result = writer.members(operands[0], value.type)
+    index_text, size = writer.text(operands[1], index.type), len(members) + 1
+    _check_range(writer, node, index, index_text, size, f"index out of range for {size} members")
     for position in range(size - 2, -1, -1):
-        chosen = _chosen(writer, f"{at} == {position}", members[position], chosen, node.type)
-    return writer.kept(chosen, node.type)
+        result = _select(writer, f"{index_text} == {position}", members[position], result, node.type)
+    return writer.bind(result, node.type)
 
 
 def _set_at(writer: Writer, node: Node, operands: list[Value]) -> Value:
     index, changed = node.operands[1:]
     members = writer.members(operands[0], node.type)
-    at, size = writer.text(operands[1], index.type), len(members)
-    _check_range(writer, node, index, at, size, f"index out of range for {size} members")
-    numbered = enumerate(members)
-    parts = [_chosen(writer, f"{at} == {position}", operands[2], member, changed.type) for position, member in numbered]
-    return writer.kept(tuple(parts), node.type)
+    index_text, size = writer.text(operands[1], index.type), len(members)
+    _check_range(writer, node, index, index_text, size, f"index out of range for {size} members")
+    parts = [
+        _select(writer, f"{index_text} == {position}", operands[2], member, changed.type)
+        for position, member in enumerate(members)
+    ]
+    return writer.bind(tuple(parts), node.type)
 
 
 def _check(writer: Writer, node: Node, operands: list[Value]) -> Value:
@@ -177,7 +179,7 @@ def _check(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 
 def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
-    """A read by computed index: out of range is reported, and reads nothing."""
+    """A read by computed index; an index out of range is reported and reads no memory."""
     tensor = writer.tensor(operands[0], node.operands[0])
     if isinstance(node.type, Tensor):
         raise CompileError(
@@ -191,28 +193,28 @@ def _lookup(writer: Writer, node: Node, operands: list[Value]) -> Value:
         index = index if operand.type is i64 or integer is not None else f"({writer.dialect.index}){index}"
         is_inside = integer is not None and extent.isdigit() and 0 <= integer < int(extent)
         if writer.checks and not is_inside:
-            if (index, extent) not in writer.inside:  # else an index out of range has been reported before
+            if (index, extent) not in writer.inside:  # otherwise it has been checked before
                 condition = writer.condition(f"({writer.dialect.unsigned(64)}){index} < {extent}")
                 writer.report(f"!{condition}", f"index out of range for axis {axis}", node.origin)
                 writer.inside[index, extent] = condition
             inside.append(writer.inside[index, extent])
         terms.append(index if stride == "1" else f"{index} * {stride}")
-    text = writer.dialect.loaded(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
+    text = writer.dialect.load_expression(f"{tensor.pointer}[{' + '.join(terms) or 0}]", tensor.element)
     if inside:
         text = f"({' && '.join(inside)} ? {text} : {writer.dialect.literal(0, tensor.element)})"
-    return writer.kept(Text(text, node.type, plain=False), node.type)
+    return writer.bind(Text(text, node.type, plain=False), node.type)
 
 
 def _call(writer: Writer, node: Node, operands: list[Value]) -> Value:
-    return writer.kept(writer.invoke(node.attribute("function"), operands), node.type)
+    return writer.bind(writer.invoke(node.attribute("function"), operands), node.type)
 
 
 # --- branches and loops ----------------------------------------------------------------------------------------------
 
 
 def _branches(writer: Writer, node: Node, functions: Iterable[tuple[str, Function]], arguments: list[Value]) -> Value:
-    """Functions under the heads of an if and its elses; their results end up in the same variables."""
-    result = writer.declared(node.type)
+    """Emits functions as branches of an `if` statement; their results are assigned to the same variables."""
+    result = writer.declare(node.type)
     for head, function in functions:
         with writer.block(head):
             writer.assign(result, writer.invoke(function, arguments), node.type)
@@ -230,14 +232,14 @@ def _switch(writer: Writer, node: Node, operands: list[Value]) -> Value:
     message = f"switch index out of range ({len(branches)} branches)"
     _check_range(writer, node, node.operands[0], index, len(branches), message)
     if len(branches) == 1:
-        return writer.kept(writer.invoke(branches[0], operands[1:]), node.type)
+        return writer.bind(writer.invoke(branches[0], operands[1:]), node.type)
     heads = [f"{'else ' if number else ''}if ({index} == {number})" for number in range(len(branches) - 1)]
     return _branches(writer, node, zip([*heads, "else"], branches, strict=True), operands[1:])
 
 
 def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     iterations, carried = writer.text(operands[0], node.operands[0].type), node.attribute("carried")
-    state = writer.declared(node.type, operands[1 : carried + 1])
+    state = writer.declare(node.type, operands[1 : carried + 1])
     index, type = writer.name("i"), writer.dialect.index
     head = f"for ({type} {index} = 0; {index} < {iterations}; ++{index})"
     if node.attribute("reverse"):
@@ -250,7 +252,7 @@ def _for_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
 
 def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
     carried, limit = node.attribute("carried"), node.attribute("limit")
-    state, captures = writer.declared(node.type, operands[:carried]), operands[carried:]
+    state, captures = writer.declare(node.type, operands[:carried]), operands[carried:]
     index = writer.name("i")
     with writer.block(f"for ({writer.dialect.index} {index} = 0;; ++{index})"):
         condition: Function = node.attribute("condition")
@@ -268,8 +270,8 @@ def _while_loop(writer: Writer, node: Node, operands: list[Value]) -> Value:
 def _emit_iteration(writer: Writer, node: Node, index: str, state: Value, captures: list[Value]) -> None:
     """Emits one iteration of a loop and updates the carried values."""
     body: Function = node.attribute("body")
-    stepped = writer.invoke(body, [Text(index, i64), *writer.members(state, node.type), *captures])
-    writer.assign(state, (stepped,) if len(body.results) == 1 else stepped, node.type)
+    results = writer.invoke(body, [Text(index, i64), *writer.members(state, node.type), *captures])
+    writer.assign(state, (results,) if len(body.results) == 1 else results, node.type)
 
 
 RULES: dict[str, Rule] = {

@@ -1,7 +1,7 @@
 """Dialects of C: names of types, constants, constructors and function qualifiers.
 
-The emitter writes C for any dialect; only what a `Dialect` defines may differ. `codegen.cuda.kernel_values` defines
-another one for the kernels of plans: CUDA C with its own support library.
+The emitter serves all dialects, which differ only in the fields of `Dialect`. `codegen/cuda/kernel_values.py` defines
+another dialect for the kernels of plans: CUDA C with its own support library.
 """
 
 from __future__ import annotations
@@ -22,39 +22,38 @@ from livegrad.ir.types import Scalar, bf16
 class Dialect:
     """One language of the C family.
 
-    `scalars` names the types of numbers. `vector_stems` gives by element the stem of vector types, such as `float` for
-    `float3`, of the sizes in `widths`. `own_spelling` has, by op and scalar, what is not written as an op's
-    record says.
+    `scalars` has the names of scalar types. `vector_stems` has the stems of vector types by element, such as `float`
+    for `float3`, whose sizes are in `widths`. `overrides` replaces the code in op records, by op and scalar.
     """
 
     name: str
     scalars: Mapping[str, str]
-    index: str  # the type of loop counters and of places in memory
+    index: str  # the type of loop counters and of offsets
     long_suffix: str
     vector_stems: Mapping[str, str]
     widths: tuple[int, ...]
     make_vector: str  # with {type} and {members}
     make_struct: str
     function_prefix: str
-    pointer: str  # with {type}: memory that all threads see
+    pointer: str  # to global memory, with {type}
     kernel_head: str
-    thread: str  # which work item a thread is
-    not_a_number: Mapping[bool, str]  # by whether it is of double precision
+    thread: str  # the index of a thread's work item
+    not_a_number: Mapping[bool, str]  # by whether the type is double
     infinity: Mapping[bool, str]
-    float_suffix: str  # of the names of mathematical functions of single precision
-    memory: Mapping[str, str]  # the types that numbers have in memory, where they differ
-    loads: Mapping[str, str]  # what such an element is as a value
-    stores: Mapping[str, str] = field(default_factory=dict)  # and the other way round
-    exact_constants: bool = False  # floats by their bits, rather than for readers
-    whole_vectors: bool = False  # whether operators and functions of numbers take vectors of them
-    geometry: frozenset[str] = frozenset()  # ops on vectors that the language has functions for
-    own_spelling: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    casts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by source and target, where C has them not
+    float_suffix: str  # of the names of single-precision math functions
+    memory: Mapping[str, str]  # types of elements in memory, where they differ from those of values
+    loads: Mapping[str, str]  # conversions of such elements to values
+    stores: Mapping[str, str] = field(default_factory=dict)  # conversions of values to such elements
+    exact_constants: bool = False  # hexadecimal float constants instead of readable decimals
+    whole_vectors: bool = False  # whether scalar operators and functions also take vectors
+    geometry: frozenset[str] = frozenset()  # ops on vectors for which the dialect has functions
+    overrides: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    casts: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by source and target, where C has none
     double_pragma: str = ""
-    kernel_pragma: str = ""  # what keeps a kernel from rounding otherwise than the reference does
+    kernel_pragma: str = ""  # makes kernels round like the reference
 
     def scalar(self, type: Scalar) -> str:
-        """The C type of a number.
+        """The C type of a scalar.
 
         >>> from livegrad.ir.types import u8
         >>> OPENCL.scalar(u8), CUDA.scalar(u8)
@@ -65,39 +64,39 @@ class Dialect:
         return self.scalars[type.name]
 
     def unsigned(self, bits: int) -> str:
-        """The C type that wraps round."""
+        """The unsigned integer type, which wraps round."""
         return self.scalars[f"u{bits}"]
 
     def in_memory(self, type: Scalar) -> str:
         """The C type of an element in memory."""
         return self.memory.get(type.name) or self.scalar(type)
 
-    def loaded(self, lvalue: str, type: Scalar) -> str:
-        """What an element in memory is as a value."""
+    def load_expression(self, lvalue: str, type: Scalar) -> str:
+        """The value of an element in memory."""
         return self.loads.get(type.name, "{0}").format(lvalue)
 
-    def stored(self, value: str, type: Scalar) -> str:
-        """The form of a value as an element in memory."""
+    def store_expression(self, value: str, type: Scalar) -> str:
+        """The element in memory that represents a value."""
         return self.stores.get(type.name, "{0}").format(value)
 
     def literal(self, value: Any, type: Scalar) -> str:
-        """A constant as C writes it: floats by the shortest decimal that is read as the same number, or by their bits.
+        """A constant in C; floats as the shortest decimal that reads as the same number, or in exact hexadecimal.
 
         >>> from livegrad.ir.types import bool_, f32, i64
         >>> OPENCL.literal(0.5, f32), CUDA.literal(-1, i64), OPENCL.literal(True, bool_), CUDA.literal(True, bool_)
         ('0.5f', '(-1LL)', '1', 'true')
         """
-        held = self.scalar(type)
+        c_type = self.scalar(type)
         if type.kind == "bool":
-            return {"bool": ("false", "true")}.get(held, ("0", "1"))[bool(value)]
+            return {"bool": ("false", "true")}.get(c_type, ("0", "1"))[bool(value)]
         if type.kind in ("signed", "unsigned"):
             return self._integer(int(value), type)
         if type is bf16:
-            return f"(({held}){int(narrow(value).view(np.uint16))})"
+            return f"(({c_type}){int(narrow(value).view(np.uint16))})"
         if type.kind == "float":
             return self._float(value, type)
-        if value == 0:  # complex numbers are only moved
-            return f"{held}{{}}" if type.bits == 128 else "0ULL"
+        if value == 0:  # kernels only copy complex numbers
+            return f"{c_type}{{}}" if type.bits == 128 else "0ULL"
         raise CompileError(f"{self.name} has no constant {value!r}")
 
     def _integer(self, value: int, type: Scalar) -> str:
@@ -105,8 +104,8 @@ class Dialect:
         if type.kind == "unsigned":
             return f"{value}U{suffix}"
         if value == -(2 ** (type.bits - 1)) and type.bits >= 32:
-            return f"({value + 1}{suffix} - 1)"  # C has no literal for the least number, only for its negation
-        return _enclosed(f"{value}{suffix}")
+            return f"({value + 1}{suffix} - 1)"  # C has no literal for the least integer, only for its negation
+        return _parenthesise(f"{value}{suffix}")
 
     def _float(self, value: Any, type: Scalar) -> str:
         number, is_double = type.dtype.type(value), type.bits == 64
@@ -116,10 +115,10 @@ class Dialect:
             return self.infinity[is_double] if number > 0 else f"(-{self.infinity[is_double]})"
         text = float(number).hex() if self.exact_constants else str(number)
         text = text if "." in text or "e" in text else f"{text}.0"
-        return _enclosed(text + ("" if is_double else "f"))
+        return _parenthesise(text + ("" if is_double else "f"))
 
 
-def _enclosed(text: str) -> str:
+def _parenthesise(text: str) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
@@ -176,6 +175,6 @@ CUDA = Dialect(
     float_suffix="f",
     memory={"bool": "unsigned char"},
     loads={"bool": "({0} != 0)"},
-    own_spelling={("hypot", "f64"): "lg_hypot({0}, {1})"},  # CUDA's own of doubles overflows near the largest number
+    overrides={("hypot", "f64"): "lg_hypot({0}, {1})"},  # CUDA's hypot of doubles overflows near the largest number
     kernel_pragma="",  # NVRTC takes --fmad=false instead
 )  # fmt: skip

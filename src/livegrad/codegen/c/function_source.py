@@ -1,7 +1,7 @@
-"""Converts functions of the value IR to C: one C function each, one line per value, with readable names.
+"""Emits functions of the value IR as readable C: one C function each, one line per value.
 
 `function_source` returns the functions; `kernel_source` adds a kernel that runs one over arrays of points. The output
-is text, so no compiler is needed. `runtime.opencl` runs the kernels; `Assembly.to_opencl` and `to_cuda` show the
+is text, so no compiler is needed. `runtime/opencl.py` runs the kernels; `Assembly.to_opencl` and `to_cuda` return the
 functions.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from livegrad.codegen.c.aggregates import Types
-from livegrad.codegen.c.body import may_fail, write_out
+from livegrad.codegen.c.body import expand_for_dialect, may_fail
 from livegrad.codegen.c.dialect import Dialect
 from livegrad.codegen.c.helpers import helper_functions
 from livegrad.codegen.c.identifiers import identifier
@@ -25,7 +25,7 @@ from livegrad.schedule.target import SOURCE
 
 
 def function_source(function: Function, dialect: Dialect) -> str:
-    """The function, and all that it calls, as C. Nothing is checked: an index out of range reads where it points.
+    """The function, and all functions that it calls, as C. Indices are not checked.
 
     >>> from livegrad import ops
     >>> from livegrad.codegen.c.dialect import CUDA
@@ -44,9 +44,10 @@ def function_source(function: Function, dialect: Dialect) -> str:
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The text of a kernel and its checks: where `sites` are, it takes an array of one `int` a work item at the end.
+    """The text of a kernel and its check sites.
 
-    The kernel sets an element of that to one more than the number of the first site that fails there.
+    If there are sites, the last parameter is an array of one `int` per work item. The kernel stores one plus the index
+    of the first site that failed, or 0.
     """
 
     text: str
@@ -56,14 +57,14 @@ class KernelSource:
 def kernel_source(
     function: Function, lifted: tuple[bool, ...], dialect: Dialect, name: str = "evaluate"
 ) -> KernelSource:
-    """The function with a kernel over arrays: a lifted parameter has one value for each work item, packed densely."""
+    """The function with a kernel over dense arrays: a lifted parameter has one value per work item."""
     source = Source(function, dialect, checked=True)
     pragma = f"{dialect.kernel_pragma}\n" if dialect.kernel_pragma else ""
     return KernelSource(f"{pragma}{source.text()}\n{source.kernel(lifted, name)}", tuple(source.sites))
 
 
 class Source:
-    """The text of a function and of those that it uses, users last."""
+    """The text of a function and of the functions that it calls, callees first."""
 
     def __init__(self, function: Function, dialect: Dialect, *, checked: bool) -> None:
         self.dialect = dialect
@@ -71,35 +72,35 @@ class Source:
         self.checked = checked
         self.sites: list[Site] = []
         self.names: dict[Function, str] = {}
-        self.failing: set[Function] = set()  # those that take the status word
+        self.failing: set[Function] = set()  # functions that may fail, which take a pointer to the status
         self.root = lower(function, SOURCE)
         self.bodies: list[str] = []
-        for inner, plain in self._written_out():
-            self.names[inner] = self._free(identifier(inner.name))
-            checks = any(map(may_fail, nodes_of(plain)))
-            if checked and (checks or any(used in self.failing for used in functions_in(plain))):
+        for inner, expanded in self._expand_functions():
+            self.names[inner] = self._unused_name(identifier(inner.name))
+            checks = any(map(may_fail, nodes_of(expanded)))
+            if checked and (checks or any(callee in self.failing for callee in functions_in(expanded))):
                 self.failing.add(inner)
-            self.bodies.append(FunctionWriter(self, inner, plain).written(self.names[inner]))
+            self.bodies.append(FunctionWriter(self, inner, expanded).write(self.names[inner]))
 
-    def _written_out(self) -> Iterator[tuple[Function, Function]]:
-        """All functions, users last, with their bodies in ops that have C; writing one out may bring new functions."""
-        plain: dict[Function, Function] = {}
+    def _expand_functions(self) -> Iterator[tuple[Function, Function]]:
+        """All functions, callees first, with their expanded bodies; an expansion may call further functions."""
+        expanded: dict[Function, Function] = {}
         pending = [(self.root, False)]
         while pending:
             function, ready = pending.pop()
             if ready:
-                yield function, plain[function]
-            elif function not in plain:
-                plain[function] = write_out(function, self.dialect)
+                yield function, expanded[function]
+            elif function not in expanded:
+                expanded[function] = expand_for_dialect(function, self.dialect)
                 pending.append((function, True))
-                pending.extend((inner, False) for inner in functions_in(plain[function]) if inner not in plain)
+                pending.extend((inner, False) for inner in functions_in(expanded[function]) if inner not in expanded)
 
-    def _free(self, wanted: str) -> str:
-        name, number = wanted, 1
-        taken = set(self.names.values())
-        while name in taken:
-            number += 1
-            name = f"{wanted}_{number}"
+    def _unused_name(self, base: str) -> str:
+        name, suffix = base, 1
+        used = set(self.names.values())
+        while name in used:
+            suffix += 1
+            name = f"{base}_{suffix}"
         return name
 
     def text(self) -> str:
@@ -109,7 +110,7 @@ class Source:
         return "\n".join([*pragma, *self.types.declarations, *helpers, bodies])
 
     def call(self, function: Function, arguments: list[str]) -> str:
-        """A call of one of the functions, with the status word where it takes that."""
+        """A call of one of the functions; a function that may fail also takes the status."""
         operands = [*arguments, "status"] if function in self.failing else arguments
         return f"{self.names[function]}({', '.join(operands)})"
 
@@ -119,7 +120,7 @@ class Source:
         for index, (type, flag) in enumerate(zip(function.parameter_types, lifted, strict=True)):
             if flag or (len(components(type)) and not isinstance(type, Tensor)):
                 inputs.append(f"{self.types.pointer(_scalar(type), 'const ')} a{index}")
-                arguments.append(self._loaded(f"a{index}", type, "i" if flag else "0"))
+                arguments.append(self._load(f"a{index}", type, "i" if flag else "0"))
             else:
                 inputs.append(f"{self.types.name(type)} a{index}")
                 arguments.append(f"a{index}")
@@ -133,20 +134,20 @@ class Source:
         for index, type in enumerate(function.result_types):
             single = len(function.results) == 1
             value = "value" if single else self.types.member("value", function.result_type, index)
-            lines += self._stored(f"y{index}", value, type)
-        number = self.dialect.index
-        head = f"{self.dialect.kernel_head} {name}(const {number} count, {', '.join([*inputs, *outputs])})"
-        guard = f"    const {number} i = {self.dialect.thread};\n    if (i >= count) return;"
+            lines += self._store_lines(f"y{index}", value, type)
+        index_type = self.dialect.index
+        head = f"{self.dialect.kernel_head} {name}(const {index_type} count, {', '.join([*inputs, *outputs])})"
+        guard = f"    const {index_type} i = {self.dialect.thread};\n    if (i >= count) return;"
         return f"{head}\n{{\n{guard}\n" + "\n".join(lines) + "\n}\n"
 
-    def _loaded(self, name: str, type: Type, at: str) -> str:
+    def _load(self, name: str, type: Type, item: str) -> str:
         element, count = _scalar(type), len(components(type))
         if not count:
-            return self.dialect.loaded(f"{name}[{at}]", element)
-        lvalues = [f"{name}[{at} * {count} + {index}]" for index in range(count)]
-        return self.types.make(type, [self.dialect.loaded(lvalue, element) for lvalue in lvalues])
+            return self.dialect.load_expression(f"{name}[{item}]", element)
+        lvalues = [f"{name}[{item} * {count} + {index}]" for index in range(count)]
+        return self.types.make(type, [self.dialect.load_expression(lvalue, element) for lvalue in lvalues])
 
-    def _stored(self, name: str, value: str, type: Type) -> list[str]:
+    def _store_lines(self, name: str, value: str, type: Type) -> list[str]:
         count = len(components(type))
         if not count:
             return [f"    {name}[i] = {value};"]

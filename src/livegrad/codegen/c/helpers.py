@@ -1,7 +1,7 @@
-"""Scalar functions that C lacks. Each is defined before the code that calls it, for the types that it uses.
+"""Scalar functions that C lacks, defined for each type that code calls them with.
 
-An op whose record says `lg_floor_div({0}, {1})` is called for 32-bit integers as `lg_floor_div_i32(a, b)`;
-`helper_functions` returns the definition. The text is the same for every dialect.
+An op whose record has the code `lg_floor_div({0}, {1})` is called for 32-bit integers as `lg_floor_div_i32(a, b)`;
+`helper_functions` returns the definition. The templates are the same for every dialect.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from string import Template
 from livegrad.codegen.c.dialect import Dialect
 from livegrad.ir.types import SCALARS, Scalar
 
-_CALLED = re.compile(r"\blg_([a-z_]+)_([a-z]+\d+)\(")
+_CALL = re.compile(r"\blg_([a-z_]+)_([a-z]+\d+)\(")
 
-# Python's division: the quotient is rounded down, and the lowest number by -1, which C leaves open, wraps round.
+# Python's division: the quotient is rounded down. The lowest integer divided by -1, undefined in C, wraps round.
 _SIGNED = {
     "floor_div": """\
 ($T a, $T b)
@@ -30,7 +30,7 @@ _SIGNED = {
     const $T remainder = a % b;
     return remainder != 0 && ((remainder < 0) != (b < 0)) ? remainder + b : remainder;
 }""",
-    # A count outside 0..bits-1 shifts everything out.
+    # A count outside 0..bits-1 shifts all bits out.
     "shift_right": """\
 ($T a, $T count)
 {
@@ -64,7 +64,7 @@ _FLOATS = {
     const $T down = floor$f(quotient);
     return quotient - down > ($T)0.5 ? down + 1 : down;
 }""",
-    # A NaN in either operand is the result.
+    # If an operand is NaN, so is the result.
     "minimum": """\
 ($T a, $T b)
 {
@@ -77,7 +77,7 @@ _FLOATS = {
     const $T larger = b > a ? b : a;
     return b != b ? b : larger;
 }""",
-    # A zero or NaN is its own sign.
+    # Zeros and NaN are returned as they are.
     "sign": """\
 ($T x)
 {
@@ -98,7 +98,7 @@ _BY_KIND = {"signed": _SIGNED | _INTEGERS, "unsigned": _UNSIGNED | _INTEGERS, "f
 
 
 def has_helper(name: str, scalar: Scalar) -> bool:
-    """Whether there is such a function for numbers of this type.
+    """Whether a helper function exists for a scalar type.
 
     >>> from livegrad.ir.types import i32, u32
     >>> has_helper("lg_floor_div", i32), has_helper("lg_floor_div", u32)
@@ -108,7 +108,7 @@ def has_helper(name: str, scalar: Scalar) -> bool:
 
 
 def helper_functions(text: str, dialect: Dialect) -> list[str]:
-    """The functions that a text calls by their names, each once.
+    """The definitions of the helper functions that a text calls, each once.
 
     >>> from livegrad.codegen.c.dialect import OPENCL
     >>> print(*helper_functions("y = lg_minimum_f32(a, b) + lg_minimum_f32(b, c);", OPENCL))
@@ -118,11 +118,11 @@ def helper_functions(text: str, dialect: Dialect) -> list[str]:
         return b != b ? b : smaller;
     }
     """
-    called = [(name, SCALARS[type]) for name, type in dict.fromkeys(_CALLED.findall(text)) if type in SCALARS]
-    return [_written(name, scalar, dialect) for name, scalar in called if has_helper(name, scalar)]
+    calls = [(name, SCALARS[type]) for name, type in dict.fromkeys(_CALL.findall(text)) if type in SCALARS]
+    return [_define(name, scalar, dialect) for name, scalar in calls if has_helper(name, scalar)]
 
 
-def _written(name: str, scalar: Scalar, dialect: Dialect) -> str:
+def _define(name: str, scalar: Scalar, dialect: Dialect) -> str:
     type, is_double = dialect.scalar(scalar), scalar.bits == 64
     substitutions = {"T": type, "bits": str(scalar.bits), "wide": dialect.unsigned(64)}
     if scalar.kind == "float":

@@ -1,10 +1,10 @@
-"""C identifiers for user functions that collide with neither keywords nor generated names."""
+"""C identifiers for user functions, without collisions with keywords, library functions and generated names."""
 
 from __future__ import annotations
 
 import re
 
-_WORDS = """
+_KEYWORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
     main kernel global local constant private bool half uchar ushort uint ulong size_t true false image2d_t
@@ -26,14 +26,14 @@ _FUNCTIONS = """
     nearbyint lrint llrint lround llround labs llabs finite isunordered malloc free memcpy memset assert clock
     threadIdx blockIdx blockDim gridDim warpSize dim3 surface texture
 """
-_OWN = "evaluate i count value status"  # of the kernels around a function
-_RESERVED = frozenset((_WORDS + _FUNCTIONS + _OWN).split())
-# Single-precision functions of C, vector types of either language, and the names that values have in the text.
+_GENERATED = "evaluate i count value status"  # names in the kernel around a function
+_RESERVED = frozenset((_KEYWORDS + _FUNCTIONS + _GENERATED).split())
+# Vector types of both languages, and the names of values in generated code.
 _PATTERN = re.compile(r"(?:make_)?u?(?:char|short|int|long|longlong|float|double|half)\d+|[a-z]\d+")
 
 
 def identifier(name: str) -> str:
-    """A name as C has them.
+    """A name as a C identifier.
 
     >>> identifier("my gyroid.bwd"), identifier("2d"), identifier("mix"), identifier("sinf"), identifier("v0")
     ('my_gyroid_bwd', '_2d', 'mix_', 'sinf_', 'v0_')
@@ -41,5 +41,5 @@ def identifier(name: str) -> str:
     text = re.sub(r"[^0-9A-Za-z_]", "_", name) or "_"
     if text[0].isdigit():
         return f"_{text}"
-    hides = text in _RESERVED or (text.endswith("f") and text[:-1] in _RESERVED) or _PATTERN.fullmatch(text)
-    return f"{text}_" if hides or text.startswith(("lg_", "__", "cl_", "CL_")) else text
+    collides = text in _RESERVED or (text.endswith("f") and text[:-1] in _RESERVED) or _PATTERN.fullmatch(text)
+    return f"{text}_" if collides or text.startswith(("lg_", "__", "cl_", "CL_")) else text

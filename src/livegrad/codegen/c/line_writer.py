@@ -1,6 +1,6 @@
-"""Writes lines of C: fresh names, blocks, checks, and how values are named, composed and decomposed.
+"""Writes lines of C: unique names, blocks, checks, and the construction and decomposition of aggregates.
 
-`body` writes ops through a `Writer`. There are two: `readable_function.FunctionWriter` writes C functions for readers,
+`body.py` emits ops through a `Writer`. There are two: `readable_function.FunctionWriter` writes readable C functions,
 with vectors and structs as values; `codegen.cuda.kernel_writer.KernelWriter` writes one kernel, scalar by scalar.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from livegrad.codegen.c.aggregates import Types
-from livegrad.codegen.c.expressions import applied, takes_whole_vectors
+from livegrad.codegen.c.expressions import apply_op, takes_whole_vectors
 from livegrad.codegen.c.operands import TensorReference, Text, Value
 from livegrad.codegen.check_sites import Site
 from livegrad.diagnostics import CompileError, SourceLocation
@@ -20,15 +20,15 @@ from livegrad.ir.types import Tensor, Type, bool_, components, scalar_of
 
 
 class Writer(ABC):
-    """The text of a function or kernel."""
+    """The text of a function or kernel under construction."""
 
-    checks: bool = True  # whether what may fail is looked at
+    checks: bool = True  # whether to emit checks
 
     def __init__(self, types: Types, sites: list[Site], first_number: int = 0) -> None:
         self.types, self.dialect = types, types.dialect
         self.sites = sites
         self.lines: list[str] = []
-        self.inside: dict[tuple[str, str], str] = {}  # names of what says that an index is inside an extent
+        self.inside: dict[tuple[str, str], str] = {}  # names of range conditions, by index and extent
         self._number, self._depth = first_number, 1
 
     # --- lines ---
@@ -43,7 +43,7 @@ class Writer(ABC):
     @contextmanager
     def nested(self) -> Iterator[None]:
         """Indents the lines that are written inside."""
-        before, self.inside = self.inside, dict(self.inside)  # names do not outlive their block
+        before, self.inside = self.inside, dict(self.inside)  # names are local to their block
         self._depth += 1
         yield
         self._depth -= 1
@@ -51,20 +51,20 @@ class Writer(ABC):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Puts the lines that are written inside into a block after `head`."""
+        """Encloses the lines that are written inside in a block after `head`."""
         self.line(f"{head} {{")
         with self.nested():
             yield
         self.line("}")
 
     def value(self, expression: str, type: Type, prefix: str = "v") -> Text:
-        """A new name for an expression."""
+        """Assigns an expression to a new name."""
         name = self.name(prefix)
         self.line(f"const {self.types.name(type)} {name} = {expression};")
         return Text(name, type)
 
     def condition(self, expression: str) -> str:
-        """A new name for a truth value."""
+        """Assigns a boolean expression to a new name."""
         return self.value(expression, bool_, "c").text
 
     # --- values ---
@@ -90,7 +90,7 @@ class Writer(ABC):
         )
 
     def tensor(self, value: Value, node: Node) -> TensorReference:
-        """What an index of a tensor stands for; here by sizes that are known."""
+        """The pointer, extents and strides of a tensor; here, one of static sizes."""
         if isinstance(value, TensorReference):
             return value
         type = node.type
@@ -106,32 +106,32 @@ class Writer(ABC):
         return TensorReference(value.text, type.element, tuple(map(str, sizes)), tuple(reversed(strides)))
 
     @abstractmethod
-    def kept(self, value: Value, type: Type) -> Value:
-        """A value composed of expressions, assigned to names where needed."""
+    def bind(self, value: Value, type: Type) -> Value:
+        """Assigns a value composed of expressions to names, where needed."""
 
     @abstractmethod
-    def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
-        """A variable, with these members at first or to be assigned."""
+    def declare(self, type: Type, initial: Sequence[Value] | None = None) -> Value:
+        """Declares a variable, initialised with these members or not at all."""
 
     @abstractmethod
     def assign(self, target: Value, value: Value, type: Type) -> None:
-        """Sets a variable."""
+        """Assigns to a variable."""
 
     # --- ops ---
 
     def expression(self, node: Node, operands: Sequence[str]) -> str:
-        """One component of an elementwise op that is not checked."""
+        """One component of an elementwise op, without checks."""
         scalar = scalar_of(node.operands[-1].type)
         assert scalar is not None
-        return applied(self.dialect, node.op, scalar, operands)
+        return apply_op(self.dialect, node.op, scalar, operands)
 
     def takes_whole(self, node: Node) -> bool:
-        """Whether an elementwise op is written for all components at once."""
+        """Whether an elementwise op is emitted for all components at once."""
         return takes_whole_vectors(self.types, node)
 
     @abstractmethod
     def invoke(self, function: Function, arguments: Sequence[Value]) -> Value:
-        """Returns the value of a function for these arguments."""
+        """The value of a function for these arguments."""
 
     @abstractmethod
     def begin_iteration(self, node: Node, index: str) -> None:
@@ -139,4 +139,4 @@ class Writer(ABC):
 
     @abstractmethod
     def report(self, bad: str, message: str, origin: SourceLocation | None) -> None:
-        """Notes the site, and the element, for which `bad` holds."""
+        """Emits a check that records its site, and the element, where `bad` holds."""

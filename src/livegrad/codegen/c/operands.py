@@ -1,4 +1,4 @@
-"""What a node becomes while C is emitted: text, decomposed values, tensors read by index, and tapes."""
+"""Values of nodes in C: expressions, decomposed aggregates, tensors read by index, and tapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livegrad.ir.types import Scalar, Type
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A value as an expression in C. A plain one is a name or a constant: it can be repeated, and needs no line.
+    """A value as a C expression. A plain one is a name or a constant, which can be repeated.
 
     An aggregate composed of plain values has them as its `parts`.
     """
@@ -23,14 +23,14 @@ class Text:
 
     @property
     def scalar(self) -> Scalar:
-        """The type of a number."""
+        """The type, which must be a scalar type."""
         assert isinstance(self.type, Scalar)
         return self.type
 
 
 @dataclass(frozen=True, slots=True)
 class TensorReference:
-    """A whole tensor that is read by index: its pointer, and the names of its extents and strides."""
+    """A tensor that is read by index: its pointer, and the names of its extents and strides."""
 
     pointer: str
     element: Scalar
@@ -40,7 +40,7 @@ class TensorReference:
 
 @dataclass(frozen=True, slots=True)
 class TapeReference:
-    """A tape: the name of the offset of its header in the thread's own memory."""
+    """A tape: the name of the offset of its header in thread-private memory."""
 
     header: str
     element: Type
@@ -58,8 +58,8 @@ def leaves_of(value: Value) -> Iterator[Text | TapeReference]:
         yield value
 
 
-def rebuilt(value: Value, leaves: Iterator[Text | TapeReference]) -> Value:
-    """A value of the same shape with other leaves; tensors stay as they are."""
+def rebuild_value(value: Value, leaves: Iterator[Text | TapeReference]) -> Value:
+    """A value of the same structure with other leaves; tensors stay as they are."""
     if isinstance(value, tuple):
-        return tuple(rebuilt(part, leaves) for part in value)
+        return tuple(rebuild_value(part, leaves) for part in value)
     return value if isinstance(value, TensorReference) else next(leaves)

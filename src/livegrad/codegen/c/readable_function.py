@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class FunctionWriter(Writer):
-    """Writes one function of a `Source`; `plain` is the function in ops that have C."""
+    """Writes one function of a source; `expanded` is the function in ops that have C code."""
 
-    def __init__(self, source: Source, function: Function, plain: Function) -> None:
+    def __init__(self, source: Source, function: Function, expanded: Function) -> None:
         super().__init__(source.types, source.sites)
-        self.source, self.plain = source, plain
+        self.source, self.expanded = source, expanded
         self.checks = function in source.failing
-        used = {operand for node in nodes_of(plain) for operand in node.operands}
-        self._only_returned = set(plain.results) - used
-        self._returns = False  # whether the node being written is returned, and nothing else
+        used = {operand for node in nodes_of(expanded) for operand in node.operands}
+        self._only_returned = set(expanded.results) - used
+        self._is_returned = False  # whether the current node is only returned, not used by other nodes
 
-    def written(self, name: str) -> str:
-        """The text of the function under this name."""
-        function, types = self.plain, self.types
+    def write(self, name: str) -> str:
+        """The C function, under the given name."""
+        function, types = self.expanded, self.types
         parameters = [f"{types.name(p.type)} p{index}" for index, p in enumerate(function.parameters)]
         if self.checks:
             parameters.append("int* status")
         values: dict[Node, Value] = {p: Text(f"p{index}", p.type) for index, p in enumerate(function.parameters)}
         for node in nodes_of(function):
             if node not in values:
-                self._returns = node in self._only_returned
+                self._is_returned = node in self._only_returned
                 values[node] = write_node(self, node, [values[operand] for operand in node.operands], RULES)
         results = tuple(values[result] for result in function.results)
         returned = self.text(results[0] if len(results) == 1 else results, function.result_type)
@@ -49,7 +49,7 @@ class FunctionWriter(Writer):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """As of every writer; a single assignment stands in one line with its head."""
+        """A single assignment is put on one line with the head, without braces."""
         start = len(self.lines)
         with super().block(head):
             yield
@@ -57,18 +57,18 @@ class FunctionWriter(Writer):
         if len(inside) == 1 and not inside[0].lstrip().startswith(("if", "for", "const")):
             self.lines[start:] = [first.removesuffix("{") + inside[0].lstrip()]
 
-    def kept(self, value: Value, type: Type) -> Value:
-        """A value that is only returned needs no separate line."""
+    def bind(self, value: Value, type: Type) -> Value:
+        """Assigns a value to a name, unless it is plain or only returned."""
         if isinstance(value, Text) and value.plain:
             return value
         text = self.text(value, type)
-        if self._returns:
+        if self._is_returned:
             return Text(text, type, plain=False)
         parts = value if isinstance(value, tuple) else ()
         are_plain = all(isinstance(part, Text) and part.plain for part in parts)
         return Text(self.value(text, type).text, type, parts=parts if parts and are_plain else None)
 
-    def declared(self, type: Type, initial: Sequence[Value] | None = None) -> Text:
+    def declare(self, type: Type, initial: Sequence[Value] | None = None) -> Text:
         name = self.name("c" if initial is None else "s")
         contents = "" if initial is None else f" = {self.text(tuple(initial), type)}"
         self.line(f"{self.types.name(type)} {name}{contents};")
@@ -83,9 +83,9 @@ class FunctionWriter(Writer):
         return Text(self.source.call(function, texts), function.result_type, plain=False)
 
     def begin_iteration(self, node: Node, index: str) -> None:
-        """Nothing: who runs the text has no word to stop it by."""
+        """Nothing: readable functions cannot be interrupted."""
 
     def report(self, bad: str, message: str, origin: SourceLocation | None) -> None:
-        """Keeps the first site that fails."""
+        """Emits a check that sets the status to the first site that fails."""
         self.sites.append(Site(message, origin))
         self.line(f"if ({bad} && *status == 0) *status = {len(self.sites)};")

@@ -1,1 +1,1 @@
-"""Kernels of plans as CUDA C: one source for all loop nests of one key, and the number of threads that run it."""
+"""Emits the kernels of plans as CUDA C: one source for all loop nests of one key, and its launch configuration."""

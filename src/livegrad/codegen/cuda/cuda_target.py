@@ -1,4 +1,4 @@
-"""CUDA devices as a target of the compiler."""
+"""Describes CUDA devices as a target of the compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _lacks_code(node: Node) -> bool:
 
 
 def _reads_permuted(node: Node, operand: Node) -> bool:
-    """cuBLAS takes matrices whose rows or columns lie in one piece; other libraries take dense tensors."""
+    """cuBLAS takes matrices with contiguous rows or columns; other libraries take dense tensors."""
     axes = operand.attribute("axes")
     return node.op is matmul and len(axes) - 1 in axes[-2:]
 

@@ -1,7 +1,7 @@
-"""Value representation in the kernels of plans: CUDA C with its own support library (`prelude`) and constants as bits.
+"""The dialect of the kernels of plans: CUDA C with its own support library (`prelude.py`) and exact constants.
 
-A half is a float that is rounded after every operation. A bfloat16 is only moved and cast, as bits. A complex number is
-only moved; NumPy computes with those.
+A half is a float that is rounded after every operation. A bfloat16 is only copied and cast, as bits. A complex number
+is only copied; NumPy computes with complex numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from livegrad.codegen.c.dialect import CUDA
 from livegrad.ir.types import SCALARS, Scalar
 
 _BARE = {"f16": "float", "bf16": "unsigned short", "c64": "unsigned long long", "c128": "ulonglong2"}
-# Integers that a float does not hold exactly are rounded once, from the double that holds more of them.
+# Integers that float32 cannot represent are converted by way of double, so that they are rounded once.
 _TO_HALF = {
     (source.name, "f16"): "lg_round_half({0})" if source.kind == "float" else "lg_round_half((double){0})"
     for source in SCALARS.values()
@@ -25,8 +25,8 @@ KERNELS = replace(
     loads={**CUDA.loads, "f16": "lg_from_half({0})"},
     stores={"f16": "lg_to_half({0})"},
     exact_constants=True,
-    own_spelling={
-        **CUDA.own_spelling,
+    overrides={
+        **CUDA.overrides,
         ("sqrt", "f32"): "lg_sqrt({0})",
         ("sin", "f32"): "lg_sin({0})",
         ("cos", "f32"): "lg_cos({0})",

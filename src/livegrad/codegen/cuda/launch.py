@@ -1,4 +1,4 @@
-"""Converts a kernel step to a launch: its loop nest, its argument slots, and the memory it needs."""
+"""Converts a kernel step of a plan to a launch: its loop nest, its argument slots, and the memory that it needs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Bound:
 
     nest: LoopNest
     slots: dict[str, int | ArgumentSlot]
-    scratch_bytes: int  # for each worker
-    partial_bytes: int = 0  # what blocks that share rows leave for the last of them
-    counters: int = 0  # of four bytes each, zero before the first launch, by which they find out who is last
+    scratch_bytes: int  # per worker
+    partial_bytes: int = 0  # partial results of blocks that share rows, for the last block of each row
+    counters: int = 0  # four-byte counters of finished blocks, zero before the first launch
 
     @property
     def grid(self) -> int:
@@ -32,26 +32,28 @@ class Bound:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The number of threads of a block."""
         return self.nest.rows.step
 
     @property
     def workers(self) -> int:
-        """How many run at once, each with scratch or tapes of its own."""
+        """The number of concurrent workers, each with scratch memory or tapes of its own."""
         return worker_count(self.nest)
 
 
 def bind(step: KernelStep, plan: Plan, share_rows: bool = False, target: Target = CUDA) -> Bound:
-    """Returns the loop nest of a step and its argument slots by name.
+    """Lowers a step to its loop nest and argument slots.
 
-    Blocks share long rows only if the caller has memory for partial results (`partial_bytes`, `counters`).
+    With `share_rows`, blocks may share long rows; the caller then allocates `partial_bytes` and `counters`.
     """
     kernel = step.kernel
-    by_value = [is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.uniforms]
+    by_value = [
+        is_cell(view.buffer, plan) and view.buffer.element.dtype.itemsize <= 8 for view in step.scalar_arguments
+    ]
     nest = lower_loops(for_device(step, target, share_rows, by_value))
     rows, blocks = row_count(nest), blocks_of_a_row(nest)
     scratch = 0
-    if not nest.kept_points:  # otherwise it is in registers
+    if not nest.kept_points:  # otherwise scratch is in registers
         ports = zip(kernel.outputs, step.outputs, strict=True)
         scratch = max((view.buffer.bytes for port, view in ports if port.scratch), default=0)
         scratch = -(-scratch // 16) * 16
@@ -69,7 +71,7 @@ _RUN_TIME_SLOTS: tuple[SlotKind, ...] = (
 
 
 def _argument_slots(nest: LoopNest, plan: Plan) -> dict[str, int | ArgumentSlot]:
-    """Every slot that the kernel may take, by name."""
+    """All slots that the kernel may have, by name."""
     step, dimensions = nest.step, nest.dimensions
     domain, inner = dimensions.domain, dimensions.inner
     strides = (*dimensions.reads, *dimensions.outputs)
@@ -81,18 +83,18 @@ def _argument_slots(nest: LoopNest, plan: Plan) -> dict[str, int | ArgumentSlot]
     for role, view, view_strides in zip(roles, (*step.reads, *step.outputs), strides, strict=True):
         slots[role] = buffer_slot(view.buffer, plan, view.offset)
         slots |= {f"{role}_stride{d}": stride for d, stride in enumerate(view_strides)}
-    for number, buffer in enumerate(step.wholes):
+    for number, buffer in enumerate(step.indexed_buffers):
         slots[f"whole{number}"] = buffer_slot(buffer, plan)
         slots |= {f"whole{number}_extent{d}": size for d, size in enumerate(buffer.shape)}
         slots |= {f"whole{number}_stride{d}": stride for d, stride in enumerate(buffer.strides)}
-    for number, (view, by_value) in enumerate(zip(step.uniforms, nest.by_value, strict=True)):
+    for number, (view, by_value) in enumerate(zip(step.scalar_arguments, nest.by_value, strict=True)):
         slot = buffer_slot(view.buffer, plan, view.offset)
         slots[f"uniform{number}"] = ArgumentSlot("value", slot.buffer) if by_value else slot
     return slots
 
 
 def slot_value(array: np.ndarray[Any, Any]) -> int:
-    """A scalar as it is stored in an argument slot: its own bytes, then zeros.
+    """The integer that represents a scalar in an argument slot: its bytes, then zeros.
 
     >>> slot_value(np.array(1.0, np.float32)) == 0x3F800000
     True

@@ -1,6 +1,6 @@
 """CUDA C support functions of kernels: halves, single-instruction min and max, sines, reductions over threads, tapes.
 
-Each is emitted only before kernels that call it, to keep compile times short.
+Kernels contain only the functions that they call, to keep compile times short.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ __device__ inline float lg_nextafter_half(float x, float towards)
 }
 """
 
-# Division and square root of floats. PTX bounds the error of the quick ones by 2 ulp over the whole range, subnormals
-# included; written as instructions, they leave what is inside CUDA's math functions alone, which compiler flags do not.
+# Division and square root of floats. PTX bounds the error of the approximate instructions by 2 ulp over the whole
+# range, including subnormals. Inline assembly does not affect CUDA's math functions, as compiler flags would.
 _IEEE_DIVISION = """\
 __device__ inline float lg_div(float a, float b) { return a / b; }
 
 __device__ inline float lg_sqrt(float x) { return sqrtf(x); }
 """
-_QUICK_DIVISION = """\
+_APPROXIMATE_DIVISION = """\
 __device__ inline float lg_div(float a, float b)
 { float value; asm("div.full.f32 %0, %1, %2;" : "=f"(value) : "f"(a), "f"(b)); return value; }
 
@@ -80,10 +80,10 @@ __device__ inline float lg_sqrt(float x)
 { float value; asm("sqrt.approx.f32 %0, %1;" : "=f"(value) : "f"(x)); return value; }
 """
 
-# Sine and cosine of floats. CUDA's own bring code for huge numbers to every place where they are called: it takes the
-# compiler as long as all the rest. Here that is one function, called for them alone. Below 71,476 the number of
-# quarter turns is exact and pi/2 has three parts; the error is below 1.5 ulp (every seventh float tried), CUDA's 2.
-_WAVES = """\
+# Sine and cosine of floats. CUDA inlines code for huge arguments at every call, which takes the compiler as long as all
+# other code. Here it is one function that is not inlined. Below 71,476, the number of quarter turns is exact and pi/2
+# has three parts; the error is below 1.5 ulp (measured for every seventh float), and that of CUDA below 2.
+_SINES = """\
 __device__ __noinline__ float lg_far_sine(float x) { return sinf(x); }
 __device__ __noinline__ float lg_far_cosine(float x) { return cosf(x); }
 
@@ -147,9 +147,9 @@ __device__ inline void lg_sincos(float x, float* sine, float* cosine)
 }
 """
 
-# One tree whatever the timing. In a warp, lane t takes in lane t + half, halves falling to one: lane 0 has the result.
-# The warps' results are then taken in order, by all threads alike.
-_FOLDS = """\
+# A fixed reduction tree, independent of timing. In a warp, lane t is combined with lane t + half for half = 16, 8, 4, 2
+# and 1, so lane 0 has the result. The results of warps are then combined in the same way, by every warp.
+_REDUCTIONS = """\
 // The better value with its index; of equals the lower index; a NaN beats everything, the first one wins.
 template<class T> struct lg_indexed { T value; long long index; };
 template<bool MOST, class T> __device__ inline lg_indexed<T> lg_better(lg_indexed<T> a, lg_indexed<T> b)
@@ -253,12 +253,12 @@ __device__ inline bool lg_is_last(unsigned int* counter, unsigned int blocks)
 }
 """
 
-# A tape is the offset of a header {slots, capacity, bytes of a slot} in memory of the thread's own, taken from front
-# to back and given back when the row ends. Every access is checked against the end of it: where there is no room left,
-# `full` is set, reads and writes go to the first LG_SPARE bytes (the largest slot fits there), and the launch is done
-# again with more.
+# A tape is the offset of a header {slots, capacity, bytes of a slot} in thread-private memory, which is allocated from
+# front to back and released at the end of the row. Every access is checked against its end. If there is no room left,
+# `full` is set, accesses go to the first LG_SPARE bytes (which hold the largest slot), and the launch is repeated with
+# more memory.
 # Offset 0 is no tape: it reads as zeros.
-_TRACES = """\
+_TAPES = """\
 struct lg_memory { unsigned char* start; long long size; long long used; unsigned long long* full; bool failed; };
 __device__ inline void lg_fail(lg_memory& m) { *m.full = 0; m.failed = true; }
 __device__ inline long long lg_take(lg_memory& m, long long bytes)
@@ -286,8 +286,8 @@ __device__ inline unsigned char* lg_tape_slot(lg_memory& m, long long tape, long
     long long* header = (long long*)(m.start + tape);
     if (index >= header[1])
     {
-        const long long wanted = index + 1 > 2 * header[1] ? index + 1 : 2 * header[1];
-        const long long capacity = wanted < 4 ? 4 : wanted;
+        const long long required = index + 1 > 2 * header[1] ? index + 1 : 2 * header[1];
+        const long long capacity = required < 4 ? 4 : required;
         const long long slots = lg_take(m, capacity * bytes);
         if (slots == 0) return m.start;
         if (header[1] > 0 && header[0] + header[1] * bytes <= m.size)
@@ -319,24 +319,24 @@ _DEFINED = re.compile(r"__device__ (?:inline|__noinline__) [\w<>* ]*?(lg_\w+)\(|
 
 @cache
 def _pieces(ieee: bool) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
-    """Pieces of code, callees first, each with the names that it defines and mentions."""
-    whole = "\n".join([_NUMBERS, _IEEE_DIVISION if ieee else _QUICK_DIVISION, _WAVES, _FOLDS, _TRACES])
+    """Pieces of code, callees first, each with the names that it defines and the names that it mentions."""
+    whole = "\n".join([_NUMBERS, _IEEE_DIVISION if ieee else _APPROXIMATE_DIVISION, _SINES, _REDUCTIONS, _TAPES])
     pieces = [piece.strip("\n") for piece in whole.split("\n\n")]
     defined = [frozenset(name for names in _DEFINED.findall(piece) for name in names if name) for piece in pieces]
     return tuple(zip(pieces, defined, map(frozenset, map(_NAME.findall, pieces)), strict=True))
 
 
 def library(text: str, ieee: bool, largest_slot: int) -> list[str]:
-    """What a kernel calls of the functions here, in order; a tape keeps `largest_slot` bytes for one iteration.
+    """The support functions that a kernel calls, callees first; `largest_slot` is the size of tape slots in bytes.
 
     >>> [piece.split("(")[0] for piece in library("y = lg_sqrt(x);", True, 16)]
     ['__device__ inline float lg_sqrt']
     """
-    wanted = set(_NAME.findall(text))
-    chosen: list[str] = []
+    required = set(_NAME.findall(text))
+    selected: list[str] = []
     for piece, defined, mentioned in reversed(_pieces(ieee)):
-        if not defined.isdisjoint(wanted):
-            chosen.append(piece)
-            wanted |= mentioned
-    spare = [f"#define LG_SPARE {-(-largest_slot // 16) * 16}"] if "lg_memory" in wanted else []
-    return [*spare, *reversed(chosen)]
+        if not defined.isdisjoint(required):
+            selected.append(piece)
+            required |= mentioned
+    spare = [f"#define LG_SPARE {-(-largest_slot // 16) * 16}"] if "lg_memory" in required else []
+    return [*spare, *reversed(selected)]

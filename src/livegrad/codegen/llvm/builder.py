@@ -1,7 +1,7 @@
-"""The LLVM IR builder: writes instructions on typed registers, names values, declares what it calls.
+"""The LLVM IR builder: emits instructions on typed registers, names values, and declares the functions that it calls.
 
-In: registers and Python numbers. Out: the text of a function. `kernel_builder.py` adds what a kernel
-under construction knows, `values.py` adds operators, and `vector_math` and `matmul` write their functions with them.
+In: registers and Python numbers. Out: the LLVM IR of a function. `kernel_builder.py` adds the state of a kernel under
+construction, `values.py` adds operators; `vector_math` and `matmul` write their functions with both.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from functools import lru_cache
 from livegrad.codegen.llvm.registers import Register, literal_text, llvm_element, llvm_type, pointer
 from livegrad.ir.types import Scalar, bf16, bool_, i64
 
-# What an integer operation leaves unchanged, as its second operand.
-_NEUTRAL = {"add": "0", "sub": "0", "mul": "1"}
+# The second operand with which an integer instruction returns its first.
+_RIGHT_IDENTITY = {"add": "0", "sub": "0", "mul": "1"}
 
 
 @dataclass
 class Builder:
     """The body of one function under construction. Builders of one module share the declarations."""
 
-    lanes: int = 1  # of vectors, where nothing else says how many
+    lanes: int = 1  # of vectors, unless an operand says how many
     lines: list[str] = field(default_factory=list)
     declarations: set[str] = field(default_factory=set)
     block: str = "start"
     _names: int = 0
 
-    # --- text ---
+    # --- lines ---
 
     def name(self, hint: str = "v") -> str:
         self._names += 1
@@ -37,20 +37,20 @@ class Builder:
         self.lines.append("  " + text)
 
     def make(self, text: str, type: Scalar, lanes: int) -> Register:
-        """An instruction and the register of its result."""
-        self._names = number = self._names + 1
-        name = f"%v{number}"
+        """Emits an instruction; returns the register of its result."""
+        self._names = index = self._names + 1
+        name = f"%v{index}"
         self.lines.append(f"  {name} = {text}")
         return Register(name, type, lanes)
 
     def raw(self, text: str) -> str:
-        """An instruction whose result has a type that no register has: a struct, or an integer of an odd width."""
+        """Emits an instruction whose result type `Scalar` cannot express: a struct, or an integer of unusual width."""
         name = self.name("p")
         self.lines.append(f"  {name} = {text}")
         return name
 
     def function(self, head: str) -> str:
-        """The text of the function; `head` is its first line, up to the brace."""
+        """The LLVM IR of the function; `head` is its first line, up to the brace."""
         return "\n".join([f"{head} {{", "start:", *self.lines, "}"])
 
     # --- blocks ---
@@ -77,7 +77,7 @@ class Builder:
 
     def constant(self, value: bool | int | float, type: Scalar) -> Register:
         if type is i64:
-            return _whole_number(int(value))
+            return _integer_constant(int(value))
         return Register(literal_text(value, type), type, 1, literal=True)
 
     def zero(self, type: Scalar, lanes: int = 1) -> Register:
@@ -96,19 +96,20 @@ class Builder:
             f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer", register.type, lanes
         )
 
-    def alike(self, *registers: Register) -> list[Register]:
-        """The registers all uniform, or all with one value for each lane."""
+    def match_lanes(self, *registers: Register) -> list[Register]:
+        """The registers with the same number of lanes: uniform ones are widened if any has one value per lane."""
         lanes = max([register.lanes for register in registers])
         return [register if register.lanes == lanes else self.widen(register, lanes) for register in registers]
 
     def shuffle(self, first: Register, lanes: Sequence[int | None], second: Register | None = None) -> Register:
-        """A vector of these lanes of one vector, or of two that follow each other; None is undefined.
+        """A vector of the given lanes of one vector, or of two concatenated vectors; None is an undefined lane.
 
-        One lane is a scalar."""
+        A single lane is returned as a scalar.
+        """
         if len(lanes) == 1 and second is None and lanes[0] is not None:
             return self.extract(first, lanes[0])
-        other = f"{llvm_type(first.type, first.lanes)} poison" if second is None else second.typed
-        return self.make(f"shufflevector {first.typed}, {other}, {_indices(tuple(lanes))}", first.type, len(lanes))
+        upper = f"{llvm_type(first.type, first.lanes)} poison" if second is None else second.typed
+        return self.make(f"shufflevector {first.typed}, {upper}, {_shuffle_mask(tuple(lanes))}", first.type, len(lanes))
 
     def extract(self, vector: Register, lane: int) -> Register:
         return self.make(f"extractelement {vector.typed}, i64 {lane}", vector.type, 1)
@@ -117,14 +118,14 @@ class Builder:
         return self.make(f"insertelement {vector.typed}, {value.typed}, i64 {lane}", vector.type, vector.lanes)
 
     def halves(self, register: Register) -> tuple[Register, Register]:
-        """The lower and the upper lanes."""
+        """The lower and the upper half of the lanes."""
         if register.uniform:
             return register, register
         lanes = register.lanes
         return self.shuffle(register, range(lanes // 2)), self.shuffle(register, range(lanes // 2, lanes))
 
     def concatenate(self, low: Register, high: Register) -> Register:
-        """The lanes of both."""
+        """The lanes of `low` followed by those of `high`."""
         return low if low.uniform else self.shuffle(low, range(2 * low.lanes), high)
 
     # --- instructions ---
@@ -134,15 +135,15 @@ class Builder:
         lanes = operands[0].lanes
         for operand in operands:
             if operand.lanes != lanes:
-                operands = tuple(self.alike(*operands))
+                operands = tuple(self.match_lanes(*operands))
                 break
         first = operands[0]
         texts = ", ".join([operand.text for operand in operands])
         return self.make(f"{instruction} {llvm_type(first.type, first.lanes)} {texts}", type, first.lanes)
 
     def integer(self, instruction: str, first: Register, second: Register) -> Register:
-        """`instruction` on integers; nothing where the second leaves the first as it is."""
-        if second.literal and second.text == _NEUTRAL.get(instruction):
+        """`instruction` on integers; none if the second operand is its identity."""
+        if second.literal and second.text == _RIGHT_IDENTITY.get(instruction):
             return first
         return self.apply(instruction, first.type, first, second)
 
@@ -154,7 +155,7 @@ class Builder:
         return self.make(f"select {condition.typed}, {then.typed}, {otherwise.typed}", then.type, lanes)
 
     def least(self, first: Register, second: Register) -> Register:
-        """The lower of two integers; LLVM knows it when it sees it, and is done sooner than with its name."""
+        """The lower of two signed integers. LLVM recognises the pattern and compiles it faster than `llvm.smin`."""
         return self.select(self.apply("icmp slt", bool_, first, second), first, second)
 
     def negate(self, register: Register) -> Register:
@@ -168,17 +169,17 @@ class Builder:
 
     def intrinsic(self, name: str, type: Scalar, *operands: Register, extra: str = "") -> Register:
         """A call of `llvm.<name>` on operands of one type."""
-        operands = tuple(self.alike(*operands))
+        operands = tuple(self.match_lanes(*operands))
         first = operands[0]
         vector = llvm_type(first.type, first.lanes)
         suffix = intrinsic_suffix(first.type, first.lanes)
-        kinds = ", ".join([vector] * len(operands)) + (", i1" if extra else "")
-        self.declarations.add(f"declare {vector} @llvm.{name}.{suffix}({kinds})")
+        parameters = ", ".join([vector] * len(operands)) + (", i1" if extra else "")
+        self.declarations.add(f"declare {vector} @llvm.{name}.{suffix}({parameters})")
         arguments = ", ".join([operand.typed for operand in operands]) + (f", {extra}" if extra else "")
         return self.make(f"call {vector} @llvm.{name}.{suffix}({arguments})", type, first.lanes)
 
     def reduce_lanes(self, name: str, vector: Register) -> Register:
-        """One number from all lanes, by `llvm.vector.reduce.<name>`."""
+        """Reduces all lanes to one integer with `llvm.vector.reduce.<name>`."""
         if vector.uniform:
             return vector
         element, symbol = llvm_element(vector.type), f"llvm.vector.reduce.{name}.v{vector.lanes}i{vector.type.bits}"
@@ -192,7 +193,7 @@ class Builder:
     # --- memory ---
 
     def advance(self, base: Register, index: Register, element: str = "i8") -> Register:
-        """The address of an element so many elements behind another; one for each lane if the index has them."""
+        """The address `index` elements after `base`; one address per lane if the index has lanes."""
         return self.make(f"getelementptr {element}, {base.typed}, {index.typed}", pointer, index.lanes)
 
     def load(self, address: Register, type: Scalar, lanes: int = 1, align: int = 0, flags: str = "") -> Register:
@@ -202,7 +203,7 @@ class Builder:
         self.lines.append(f"  store {value.typed}, {address.typed}{_aligned(align)}{flags}")
 
     def masked_load(self, address: Register, type: Scalar, mask: Register, align: int) -> Register:
-        """Lanes from consecutive elements, or from an address each; those that the mask leaves out are 0, not read."""
+        """Loads lanes from consecutive elements, or from one address each; masked-off lanes are 0 and not read."""
         vector = llvm_type(type, mask.lanes)
         symbol = _masked_name("load" if address.uniform else "gather", type, mask.lanes)
         addresses = llvm_type(pointer, address.lanes)
@@ -211,14 +212,14 @@ class Builder:
         return self.make(f"call {vector} @{symbol}({arguments})", type, mask.lanes)
 
     def masked_store(self, value: Register, address: Register, mask: Register, align: int) -> None:
-        """Lanes to consecutive elements, or to an address each; those that the mask leaves out are not written."""
+        """Stores lanes to consecutive elements, or to one address each; masked-off lanes are not written."""
         symbol = _masked_name("store" if address.uniform else "scatter", value.type, value.lanes)
         vector, addresses = llvm_type(value.type, value.lanes), llvm_type(pointer, address.lanes)
         self.declarations.add(f"declare void @{symbol}({vector}, {addresses}, <{value.lanes} x i1>)")
         self.line(f"call void @{symbol}({value.typed}, {addresses} align {align} {address.text}, {mask.typed})")
 
     def prefetch(self, address: Register, *, write: bool, locality: int) -> None:
-        """Asks for a cache line that is used soon; locality 3 keeps it in all caches."""
+        """Prefetches a cache line that is used soon; locality 3 keeps it in all caches."""
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.line(f"call void @llvm.prefetch.p0({address.typed}, i32 {int(write)}, i32 {locality}, i32 1)")
 
@@ -238,7 +239,7 @@ def intrinsic_suffix(type: Scalar, lanes: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _whole_number(value: int) -> Register:
+def _integer_constant(value: int) -> Register:
     return Register(str(value), i64, 1, literal=True)
 
 
@@ -250,6 +251,6 @@ def lane_constants(numbers: Sequence[int], type: Scalar) -> Register:
 
 
 @lru_cache(maxsize=256)
-def _indices(lanes: tuple[int | None, ...]) -> str:
+def _shuffle_mask(lanes: tuple[int | None, ...]) -> str:
     texts = ["i32 poison" if lane is None else f"i32 {lane}" for lane in lanes]
     return f"<{len(lanes)} x i32> <{', '.join(texts)}>"

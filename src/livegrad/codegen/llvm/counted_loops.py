@@ -1,7 +1,7 @@
-"""Loops in LLVM IR: blocks, and a phi for every register that is carried between iterations.
+"""Emits loops in LLVM IR: their blocks, and a phi for every register that is carried between iterations.
 
-`masked_control.py` writes the loops of a program with it, `stages.py` and `kernel_module.py` those over a domain, and
-`values.py` those of hand-written kernels.
+`masked_control.py` emits the loops of a program with it, `stages.py` and `kernel_module.py` the loops over a domain,
+and `values.py` the loops of hand-written kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from livegrad.ir.types import bool_, i64
 
 
 class OpenLoop:
-    """A loop whose head has been emitted; `carried` holds the registers at the start of an iteration."""
+    """A loop whose header has been emitted; `carried` holds the registers at the start of an iteration."""
 
     def __init__(self, builder: Builder, start: Sequence[Register]) -> None:
         self._builder, self._start = builder, start
@@ -22,14 +22,14 @@ class OpenLoop:
         self._before = builder.block
         builder.jump(self._head)
         builder.begin(self._head)
-        self._preheader_line = len(builder.lines)
+        self._first_phi = len(builder.lines)
         self.carried = [Register(builder.name("c"), register.type, register.lanes) for register in start]
-        builder.lines.extend([""] * len(start))  # the phis: what they take from the body is known only at its end
+        builder.lines.extend([""] * len(start))  # the phis, written by `close`: their operands come from the body
 
     def close(self, following: Sequence[Register], condition: Register | None = None, flags: str = "") -> None:
         """Ends the body; the next iteration starts with these registers.
 
-        With a condition, there is one only while it holds. The condition is then tested here, not in the head.
+        With a condition, the loop continues while it holds: the loop is tested at its end, not in its header.
         """
         builder = self._builder
         last = builder.block
@@ -39,9 +39,7 @@ class OpenLoop:
             builder.branch(condition, self._head, self.done, flags)
         for offset, (phi, first, final) in enumerate(zip(self.carried, self._start, following, strict=True)):
             pairs = f"[ {first.text}, %{self._before} ], [ {final.text}, %{last} ]"
-            builder.lines[self._preheader_line + offset] = (
-                f"  {phi.text} = phi {llvm_type(phi.type, phi.lanes)} {pairs}"
-            )
+            builder.lines[self._first_phi + offset] = f"  {phi.text} = phi {llvm_type(phi.type, phi.lanes)} {pairs}"
         builder.begin(self.done)
 
 
@@ -57,9 +55,10 @@ def counted_loop(
     increment: str = "add",
     flags: str = "",
 ) -> list[Register]:
-    """for (i = start; i < stop; i += step) carried = body(i, carried); gives the last carried registers.
+    """for (i = start; i < stop; i += step) carried = body(i, carried); returns the last carried registers.
 
-    `unless` makes the condition narrower, as one that also polls for an interrupt; `flags` are metadata of the loop.
+    `downward` visits the same indices from the last to the first. `unless` restricts the loop condition, for example
+    by polling for an interrupt. `flags` are metadata of the loop.
     """
     loop = OpenLoop(builder, [start, *carried])
     index, *state = loop.carried

@@ -1,5 +1,8 @@
-"""Emits a scalar function as straight-line LLVM IR: each node on the registers of its operands, under the current lane
-mask."""
+"""Emits a scalar function as LLVM IR: schedules its nodes, and emits each on the registers of its operands.
+
+Instructions work on all lanes, under the current lane mask. `stages.py` calls it for the bodies of stages, and control
+flow (`masked_control.py`, `while_loops.py`) for those of branches and loops.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from livegrad.codegen.llvm.elementwise import emit_elementwise
 from livegrad.codegen.llvm.fused_multiply_add import emit_fused, fused_products
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
 from livegrad.codegen.llvm.list_scheduling import schedule_instructions
-from livegrad.codegen.llvm.registers import NodeValue, Product, Register, TapeReference, TensorReference
+from livegrad.codegen.llvm.registers import NodeValue, Product, Register, TapeReference, TensorReference, as_register
 from livegrad.codegen.llvm.subroutines import LONG, emit_call, emit_in_pieces
 from livegrad.diagnostics import CompileError
 from livegrad.ir.leaves import constant_op
@@ -32,7 +35,7 @@ EmitNode = Callable[[KernelBuilder, Node, list[NodeValue]], NodeValue]
 
 
 def lacks_code(node: Node) -> bool:
-    """Whether an op must be expanded into simpler ones, for which there is code."""
+    """Whether an op must be expanded into simpler ops, because there is no LLVM code for it."""
     if node.op.expand is None or node.op in _HANDLERS:
         return False
     if not node.op.elementwise:
@@ -50,35 +53,37 @@ def emit_function(builder: KernelBuilder, function: Function, arguments: Sequenc
 def emit_results(
     builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], added: Container[int]
 ) -> list[NodeValue | Product]:
-    """The values of the results; those that are `added` to something, by number, as products if they are such."""
+    """The values of the results. Results whose index is in `added` are summed, and may be returned as products."""
     results = function.results
     values: dict[Node, NodeValue] = dict(zip(function.parameters, arguments, strict=True))
     order, copies = tapes.execution_order(results)
     fused, single = fused_products(order, results)
-    left_open = {result for number, result in enumerate(results) if number in added and result in single}
-    done = {*values, *fused.values(), *left_open}
-    written = [node for node in schedule_instructions(order, builder.lanes, builder.vector_bytes) if node not in done]
-    if len(written) > LONG and not copies:
-        _emit_in_pieces(builder, written, fused, results, left_open, values)
-        written = []
-    for node in written:
+    factored = {result for index, result in enumerate(results) if index in added and result in single}
+    skipped = {*values, *fused.values(), *factored}
+    schedule = [
+        node for node in schedule_instructions(order, builder.lanes, builder.vector_bytes) if node not in skipped
+    ]
+    if len(schedule) > LONG and not copies:
+        _emit_in_pieces(builder, schedule, fused, results, factored, values)
+        schedule = []
+    for node in schedule:
         if copies and node not in fused:
             operands = [values[operand] for operand in node.operands]
             for position, operand in enumerate(operands):
                 if (node, position) in copies and isinstance(operand, TapeReference):
-                    operands[position] = tapes.copied(builder, operand)
+                    operands[position] = tapes.copy_tape(builder, operand)
             values[node] = _emit_node(builder, node, operands)
         else:
             values[node] = emit_one(builder, node, fused, values)
-    return [_factors(result, values) if result in left_open else values[result] for result in results]
+    return [_factors(result, values) if result in factored else values[result] for result in results]
 
 
 def _emit_in_pieces(
     builder: KernelBuilder,
-    written: Sequence[Node],
+    schedule: Sequence[Node],
     fused: Mapping[Node, Node],
     results: Sequence[Node],
-    left_open: set[Node],
+    factored: set[Node],
     values: dict[Node, NodeValue],
 ) -> None:
     def reads(node: Node) -> Sequence[Node]:
@@ -87,12 +92,12 @@ def _emit_in_pieces(
             return node.operands
         return (*product.operands, *[operand for operand in node.operands if operand is not product])
 
-    kept = [node for result in results for node in (result.operands if result in left_open else (result,))]
+    live_out = [node for result in results for node in (result.operands if result in factored else (result,))]
     emit_in_pieces(
         builder,
-        written,
-        {node: reads(node) for node in written},
-        kept,
+        schedule,
+        {node: reads(node) for node in schedule},
+        live_out,
         values,
         lambda builder_of_piece, node, values_of_piece: emit_one(builder_of_piece, node, fused, values_of_piece),
     )
@@ -101,14 +106,14 @@ def _emit_in_pieces(
 def emit_one(
     builder: KernelBuilder, node: Node, fused: Mapping[Node, Node], values: dict[Node, NodeValue]
 ) -> NodeValue:
-    """The value of one node of straight-line code, or of an addition with the product that is fused into it."""
+    """The value of a node; an addition is emitted together with the product that is fused into it."""
     if node in fused:
         return _emit_fused(builder, node, fused[node], values)
     return _emit_node(builder, node, [values[operand] for operand in node.operands])
 
 
 def _factors(product: Node, values: dict[Node, NodeValue]) -> Product:
-    first, second = (_register(values[operand]) for operand in product.operands)
+    first, second = (as_register(values[operand]) for operand in product.operands)
     return Product(first, second)
 
 
@@ -118,11 +123,11 @@ def _emit_fused(builder: KernelBuilder, node: Node, product: Node, values: dict[
     factors.append(values[right if left is product else left])
     count = len(components(node.type))
     if not count:
-        first, second, other = map(_register, factors)
-        return emit_fused(builder, node, product, Product(first, second), other)
+        first, second, addend = map(as_register, factors)
+        return emit_fused(builder, node, product, Product(first, second), addend)
     rows = [value if isinstance(value, tuple) else (value,) * count for value in factors]
     return tuple(
-        emit_fused(builder, node, product, Product(_register(a), _register(b)), _register(c))
+        emit_fused(builder, node, product, Product(as_register(a), as_register(b)), as_register(c))
         for a, b, c in zip(*rows, strict=True)
     )
 
@@ -132,23 +137,18 @@ def _emit_node(builder: KernelBuilder, node: Node, operands: list[NodeValue]) ->
     if handler is not None:
         return handler(builder, node, operands)
     if node.op.elementwise:
-        return _by_component(builder, node, operands)
+        return _emit_components(builder, node, operands)
     raise CompileError(f"`{node.op.name}` has no native code", where=node.origin)
 
 
-def _by_component(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
+def _emit_components(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     count = len(components(node.type))
     if not count:
-        return emit_elementwise(builder, node, [_register(operand) for operand in operands])
+        return emit_elementwise(builder, node, [as_register(operand) for operand in operands])
     rows = [operand if isinstance(operand, tuple) else (operand,) * count for operand in operands]
     return tuple(
-        emit_elementwise(builder, node, [_register(part) for part in parts]) for parts in zip(*rows, strict=True)
+        emit_elementwise(builder, node, [as_register(part) for part in parts]) for parts in zip(*rows, strict=True)
     )
-
-
-def _register(value: NodeValue) -> Register:
-    assert isinstance(value, Register)
-    return value
 
 
 def _constant(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
@@ -174,15 +174,14 @@ def _members(value: NodeValue) -> tuple[NodeValue, ...]:
     return value
 
 
-def _index_in_range(builder: KernelBuilder, node: Node, index: Register, size: int) -> Register:
+def _check_index(builder: KernelBuilder, node: Node, index: Register, size: int) -> None:
     bad = builder.apply("icmp uge", bool_, index, builder.constant(size, index.type))
     builder.report(bad, f"index out of range for {size} members", node.origin)
-    return index
 
 
 def _get_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
-    members, index = _members(operands[0]), _register(operands[1])
-    _index_in_range(builder, node, index, len(members))
+    members, index = _members(operands[0]), as_register(operands[1])
+    _check_index(builder, node, index, len(members))
     result = members[0]
     for position, value in enumerate(members[1:], 1):
         hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))
@@ -191,8 +190,8 @@ def _get_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> No
 
 
 def _set_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
-    members, index = _members(operands[0]), _register(operands[1])
-    _index_in_range(builder, node, index, len(members))
+    members, index = _members(operands[0]), as_register(operands[1])
+    _check_index(builder, node, index, len(members))
     changed = []
     for position, value in enumerate(members):
         hit = builder.apply("icmp eq", bool_, index, builder.constant(position, index.type))
@@ -201,7 +200,7 @@ def _set_at(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> No
 
 
 def _check(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
-    condition = _register(operands[1])
+    condition = as_register(operands[1])
     builder.report(
         builder.apply("xor", bool_, condition, builder.constant(True, bool_)), node.attribute("message"), node.origin
     )
@@ -211,27 +210,27 @@ def _check(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> Nod
 def _lookup(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    return gather_scatter.emit_lookup(builder, node, tensor, [_register(index) for index in operands[1:]])
+    return gather_scatter.emit_lookup(builder, node, tensor, [as_register(index) for index in operands[1:]])
 
 
 def _lookup_or(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    otherwise, *indices = (_register(operand) for operand in operands[1:])
+    otherwise, *indices = (as_register(operand) for operand in operands[1:])
     return gather_scatter.emit_lookup_or(builder, tensor, otherwise, indices)
 
 
 def _searchsorted(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    return gather_scatter.emit_search(builder, tensor, _register(operands[1]), node.attribute("side") == "right")
+    return gather_scatter.emit_search(builder, tensor, as_register(operands[1]), node.attribute("side") == "right")
 
 
 def _write(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> NodeValue:
-    """The same tensor, changed in place: only functions come here in which every version is used once."""
+    """Updates a tensor in place, which is sound because every version of it is used once in such a function."""
     tensor = operands[0]
     assert isinstance(tensor, TensorReference)
-    value, *indices = (_register(operand) for operand in operands[1:])
+    value, *indices = (as_register(operand) for operand in operands[1:])
     gather_scatter.emit_write(builder, node, tensor, value, indices)
     return tensor
 
@@ -292,5 +291,5 @@ _HANDLERS: dict[Op, EmitNode] = {
 
 @lru_cache(maxsize=4096)
 def needs_mask(function: Function) -> bool:
-    """Whether lanes must be masked, because computing past the end might report an error or not terminate."""
+    """Whether lanes past the end must be masked, because they might report an error or not terminate."""
     return bool(functions_in(function)) or any(is_checked(node) for node in nodes_of(function) if node.op.checked)

@@ -1,7 +1,7 @@
-"""Selects the products that are fused into additions. In: nodes in order. Out: the product of each addition.
+"""Selects the products that are fused into additions, and emits them. In: nodes in order.
 
-`function_body.py` calls it. LLVM must not decide this: which products are rounded must not depend on the optimisation
-level, so that the baseline and the optimised tier give the same bits.
+Called by `function_body.py` and `interleaving.py`. The choice is not left to LLVM, because it would depend on the
+optimisation level, and the baseline and the optimised tier must give the same bits.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from livegrad.ops.elementwise import add, mul, sub
 
 
 def products_of(order: Sequence[Node]) -> set[Node]:
-    """Products that may be fused at all: of single or double precision."""
+    """Products that may be fused: those of single or double precision."""
     return {node for node in order if node.op is mul and scalar_of(node.type) in (f32, f64)}
 
 
 def fused_products(order: Sequence[Node], results: Sequence[Node]) -> tuple[dict[Node, Node], set[Node]]:
-    """The product that each addition or subtraction takes in, and the products that results alone use.
+    """The product that is fused into each addition or subtraction, and the results that are products of a single use.
 
-    A product that anything else uses stays as it is: it has to be computed anyway.
+    A product with other uses is not fused, because it has to be computed anyway.
     """
     products = products_of(order)
     if not products:
@@ -46,16 +46,16 @@ def fused_products(order: Sequence[Node], results: Sequence[Node]) -> tuple[dict
     return fused, single
 
 
-def emit_fused(builder: Builder, node: Node, product: Node, factors: Product, other: Register) -> Register:
-    """An addition or a subtraction together with the product that it takes in."""
+def emit_fused(builder: Builder, node: Node, product: Node, factors: Product, addend: Register) -> Register:
+    """An addition or subtraction together with the product that is fused into it."""
     first, second = factors.first, factors.second
     if node.op is sub and node.operands[0] is product:
-        other = builder.negate(other)
+        addend = builder.negate(addend)
     elif node.op is sub:
         first, second = (first, builder.negate(second)) if second.literal else (builder.negate(first), second)
-    return add_product(builder, Product(first, second), other)
+    return add_product(builder, Product(first, second), addend)
 
 
-def add_product(builder: Builder, product: Product, other: Register) -> Register:
-    """The product plus the other number, rounded once where the processor can."""
-    return builder.intrinsic("fmuladd", other.type, product.first, product.second, other)
+def add_product(builder: Builder, product: Product, addend: Register) -> Register:
+    """The product plus the addend, rounded once if the processor has fused multiply-add."""
+    return builder.intrinsic("fmuladd", addend.type, product.first, product.second, addend)

@@ -1,6 +1,6 @@
-"""Gathers, scatters and searches of tensors by computed index, for the ops of `function_body.py`.
+"""Emits gathers, scatters and binary searches of tensors by computed index, for the ops of `function_body.py`.
 
-An index out of range is reported and accesses no memory.
+An index out of range is reported and accesses no memory. Lanes whose indices are consecutive load a vector instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from livegrad.ops import elementwise
 from livegrad.ops.assignment import assign
 from livegrad.schedule.loops.cost_model import byte_size
 
-# What an element fulfils that comes before a value: without its equals, and with them.
+# The comparison that holds for elements before a value: without elements equal to it, and with them.
 _ORDER = {
     "float": ("fcmp olt", "fcmp ole"),
     "signed": ("icmp slt", "icmp sle"),
@@ -39,11 +39,14 @@ _ORDER = {
 
 
 # Ops whose result may be one of their operands.
-_CHOICES = (elementwise.select, elementwise.min, elementwise.max, elementwise.minimum, elementwise.maximum)
+_SELECTING_OPS = (elementwise.select, elementwise.min, elementwise.max, elementwise.minimum, elementwise.maximum)
 
 
 class _Access(NamedTuple):
-    """Where elements lie, and which of them are there (None: all). Of neighbours, one a lane, lane 0's place."""
+    """The offset of the accessed elements, and the lanes whose index is in range (None: all).
+
+    If lanes access neighbours, the offset is that of lane 0.
+    """
 
     offset: Register
     inside: Register | None
@@ -54,7 +57,7 @@ def emit_lookup(builder: KernelBuilder, node: Node, tensor: TensorReference, ind
     """The elements at indices."""
     if not indices:
         return load_uniform(builder, tensor.pointer, tensor.element)
-    if _counts_down(builder, node, indices):
+    if _reads_downward(builder, node, indices):
         upward = [*indices[:-1], replace(indices[-1], first=indices[-1].last, last=None)]
         return builder.shuffle(emit_lookup(builder, node, tensor, upward), range(builder.lanes - 1, -1, -1))
     access = _resolve_access(builder, tensor, indices, node)
@@ -70,17 +73,17 @@ def emit_lookup(builder: KernelBuilder, node: Node, tensor: TensorReference, ind
     )
 
 
-def _counts_down(builder: KernelBuilder, node: Node, indices: list[Register]) -> bool:
-    """Whether lanes read neighbours from the last one on, all of which are there."""
-    *others, last = indices
+def _reads_downward(builder: KernelBuilder, node: Node, indices: list[Register]) -> bool:
+    """Whether lanes read consecutive elements in descending order, all of them in range."""
+    *outer, last = indices
     proven = len(dict(node.attributes).get("in_range", ())) == len(indices)
-    return proven and builder.mask is None and last.last is not None and all(index.uniform for index in others)
+    return proven and builder.mask is None and last.last is not None and all(index.uniform for index in outer)
 
 
 def emit_lookup_or(
     builder: KernelBuilder, tensor: TensorReference, otherwise: Register, indices: list[Register]
 ) -> Register:
-    """The elements at indices, and another value where there is none."""
+    """The elements at indices, and `otherwise` for indices out of range."""
     if not indices:
         return load_uniform(builder, tensor.pointer, tensor.element)
     access = _resolve_access(builder, tensor, indices, None)
@@ -108,9 +111,9 @@ def emit_lookup_or(
 def _lanes_inside(
     builder: KernelBuilder, tensor: TensorReference, access: _Access, indices: list[Register]
 ) -> Register:
-    """The lanes that may read.
+    """The lanes whose indices are in range.
 
-    An axis that covers a dimension has room for all of its elements, but not for lanes behind the last one.
+    An axis that covers a dimension is long enough for all of its elements, but not for lanes past the last element.
     """
     mask = access.inside
     for axis, (index, extent) in enumerate(zip(indices, tensor.extents, strict=True)):
@@ -121,28 +124,27 @@ def _lanes_inside(
 
 
 def _all_neighbours(builder: KernelBuilder, tensor: TensorReference, indices: list[Register]) -> Register:
-    """Whether all neighbours of a row, one per lane, are inside, decided by lane 0."""
-    *others, last = indices
+    """Whether the consecutive elements that lanes access are all in range, computed from the index of lane 0."""
+    *outer, last = indices
     first, extent = last.first, tensor.extents[-1]
     assert first is not None
     beyond = builder.apply("add", i64, first, builder.constant(builder.lanes, i64))
     inside = builder.apply("icmp sle", bool_, beyond, extent)
     inside = builder.apply("and", bool_, inside, builder.apply("icmp sge", bool_, first, builder.constant(0, i64)))
-    for axis, index in enumerate(others):
+    for axis, index in enumerate(outer):
         if (axis, index.dimension) not in tensor.covered:
-            here = _is_below(builder, index, tensor.extents[axis])
-            inside = builder.apply("and", bool_, inside, here)
+            inside = builder.apply("and", bool_, inside, _is_below(builder, index, tensor.extents[axis]))
     return inside
 
 
 def emit_write(
     builder: KernelBuilder, node: Node, tensor: TensorReference, value: Register, indices: list[Register]
 ) -> None:
-    """Adds to the elements at indices, or assigns to them, in memory."""
+    """Adds to the elements at indices in memory, or assigns to them."""
     access = _resolve_access(builder, tensor, indices, node)
-    if builder.optimises_loops and not builder.has_masks and node.operands[1].op in _CHOICES:
-        # If it may be what was loaded from there, LLVM 22 makes a masked store of both. Without AVX-512, those take
-        # 20 times as long as others on some processors (llvm/llvm-project#213195).
+    if builder.optimises_loops and not builder.has_masks and node.operands[1].op in _SELECTING_OPS:
+        # If the value may be the one just loaded from there, LLVM 22 merges select and store into a masked store.
+        # Without AVX-512, that takes 20 times as long on some processors (llvm/llvm-project#213195).
         value = builder.freeze(value)
     if access.inside is None or not access.inside.uniform:
         _write_at(builder, tensor, access, value, node.op is not assign)
@@ -174,21 +176,21 @@ def _write_at(builder: KernelBuilder, tensor: TensorReference, access: _Access, 
 
 
 def emit_search(builder: KernelBuilder, tensor: TensorReference, value: Register, after_equals: bool) -> Register:
-    """How many elements of an ascending tensor come before a value: halved without branches, all lanes at once."""
+    """The number of elements of an ascending tensor before a value: a branch-free binary search of all lanes."""
     (extent,) = tensor.extents
     is_float = value.type.kind == "float"
-    last = builder.apply("fcmp uno", bool_, value, value) if is_float else None  # NaN comes behind all numbers
+    is_nan = builder.apply("fcmp uno", bool_, value, value) if is_float else None  # NaN is ordered after all numbers
 
     def comes_before(element: Register) -> Register:
         before = builder.apply(_ORDER[value.type.kind][after_equals], bool_, element, value)
-        if last is None:
+        if is_nan is None:
             return before
-        ordered = (
-            last
+        before_nan = (
+            is_nan
             if after_equals
-            else builder.apply("and", bool_, last, builder.apply("fcmp ord", bool_, element, element))
+            else builder.apply("and", bool_, is_nan, builder.apply("fcmp ord", bool_, element, element))
         )
-        return builder.apply("or", bool_, before, ordered)
+        return builder.apply("or", bool_, before, before_nan)
 
     def element_at(position: Register) -> Register:
         if position.uniform:
@@ -200,13 +202,13 @@ def emit_search(builder: KernelBuilder, tensor: TensorReference, value: Register
     one = builder.constant(1, i64)
     count = builder.widen(builder.constant(0, i64), value.lanes)
     loop = OpenLoop(builder, [extent, count])
-    left, low = loop.carried
-    builder.branch(builder.apply("icmp sgt", bool_, left, one), loop.body, loop.done)
+    remaining, low = loop.carried
+    builder.branch(builder.apply("icmp sgt", bool_, remaining, one), loop.body, loop.done)
     builder.begin(loop.body)
-    half = builder.apply("lshr", i64, left, one)
+    half = builder.apply("lshr", i64, remaining, one)
     middle = builder.apply("add", i64, low, half)
     before = comes_before(element_at(builder.apply("sub", i64, middle, one)))
-    loop.close([builder.apply("sub", i64, left, half), builder.select(before, middle, low)])
+    loop.close([builder.apply("sub", i64, remaining, half), builder.select(before, middle, low)])
     run, done = builder.label("last"), builder.label("found")
     ahead = builder.block
     builder.branch(builder.apply("icmp sgt", bool_, extent, builder.constant(0, i64)), run, done)
@@ -232,18 +234,18 @@ def _write_one(builder: KernelBuilder, tensor: TensorReference, offset: Register
 def _write_in_order(
     builder: KernelBuilder, tensor: TensorReference, access: _Access, value: Register, adds: bool
 ) -> None:
-    """One lane after the other, through memory, which is faster than extracting lanes from a vector."""
-    offset, mask = builder.widen(_wide(builder, access.offset), builder.lanes), _active(builder, access)
+    """Writes one lane after the other, through memory, which is faster than extracting lanes from a vector."""
+    offset, mask = builder.widen(_sign_extend(builder, access.offset), builder.lanes), _active(builder, access)
     type = value.type
     offsets, values = (
-        _spilled(builder, offset),
-        _spilled(builder, to_memory(builder, builder.widen(value, builder.lanes))),
+        _spill(builder, offset),
+        _spill(builder, to_memory(builder, builder.widen(value, builder.lanes))),
     )
 
     def write(lane: Register) -> None:
-        at = load_element(builder, element_address(builder, offsets, i64, lane), i64)
+        lane_offset = load_element(builder, element_address(builder, offsets, i64, lane), i64)
         lane_value = load_element(builder, element_address(builder, values, type, lane), type)
-        _write_one(builder, tensor, at, lane_value, adds)
+        _write_one(builder, tensor, lane_offset, lane_value, adds)
 
     every, some, done = (builder.label(hint) for hint in ("every", "some", "done"))
     builder.branch(builder.reduce_lanes("and", mask), every, some)
@@ -252,7 +254,7 @@ def _write_in_order(
         write(builder.constant(lane, i64))
     builder.jump(done)
     builder.begin(some)
-    flags = _spilled(builder, builder.convert("zext", mask, memory_type(bool_)))
+    flags = _spill(builder, builder.convert("zext", mask, memory_type(bool_)))
 
     def write_if_active(lane: Register, carried: list[Register]) -> list[Register]:
         run, over = builder.label("write"), builder.label("written")
@@ -269,44 +271,44 @@ def _write_in_order(
     builder.begin(done)
 
 
-def _spilled(builder: KernelBuilder, vector: Register) -> Register:
-    """The address of a vector's lanes in memory."""
+def _spill(builder: KernelBuilder, vector: Register) -> Register:
+    """Stores a vector on the stack; returns its address."""
     pointer = builder.allocate(llvm_type(vector.type, vector.lanes))
     builder.store(vector, pointer, 64)
     return pointer
 
 
 def _active(builder: KernelBuilder, access: _Access) -> Register:
-    """The lanes that have an element."""
+    """The active lanes whose index is in range."""
     mask = access.inside if builder.mask is None else builder.mask
     if builder.mask is not None and access.inside is not None:
-        mask = builder.both(builder.mask, access.inside)
+        mask = builder.intersect_masks(builder.mask, access.inside)
     return builder.widen(builder.constant(True, bool_) if mask is None else mask, builder.lanes)
 
 
 def _is_below(builder: KernelBuilder, index: Register, extent: Register) -> Register:
-    """Whether an index is in range, compared in its own type: vectors of narrow numbers take fewer instructions."""
+    """Whether an index is in range, compared in its own type: vectors of narrow integers take fewer instructions."""
     if index.type is i64:
         return builder.apply("icmp ult", bool_, index, extent)
     limit = builder.intrinsic("umin", i64, extent, builder.constant(1 << 31, i64))
     return builder.apply("icmp ult", bool_, index, builder.convert("trunc", limit, index.type))
 
 
-def _wide(builder: KernelBuilder, index: Register) -> Register:
+def _sign_extend(builder: KernelBuilder, index: Register) -> Register:
     return index if index.type is i64 else builder.convert("sext", index, i64)
 
 
 def _resolve_access(
     builder: KernelBuilder, tensor: TensorReference, indices: list[Register], checked: Node | None
 ) -> _Access:
-    """The address of elements; for a checked node, indices out of range are reported."""
-    *others, last = indices
-    neighbours = last.first is not None and all(index.uniform for index in others)
+    """The offsets of the elements at indices; for a checked node, indices out of range are reported."""
+    *outer, last = indices
+    neighbours = last.first is not None and all(index.uniform for index in outer)
     offset: Register | None = None
     inside: Register | None = None
     in_range = () if checked is None else dict(checked.attributes).get("in_range", ())
     for axis, (index, extent, stride) in enumerate(zip(indices, tensor.extents, tensor.strides, strict=True)):
-        wide = index if index is last and not others and not index.uniform else _wide(builder, index)
+        wide = index if index is last and not outer and not index.uniform else _sign_extend(builder, index)
         if axis not in in_range and (axis, index.dimension) not in tensor.covered:
             within = _is_below(builder, index, extent)
             if checked is not None:
@@ -316,7 +318,7 @@ def _resolve_access(
         if neighbours and index is last:
             assert last.first is not None
             wide = last.first
-        # What is in range does not overflow; of a lane that is not active, nobody uses the result.
+        # Indices in range do not overflow, and the results of inactive lanes are not used.
         exact = " nuw nsw" if in_range and len(in_range) == len(indices) else ""
         term = wide if stride.text == "1" else builder.apply(f"mul{exact}", i64, wide, stride)
         offset = term if offset is None else builder.apply(f"add{exact}", i64, offset, term)
@@ -325,7 +327,7 @@ def _resolve_access(
 
 
 def _load_if(builder: KernelBuilder, tensor: TensorReference, access: _Access) -> Register:
-    """A load of one element, or of neighbours, that happens only when it may."""
+    """Loads one element, or consecutive ones, in a branch taken only if they are in range."""
     type = tensor.element
     pointer = element_address(builder, tensor.pointer, type, access.offset)
 
@@ -343,5 +345,4 @@ def _load_if(builder: KernelBuilder, tensor: TensorReference, access: _Access) -
     loaded = load()
     builder.jump(done)
     builder.begin(done)
-    nothing = builder.zero(type, loaded.lanes)
-    return builder.phi(type, loaded.lanes, [(loaded, run), (nothing, before)])
+    return builder.phi(type, loaded.lanes, [(loaded, run), (builder.zero(type, loaded.lanes), before)])

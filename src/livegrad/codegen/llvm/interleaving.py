@@ -1,8 +1,7 @@
-"""Instruction interleaving: the second half of the lanes runs some operations behind the first half.
+"""Instruction interleaving: emits one schedule for both halves of the lanes, the second half some operations later.
 
 In: a kernel for which the loop pass `interleave_lanes` allows it. Out: whether it pays, and the code. Called by
-`kernel_module.py` and `stages.py`. This is no second scheduler: it emits the schedule of `list_scheduling.py` twice,
-the second time with a delay.
+`kernel_module.py` and `stages.py`. The schedule is that of `list_scheduling.py`.
 
 Ice Lake's divider takes 12 cycles for the square roots of one register, and instructions that wait for it fill the
 processor's queues. With interleaving, one half computes while the other waits. Signed distances of 160 to 410
@@ -57,7 +56,7 @@ def _calls_math(node: Node) -> bool:
 
 
 def _most_live(order: Sequence[Node]) -> int:
-    """How many computed values are needed later, at most."""
+    """The largest number of computed values that are live at once."""
     last = {operand: position for position, node in enumerate(order) for operand in node.operands}
     ends = [0] * (len(order) + 1)
     alive = most = 0
@@ -78,8 +77,8 @@ def emit_interleaved(builder: KernelBuilder, function: Function, arguments: Sequ
     streams: list[dict[Node, NodeValue]] = [
         dict(zip(function.parameters, half, strict=True)) for half in zip(*halves, strict=True)
     ]
-    unwritten = {*function.parameters, *fused.values()}
-    nodes = [node for node in schedule_for_latency(order, INTERLEAVE_LIVE) if node not in unwritten]
+    skipped = {*function.parameters, *fused.values()}
+    nodes = [node for node in schedule_for_latency(order, INTERLEAVE_LIVE) if node not in skipped]
     builder.lanes //= 2
     for step in range(len(nodes) + INTERLEAVE_DELAY):
         for position, values in zip((step, step - INTERLEAVE_DELAY), streams, strict=True):

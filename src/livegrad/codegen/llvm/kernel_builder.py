@@ -1,4 +1,4 @@
-"""A builder for kernels: what is known while one is written, lane masks, checks, and calls of math functions."""
+"""A builder for kernels: adds lane masks, checks, calls of math functions, and the state of a kernel to `Builder`."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from livegrad.diagnostics import CompileError, SourceLocation
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, f32, i64
 
-_MASKING_BYTES = 64  # processors with vectors of this size compute, load and store under masks at no extra cost
+_MASKING_BYTES = 64  # instructions on vectors of this size (AVX-512) take masks at no extra cost
 
 MathRequest = tuple[str, str, int]  # a function of the math library: its name, element and lanes
 
 
 @dataclass
 class KernelBuilder(Builder):
-    """A kernel, or a function beside it, under construction."""
+    """A kernel, or one of its subroutines, under construction."""
 
-    entry: list[str] = field(default_factory=list)  # what is computed once, before any loop
-    definitions: list[str] = field(default_factory=list)  # of functions beside the kernel
+    entry: list[str] = field(default_factory=list)  # the entry block, which runs once, before any loop
+    definitions: list[str] = field(default_factory=list)  # of subroutines
     math: set[MathRequest] = field(default_factory=set)
     sites: list[Site] = field(default_factory=list)
     mask: Register | None = None  # None: every lane is active
-    element_index: Register | None = None  # the position of lane 0 in the kernel's domain, for reports
-    element_step: Register | None = None  # from lane to lane; None: one
+    element_index: Register | None = None  # lane 0's linear index in the kernel's domain, for reports
+    element_step: Register | None = None  # of the index from lane to lane; None: one
     is_baseline: bool = False  # compile time counts more than speed; the bits are the same
-    in_order: bool = False  # lanes scatter one after the other: two may have the same element
+    in_order: bool = False  # lanes scatter one after the other, because two may have the same element
     vector_bytes: int = 0  # of a register; 0: the baseline tier
-    shares_lockstep: bool = False  # what lanes of a loop have in common while they are in it is one register
+    shares_lockstep: bool = False  # values that are equal in all lanes inside a loop are uniform registers
     uses_tapes: bool = False
     largest_slot: int = 0  # of its tapes, in bytes
     polls: bool = False
-    runs_once: bool = False  # whether the kernel has one item: its loops are not repeated for each of many
+    runs_once: bool = False  # the kernel has one item, so its loops are not repeated for each of many
     comparisons: dict[str, tuple[str, Register, Register]] = field(default_factory=dict)  # opposite predicate, operands
-    subroutines: dict[Hashable, object] = field(default_factory=dict)  # functions beside the kernel, by what they are
-    pool_run: Register | None = None  # the function that runs a loop on threads; None: loops are serial
+    subroutines: dict[Hashable, object] = field(default_factory=dict)  # by function and argument types
+    pool_run: Register | None = None  # the thread pool's function that runs a loop; None: loops are serial
     metadata: LoopMetadata = field(default_factory=lambda: LoopMetadata(()))
-    sizes: dict[SymbolicSize, Register] = field(default_factory=dict)  # numbers that the argument block has
+    sizes: dict[SymbolicSize, Register] = field(default_factory=dict)  # loaded from the argument block
 
     @property
     def has_masks(self) -> bool:
-        """Whether instructions work under masks: those on vectors of this size do."""
+        """Whether instructions take masks."""
         return self.vector_bytes == _MASKING_BYTES
 
     @property
     def optimises_loops(self) -> bool:
-        """Whether LLVM is to optimise the scalar loops of the kernel."""
+        """Whether LLVM optimises the scalar loops of the kernel."""
         return bool(self.metadata.memories)
 
-    def beside(self) -> KernelBuilder:
-        """A builder for another function of the same module."""
+    def subroutine_builder(self) -> KernelBuilder:
+        """A builder for a subroutine in the same module."""
         return KernelBuilder(
             self.lanes,
             declarations=self.declarations,
@@ -69,7 +69,7 @@ class KernelBuilder(Builder):
         )
 
     def size_argument(self, size: SymbolicSize, type: Scalar) -> Register:
-        """A number that differs from size to size."""
+        """A symbolic size, as a scalar."""
         register = self.sizes.get(size)
         if register is None:
             raise CompileError("a subroutine of a kernel cannot read a symbolic size")
@@ -86,7 +86,7 @@ class KernelBuilder(Builder):
 
     @contextmanager
     def before_loops(self) -> Iterator[None]:
-        """What is written here is computed once, before any loop."""
+        """Code emitted inside runs once, before any loop."""
         lines, self.lines = self.lines, self.entry
         try:
             yield
@@ -96,8 +96,8 @@ class KernelBuilder(Builder):
     def widen(self, register: Register, lanes: int) -> Register:
         """A register with one value for each lane.
 
-        The baseline tier loads constants from memory: LLVM takes ten times as long for an instruction with a constant
-        vector as operand.
+        The baseline tier loads constants from memory, because LLVM takes ten times as long to compile an instruction
+        that has a constant vector as operand.
         """
         if not (self.is_baseline and register.literal) or register.lanes == lanes or register.type is bool_:
             return super().widen(register, lanes)
@@ -107,12 +107,12 @@ class KernelBuilder(Builder):
         return self.load(Register(name, pointer, 1), register.type, lanes)
 
     def freeze(self, value: Register) -> Register:
-        """The same value; LLVM does not join what it is computed by with what uses it."""
+        """The same value, frozen, so that LLVM does not combine its definition with its uses."""
         return self.make(f"freeze {value.typed}", value.type, value.lanes)
 
     def call_math(self, function: str, *operands: Register) -> Register:
-        """One of our own math functions; half precision goes through single."""
-        operands = tuple(self.alike(*operands))
+        """A call of livegrad's own math function; half precision is computed in single."""
+        operands = tuple(self.match_lanes(*operands))
         type = operands[0].type
         if type.bits == 16:
             wide = self.call_math(function, *(self.convert("fpext", operand, f32) for operand in operands))
@@ -125,12 +125,13 @@ class KernelBuilder(Builder):
 
     # --- masks and checks ---
 
-    def both(self, first: Register | None, second: Register) -> Register:
-        """The lanes of both masks; None is all of them."""
+    def intersect_masks(self, first: Register | None, second: Register) -> Register:
+        """The lanes in both masks; None is all lanes."""
         return second if first is None else self.apply("and", bool_, first, second)
 
     @contextmanager
-    def under(self, mask: Register | None) -> Iterator[None]:
+    def with_mask(self, mask: Register | None) -> Iterator[None]:
+        """Code emitted inside runs for the lanes of a mask."""
         before, self.mask = self.mask, mask
         try:
             yield
@@ -138,8 +139,8 @@ class KernelBuilder(Builder):
             self.mask = before
 
     @contextmanager
-    def in_lanes(self, lanes: int) -> Iterator[None]:
-        """What is written here has so many lanes; all of them stand for the one element of a scalar kernel."""
+    def with_lanes(self, lanes: int) -> Iterator[None]:
+        """Code emitted inside has so many lanes, all of which belong to the one element of a scalar kernel."""
         before, step = self.lanes, self.element_step
         self.lanes, self.element_step = lanes, self.constant(0, i64)
         try:
@@ -148,16 +149,16 @@ class KernelBuilder(Builder):
             self.lanes, self.element_step = before, step
 
     def report(self, bad: Register, message: str, origin: SourceLocation | None) -> None:
-        """Writes the site and the lowest element for which `bad` holds in an active lane to the status word."""
+        """Where `bad` holds in an active lane, writes the check site and the lowest such element to the status word."""
         site = len(self.sites)
         self.sites.append(Site(message, origin))
         failed, done = self.label("failed"), self.label("checked")
         if self.mask is not None:
-            if bad.uniform:  # whether any lane is active matters only if it is
-                look = self.label("look")
-                self.branch(bad, look, done)
-                self.begin(look)
-            bad = self.both(self.mask, bad)
+            if bad.uniform:  # tested first: the mask matters only where it holds
+                active = self.label("look")
+                self.branch(bad, active, done)
+                self.begin(active)
+            bad = self.intersect_masks(self.mask, bad)
         self.branch(self.any_lane(bad), failed, done, "" if self.is_baseline else UNLIKELY)
         self.begin(failed)
         lane = self._first_lane(bad)
@@ -165,8 +166,8 @@ class KernelBuilder(Builder):
             lane = self.apply("mul", i64, lane, self.element_step)
         element = lane if self.element_index is None else self.apply("add", i64, self.element_index, lane)
         shifted = self.apply("shl", i64, element, self.constant(16, i64))
-        word = self.apply("or", i64, shifted, self.constant(site, i64))
-        self.line(f"atomicrmw umin ptr %status, i64 {word.text} monotonic{self.metadata.flags(STATUS)}")
+        status = self.apply("or", i64, shifted, self.constant(site, i64))
+        self.line(f"atomicrmw umin ptr %status, i64 {status.text} monotonic{self.metadata.flags(STATUS)}")
         self.jump(done)
         self.begin(done)
 

@@ -1,6 +1,6 @@
-"""The frame of a kernel in LLVM IR: its arguments, counted loops, and the current position in the domain.
+"""The frame of a kernel in LLVM IR: loads its arguments, and tracks the current position and the active lanes.
 
-`accesses.py`, `register_tiles.py`, `stages.py` and `kernel_module.py` each add a layer to it.
+`accesses.py`, `register_tiles.py`, `stages.py` and `kernel_module.py` each add a layer as a subclass.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from livegrad.ir.leaves import constant_op
 from livegrad.ir.symbolic_size import SymbolicSize
 from livegrad.ir.types import Scalar, bool_, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
-from livegrad.schedule.kernel import Port
+from livegrad.schedule.kernel import StridedAccess
 from livegrad.schedule.loops.dimensions import NEAR, StrideKind
 from livegrad.schedule.loops.divergence import may_diverge
 from livegrad.schedule.loops.nest import Access, LoopNest
 from livegrad.schedule.plan import ALIGNMENT
 
 AccessKind = Literal["read", "output"]
-Groups = Literal["any", "full", "remainder"]  # of lanes: which of them code is being written for
-Tail = tuple[Register, Register]  # the position of lane 0, and where the lanes' dimension ends
+Groups = Literal["any", "full", "remainder"]  # the groups of lanes that code is being emitted for
+Tail = tuple[Register, Register]  # the position of lane 0, and the end of the lanes' dimension
 
 _ARGUMENTS = Register("%args", pointer, 1)
-_KNOWN_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{near: step for step, near in NEAR.items()}}
+_CONSTANT_STRIDES: dict[StrideKind, int] = {"zero": 0, "one": 1, **{kind: step for step, kind in NEAR.items()}}
 
 
 @dataclass
@@ -46,14 +46,14 @@ class ArgumentSlots:
 
 
 class Frame:
-    """One kernel being written."""
+    """One kernel under construction."""
 
     def __init__(self, nest: LoopNest, is_baseline: bool = False) -> None:
         self.nest, self.kernel, self.across = nest, nest.kernel, nest.across
         kernel = nest.kernel
         self.is_baseline = is_baseline  # the baseline tier: compile time counts more than speed; the bits are the same
         self.masks: dict[Tail, Register] = {}  # lane masks that dominate the current block
-        self.lefts: dict[Tail, Register] = {}  # likewise, how many lanes are left
+        self.remaining: dict[Tail, Register] = {}  # likewise, the number of elements from lane 0 on
         self.groups: Groups = "any"
         registers = 0 if is_baseline else nest.vector_bytes
         self.builder = KernelBuilder(
@@ -67,11 +67,11 @@ class Frame:
         self.diverges = any(may_diverge(stage.body) for stage in kernel.stages)
         self.masked = self.diverges and any(needs_mask(stage.body) for stage in kernel.stages)
         self.domain_index: list[Register] = []
-        self.chunk_rank = 1 if nest.is_split else 0  # dimensions before the domain's own that number chunks
+        self.chunk_rank = 1 if nest.is_split else 0  # leading dimensions that count chunks of a split reduction
 
     @cached_property
     def sizes(self) -> tuple[SymbolicSize, ...]:
-        """The symbolic sizes that the code computes with, in an order that all tiers have."""
+        """The symbolic sizes that the code uses, in the same order in all tiers."""
         functions = reachable_functions([stage.body for stage in self.kernel.stages])
         constants = [n.attribute("value") for f in functions for n in nodes_of(f) if n.op is constant_op]
         return tuple(dict.fromkeys([value for value in constants if type(value) is SymbolicSize]))
@@ -103,16 +103,16 @@ class Frame:
         self.chunk = self.argument("chunk") if nest.is_split else None
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
-        self.wholes = [self._whole(index) for index in range(len(kernel.wholes))]
+        self.wholes = [self._whole(index) for index in range(len(kernel.indexed_buffers))]
         if nest.has_parallel_loops:
             self.builder.pool_run = self.argument("run", pointer)
-        self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.uniforms)]
+        self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.scalar_arguments)]
         for number, size in enumerate(self.sizes):
             self.builder.sizes[size] = self.argument(f"size{number}")
-        self.begins_lines = self._all_begin_lines([self.output_bases[number] for number in nest.non_temporal])
+        self.line_aligned = self._are_line_aligned([self.output_bases[number] for number in nest.non_temporal])
 
-    def _all_begin_lines(self, addresses: list[Register]) -> Register | None:
-        """Whether all addresses begin cache lines, computed before the loops; None if there are none."""
+    def _are_line_aligned(self, addresses: list[Register]) -> Register | None:
+        """Whether all addresses are aligned to cache lines, computed before the loops; None if there are none."""
         builder = self.builder
         if not addresses:
             return None
@@ -123,7 +123,7 @@ class Frame:
             return builder.apply("icmp eq", bool_, rest, builder.constant(0, i64))
 
     def _ports(
-        self, role: str, ports: tuple[Port, ...], accesses: tuple[Access, ...]
+        self, role: str, ports: tuple[StridedAccess, ...], accesses: tuple[Access, ...]
     ) -> tuple[list[Register], list[list[Register]]]:
         bases = [self.argument(f"{role}{k}", pointer) for k in range(len(ports))]
         strides = [
@@ -135,10 +135,10 @@ class Frame:
     def _stride(self, name: str, kind: StrideKind) -> Register:
         if kind == "any":
             return self.argument(name)
-        return self.builder.constant(self.nest.unrolled_points if kind == "row" else _KNOWN_STRIDES[kind], i64)
+        return self.builder.constant(self.nest.unrolled_points if kind == "row" else _CONSTANT_STRIDES[kind], i64)
 
     def _whole(self, index: int) -> TensorReference:
-        whole = self.kernel.wholes[index]
+        whole = self.kernel.indexed_buffers[index]
         address = self.argument(f"whole{index}", pointer)
         extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(whole.rank))
         strides = [self.argument(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
@@ -148,10 +148,10 @@ class Frame:
         flags = "" if self.nest.memories is None else self.builder.metadata.flags(self.nest.memories[index])
         return TensorReference(address, whole.element, extents, tuple(strides), covered, chunk_rank, flags)
 
-    # --- places ---
+    # --- positions ---
 
     def offset_of(self, strides: list[Register], indices: list[Register], start: Register | None) -> Register:
-        """The element offset of a point: a sum of index times stride, without the terms that are known to be zero."""
+        """The element offset of a point: the sum of index times stride, without terms that are zero."""
         total = start
         for stride, index in zip(strides, indices, strict=True):
             if stride.text == "0":
@@ -170,7 +170,7 @@ class Frame:
             indices.append(linear)
         return indices[::-1]
 
-    def _following(self, indices: list[Register], extents: list[Register]) -> list[Register]:
+    def _next_indices(self, indices: list[Register], extents: list[Register]) -> list[Register]:
         """The indices of the next point in row-major order."""
         builder, one, zero = self.builder, self.builder.constant(1, i64), self.builder.constant(0, i64)
         following: list[Register] = []
@@ -193,9 +193,9 @@ class Frame:
         return self.builder.constant(0, i64) if linear is None else linear
 
     def _begin_group(self, tail: Tail | None) -> None:
-        """In the baseline tier, computes what all accesses of a group of lanes share."""
+        """In the baseline tier, computes the masks that all accesses of a group of lanes share."""
         if self.is_baseline and tail is not None and self.builder.lanes > 1:
-            self.lefts[tail] = self._left(tail)
+            self.remaining[tail] = self._remaining(tail)
             if self.masked or self._has_gathers():
                 self.masks[tail] = self._lane_mask(tail)
 
@@ -206,15 +206,17 @@ class Frame:
         kinds = [access_strides[ranks - 1] for access_strides in strides if len(access_strides) >= ranks]
         return not {"zero", "one"}.issuperset(kinds)
 
-    def _left(self, tail: Tail) -> Register:
-        """How many elements there are from the first lane on."""
+    def _remaining(self, tail: Tail) -> Register:
+        """The number of elements from lane 0 on."""
         position, stop = tail
-        return self.lefts[tail] if tail in self.lefts else self.builder.apply("sub", i64, stop, position)
+        return self.remaining[tail] if tail in self.remaining else self.builder.apply("sub", i64, stop, position)
 
     def _lane_mask(self, tail: Tail) -> Register:
-        """The lanes that stand for elements below the end."""
+        """The lanes before the end of their dimension."""
         return (
-            self.masks[tail] if tail in self.masks else first_lanes(self.builder, self._left(tail), self.builder.lanes)
+            self.masks[tail]
+            if tail in self.masks
+            else first_lanes(self.builder, self._remaining(tail), self.builder.lanes)
         )
 
     def _lane_numbers(self) -> Register:

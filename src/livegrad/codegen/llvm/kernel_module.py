@@ -1,8 +1,8 @@
-"""Emits a kernel as an LLVM module: its work items, rows and stages, and the enclosing function.
+"""Emits a loop nest as an LLVM module: the function `kernel`, which runs work items, their rows, and their stages.
 
 Lanes run over the last domain dimension ("across": outer-loop vectorisation) or the last inner dimension ("along":
-inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. Code takes the extents of
-loops as arguments: nests of equal `key` have the same code.
+inner-loop vectorisation). A work item is a row, or a block of the last domain dimension. The extents of loops are
+arguments, so nests of equal `key` have the same code.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class KernelText:
     """LLVM IR of a kernel, its argument slots, and its checks."""
 
     declarations: frozenset[str]
-    definition: str  # of the function `kernel`, and of those beside it that it calls
-    longest: int  # lines of any of them
+    definition: str  # of the function `kernel`, and of its subroutines
+    longest: int  # lines of the longest of these functions
     attributes: str
     uses_tapes: bool
     largest_slot: int  # of its tapes, in bytes
@@ -45,8 +45,8 @@ class KernelText:
     interruptible: bool
     math: tuple[MathRequest, ...]  # functions of the math library that it calls
     metadata: tuple[str, ...] = ()
-    has_scalar_loops: bool = False  # which LLVM is to optimise
-    sizes: tuple[SymbolicSize, ...] = ()  # numbers in the slots `size0` and so on
+    has_scalar_loops: bool = False  # that LLVM optimises
+    sizes: tuple[SymbolicSize, ...] = ()  # in the slots `size0`, `size1`, …
 
     @cached_property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class KernelText:
 
 
 def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
-    """Kernels of equal attributes as one module, where they have these names."""
+    """Kernels of equal attributes as one module, under the given symbols."""
     declarations = frozenset[str]().union(*[kernel.declarations for kernel in kernels])
     pairs = zip(kernels, symbols, strict=True)
     largest_slot = max(kernel.largest_slot for kernel in kernels)
@@ -63,7 +63,7 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
         [
             *sorted(declarations),
             runtime_module(largest_slot) if any(kernel.uses_tapes for kernel in kernels) else "",
-            *[_under_name(kernel.definition, symbol) for kernel, symbol in pairs],
+            *[_rename_kernel(kernel.definition, symbol) for kernel, symbol in pairs],
             kernels[0].attributes,
             *COMMON,
             *kernels[0].metadata,
@@ -71,13 +71,13 @@ def module_text(kernels: Sequence[KernelText], symbols: Sequence[str]) -> str:
     )
 
 
-def _under_name(definition: str, symbol: str) -> str:
-    """The function `kernel` and those beside it, `kernel.0` and so on, under another name."""
+def _rename_kernel(definition: str, symbol: str) -> str:
+    """The function `kernel` and its subroutines `kernel.0`, `kernel.1`, … under another name."""
     return definition.replace("@kernel(", f"@{symbol}(", 1).replace("@kernel.", f"@{symbol}.")
 
 
 def _math_declaration(request: MathRequest) -> str:
-    """How a kernel declares a function of the library: pure, so that calls can be shared and moved out of loops."""
+    """The declaration of a math function: pure, so that LLVM can share calls and move them out of loops."""
     function, element, lanes = request
     if is_lane_function(function):
         return lane_declaration(*request)
@@ -97,12 +97,12 @@ def emit_kernel(nest: LoopNest, is_baseline: bool = False) -> KernelText:
     if nest.vector.streams > 1:
         suits = suits_interleaving(nest.kernel)
         nest = nest.change(nest.vector, extent=2 * nest.lanes) if suits else nest.change(nest.vector, streams=1)
-        nest = nest.replace(peels_remainder=False) if suits else nest  # the code of both halves is long already
+        nest = nest.replace(peels_remainder=False) if suits else nest  # interleaved code is long already
     return _Emitter(nest).emit()
 
 
 def _baseline_form(nest: LoopNest) -> LoopNest:
-    """One register for each value instead of several, where lanes are independent, and ordinary stores."""
+    """The nest with one register per value instead of several, if lanes are independent, and with ordinary stores."""
     lanes, ports = nest.lanes, (*nest.kernel.reads, *nest.kernel.outputs)
     if nest.across and not nest.unrolled_points and lanes > 1:
         widest = max([byte_size(port.element) for port in ports], default=4)
@@ -114,7 +114,7 @@ def _baseline_form(nest: LoopNest) -> LoopNest:
 
 
 class _Emitter(Stages):
-    """The whole function."""
+    """Emits the function of a kernel."""
 
     def emit(self) -> KernelText:
         builder = self.builder
@@ -122,12 +122,12 @@ class _Emitter(Stages):
         begin, end = Register("%begin", i64, 1), Register("%end", i64, 1)
         builder.begin("items")
         sizes = self._item_sizes()
-        # Indices are incremented from item to item: dividing takes longer than the work of a short line.
+        # Indices are incremented from item to item, because a division takes longer than the work of a short row.
         start = self.decode(begin, sizes) if len(sizes) > 1 else []
 
         def item(number: Register, indices: list[Register]) -> list[Register]:
             self._item(number, [number] if len(sizes) == 1 else indices)
-            return self._following(indices, sizes) if indices else []
+            return self._next_indices(indices, sizes) if indices else []
 
         builder.runs_once = not self.extents
         counted_loop(self.builder, begin, end, 1, start, item)
@@ -142,7 +142,7 @@ class _Emitter(Stages):
         builder = self.builder
         entry = ["start:"]
         named: list[str] = []
-        status, interrupt, rest = builder.entry[:2], builder.entry[2:4], builder.entry[4:]  # two lines load each word
+        status, interrupt, rest = builder.entry[:2], builder.entry[2:4], builder.entry[4:]  # two lines load each slot
         if builder.sites or builder.uses_tapes or builder.polls:
             entry += status
             named.append(f"  %status = bitcast ptr {self.status.text} to ptr")
@@ -174,7 +174,7 @@ class _Emitter(Stages):
         )
 
     def _arena_lines(self) -> list[str]:
-        """An empty arena, with the status word and the check site that it reports to."""
+        """Initialises an empty arena, with the status word and the check site that it reports to."""
         self.builder.sites.append(Site(TOO_MUCH, None))
         fields = ("ptr null", "i64 0", "ptr %status", f"i64 {len(self.builder.sites) - 1}")
         lines = []
@@ -184,7 +184,7 @@ class _Emitter(Stages):
         return lines
 
     def _item_sizes(self) -> list[Register]:
-        """How many items there are along each dimension: rows, or lines and the blocks of a line."""
+        """The number of items along each dimension; across, the last dimension is divided into blocks."""
         builder = self.builder
         if not self.across or len(self.extents) < 2:
             return self.extents
@@ -201,7 +201,7 @@ class _Emitter(Stages):
             self._row(item, None)
 
     def _block(self, outer: list[Register], block: Register) -> None:
-        """Lanes across the last domain dimension, of which an item is a block."""
+        """One block of the last domain dimension, with lanes across it."""
         builder = self.builder
         length = self.extents[-1]
         start = builder.apply("mul", i64, block, self.block_size)
@@ -225,7 +225,7 @@ class _Emitter(Stages):
         self.groups = "any"
 
     def _row(self, element: Register, tail: Tail | None) -> None:
-        """All stages at one row (or at a group of rows, one a lane)."""
+        """All stages at one row, or at a group of rows, one per lane."""
         builder = self.builder
         builder.element_index = element
         if builder.uses_tapes or self._may_tape():
@@ -238,7 +238,7 @@ class _Emitter(Stages):
         for stage in self.kernel.stages:
             if stage.level == "row":
                 lanes, builder.lanes = builder.lanes, builder.lanes if across else 1
-                with builder.under(self.row_mask):
+                with builder.with_mask(self.row_mask):
                     self._row_stage(stage)
                 builder.lanes = lanes
             elif stage.scan is not None:

@@ -1,7 +1,8 @@
-"""Reductions of scalar kernels in lanes: each lane combines the terms of every so many iterations.
+"""Vectorises reduction loops of scalar kernels: lane k combines the terms of iterations k, k + lanes, and so on.
 
-`masked_control.py` calls this for loops with the attribute `lanes`. Lanes are combined by halving; half as many lanes
-also take the terms that did not fill all of them, and so on: the same order on every machine and in both tiers.
+Called by `masked_control.py` for loops with the attribute `lanes`. Lanes are combined by halving. Before each halving
+of the lanes that remain, the remaining terms that fill them are added: the order is the same on every machine and in
+both tiers.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[Nod
 Totals = list[Register]
 
 _KINDS = {add: "sum", sub: "sum", mul: "prod", maximum: "max", minimum: "min", bit_or: "any", bit_and: "all"}
-_MOST_NODES = 40  # of a body that is written once for each number of lanes
+_MOST_NODES = 40  # of a body that is emitted once for each number of lanes
 
 
 def reductions_in_lanes(builder: KernelBuilder, node: Node) -> tuple[str, ...] | None:
-    """The kinds of the reductions of a loop that runs in lanes; None for other loops, and in kernels with lanes."""
+    """The kinds of the reductions of a loop that runs in lanes; None for other loops, and in vectorised kernels."""
     if builder.lanes > 1 or dict(node.attributes).get("lanes", 1) == 1:
         return None
-    return _kinds_of(node.attribute("body"))
+    return _reduction_kinds(node.attribute("body"))
 
 
 @lru_cache(maxsize=4096)
-def _kinds_of(body: Function) -> tuple[str, ...] | None:
-    """How a body combines what it carries with terms; None if it does anything else with it, or has loops inside."""
+def _reduction_kinds(body: Function) -> tuple[str, ...] | None:
+    """The reduction of each carried value; None if a value is used otherwise, or the body has loops inside."""
     if not ops_below(body).isdisjoint((for_loop, while_loop, call, tape_get)):
         return None
     nodes, kinds = nodes_of(body), list[str]()
     for result, total in zip(body.results, body.parameters[1:], strict=False):
         uses = sum(node.operands.count(total) for node in nodes)
-        ours = result.operands[:1] == (total,) if result.op is sub else total in result.operands
-        if uses != 1 or not ours or result.op not in _KINDS:
+        updates = result.operands[:1] == (total,) if result.op is sub else total in result.operands
+        if uses != 1 or not updates or result.op not in _KINDS:
             return None
         kinds.append(_KINDS[result.op])
     return tuple(kinds)
@@ -67,23 +68,23 @@ def emit_lane_loop(
         iterations = builder.intrinsic("smax", i64, iterations, builder.constant(0, i64))
 
     def iteration(width: int, index: Register, totals: Totals) -> Totals:
-        """The totals after the next so many terms."""
+        """The totals after the next `width` terms."""
         position = index
-        with builder.in_lanes(width):
+        with builder.with_lanes(width):
             if width > 1:
                 position = builder.apply("add", i64, builder.widen(index, width), lane_constants(range(width), i64))
                 position = replace(position, first=index)
             after = emit(builder, body, [position, *totals, *operands[1 + len(kinds) :]])
         return [builder.widen(total, width) for total in after]  # type: ignore[arg-type]
 
-    whole = _multiple(builder, iterations, lanes)
+    whole = _round_down(builder, iterations, lanes)
     pairs = list(zip(kinds, starts, strict=True))
     totals = [builder.widen(initial(builder, kind, start.type)[0], lanes) for kind, start in pairs]  # type: ignore[union-attr]
     totals = _loop(builder, builder.constant(0, i64), whole, lanes, totals, iteration)
     short = len(nodes_of(body)) <= _MOST_NODES
     while lanes > 1 and short:
-        totals = [_halved(builder, kind, total) for kind, total in zip(kinds, totals, strict=True)]
-        totals = _once(builder, iterations, lanes // 2, totals, iteration)
+        totals = [_halve(builder, kind, total) for kind, total in zip(kinds, totals, strict=True)]
+        totals = _run_remainder(builder, iterations, lanes // 2, totals, iteration)
         lanes //= 2
     totals = [across_lanes(builder, kind, (total,))[0] for kind, total in zip(kinds, totals, strict=True)]
     totals = [
@@ -93,31 +94,32 @@ def emit_lane_loop(
     return tuple(totals if short else _loop(builder, whole, iterations, 1, totals, iteration))
 
 
-def _multiple(builder: KernelBuilder, iterations: Register, lanes: int) -> Register:
-    """The iterations that fill all of so many lanes."""
+def _round_down(builder: KernelBuilder, iterations: Register, lanes: int) -> Register:
+    """The largest multiple of `lanes` that is at most `iterations`."""
     return builder.apply("and", i64, iterations, builder.constant(-lanes, i64))
 
 
-def _halved(builder: KernelBuilder, kind: str, total: Register) -> Register:
+def _halve(builder: KernelBuilder, kind: str, total: Register) -> Register:
+    """Combines the lower and the upper half of the lanes."""
     half = total.lanes // 2
     low, high = (builder.shuffle(total, range(first, first + half)) for first in (0, half))
     return combine(builder, kind, (low,), (high,))[0]
 
 
-def _once(
+def _run_remainder(
     builder: KernelBuilder,
     iterations: Register,
     lanes: int,
     before: Totals,
     iteration: Callable[[int, Register, Totals], Totals],
 ) -> Totals:
-    """The totals after the terms that fill so many lanes, of those that did not fill twice as many."""
+    """The totals after one more iteration of `lanes` terms, if the remainder by `2 * lanes` has as many."""
     fills, done = builder.label("fills"), builder.label("filled")
     rest = builder.apply("and", i64, iterations, builder.constant(lanes, i64))
     skipped = builder.block
     builder.branch(builder.apply("icmp ne", bool_, rest, builder.constant(0, i64)), fills, done)
     builder.begin(fills)
-    after = iteration(lanes, _multiple(builder, iterations, 2 * lanes), before)
+    after = iteration(lanes, _round_down(builder, iterations, 2 * lanes), before)
     last = builder.block
     builder.jump(done)
     builder.begin(done)
@@ -133,7 +135,7 @@ def _loop(
     start: Totals,
     iteration: Callable[[int, Register, Totals], Totals],
 ) -> Totals:
-    """The totals after the iterations from the first one on. LLVM leaves it rolled: it is one of vectors already."""
+    """The totals after the iterations from `first` to `stop`. LLVM must not unroll the loop, which has vectors."""
     loop = OpenLoop(builder, [first, *start])
     index, *totals = loop.carried
     builder.branch(builder.apply("icmp slt", bool_, index, stop), loop.body, loop.done)

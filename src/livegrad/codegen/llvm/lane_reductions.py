@@ -1,4 +1,4 @@
-"""Reductions in native code: identity values, the combination of two values, and reductions over lanes."""
+"""Reductions in LLVM IR: the identity of each kind, the combination of two values, and reductions over lanes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Accumulator = tuple[Register, ...]  # one register, or a value and its index
 
 
 def accumulator_type(kind: str, type: Scalar) -> Scalar:
-    """Sums and products of half precision are kept in single, as the reference has it."""
+    """The type of an accumulator: single for sums and products of half precision, as in the reference backend."""
     return f32 if type is f16 and kind in ("sum", "prod") else type
 
 
 def initial(builder: Builder, kind: str, type: Scalar) -> Accumulator:
-    """The identity of a reduction; argmin and argmax also start from an index behind all others."""
+    """The identity of a reduction; for argmin and argmax, with an index greater than all others."""
     start = builder.constant(fold_start(kind, type), type)
     return (start, builder.constant((1 << 62), i64)) if kind in ("argmax", "argmin") else (start,)
 
 
 def combine(builder: Builder, kind: str, first: Accumulator, second: Accumulator) -> Accumulator:
-    """Combines two accumulators, the first of earlier elements (of the same lane)."""
+    """Combines two accumulators of a lane; those of the first argument are of earlier elements."""
     a, b = first[0], second[0]
     type = a.type
     if kind in ("argmax", "argmin"):
@@ -41,7 +41,7 @@ def combine(builder: Builder, kind: str, first: Accumulator, second: Accumulator
 
 
 def _combine_indexed(builder: Builder, kind: str, first: Accumulator, second: Accumulator) -> Accumulator:
-    """The better value with its index; of equals the lower index; a NaN beats everything, the first one wins."""
+    """The better value with its index; of equal values, the lower index. NaN is better than numbers."""
     (a, i), (b, j) = first, second
     if a.type.kind == "float":
         relation = "fcmp ogt" if kind == "argmax" else "fcmp olt"

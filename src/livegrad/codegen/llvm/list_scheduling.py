@@ -1,7 +1,7 @@
-"""The instruction scheduler: list scheduling before LLVM, which mostly preserves the order when it allocates registers.
+"""List scheduling of instructions before LLVM, which mostly preserves source order when it allocates registers.
 
 In: nodes in topological order. Out: the same nodes in an order with lower register pressure, or with latencies hidden.
-Called by `function_body.py`, and by `interleaving.py`, which writes one schedule for two halves of the lanes.
+Called by `function_body.py`, and by `interleaving.py`, which emits one schedule for two halves of the lanes.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from livegrad.ir.node import Node
 from livegrad.ir.types import Tape, bool_, scalar_of
 from livegrad.schedule.loops.cost_model import DIVISIONS, WIDEST_VECTOR
 
-# Shorter code fits into the registers in any order.
+# Shorter code fits into registers in any order.
 _SHORT = 100
-_LIVE_REGISTERS = 16  # for what is about to be used; with more, or fewer than 14, other values are spilled
-_LONG, _LONGEST = 600, 4000  # nodes: shorter code runs as fast in either order; longer was not measured
+_LIVE_REGISTERS = 16  # for values with a near use; with more, or fewer than 14, other values are spilled
+_LONG, _LONGEST = 600, 4000  # nodes; shorter code runs as fast in either order, longer code was not measured
 
-# Cycles from the start of an operation to its result (Ice Lake), for values of two registers: one operation starts in
-# each cycle. The divider is busy with one for so long.
+# Cycles from the start of an operation to its result (Ice Lake), for values of two registers. One operation starts in
+# each cycle; a division or square root occupies the divider for `_DIVIDER_BUSY` cycles.
 _LATENCY = 4.0
 _DIVIDER_LATENCY, _DIVIDER_BUSY = 12.0, 24.0
 
-_NEAR = 60  # nodes between a value and a use for which it stays in a register; 15 and 80 are as good
+_NEAR = 60  # nodes between a value and a use for which it stays in a register; 15 to 80 perform alike
 
 
 def schedule_instructions(nodes: Sequence[Node], lanes: int, vector_bytes: int) -> Sequence[Node]:
-    """The nodes in the order that suits registers of so many bytes; 0 bytes: the baseline tier."""
+    """Orders nodes for a target with vector registers of so many bytes; 0 bytes: the baseline tier."""
     if vector_bytes != WIDEST_VECTOR or not _LONG <= len(nodes) <= _LONGEST or any(map(_is_pinned, nodes)):
         return schedule_for_pressure(nodes)
     widest = max([scalar.bits // 8 for node in nodes if (scalar := scalar_of(node.type)) is not None], default=4)
@@ -37,9 +37,9 @@ def schedule_instructions(nodes: Sequence[Node], lanes: int, vector_bytes: int) 
 def schedule_for_pressure(nodes: Sequence[Node]) -> Sequence[Node]:
     """Orders nodes for low register pressure.
 
-    A walk from the results visits everything that the first result needs, then the second. Gradients share most of what
-    they need, and values of the first that the others use would be spilled. A node that ends at least as many live
-    values as it creates is therefore emitted as soon as possible; if there is none, the walk continues.
+    A depth-first walk visits all operands of the first result, then those of the second. Gradients share most of their
+    operands, so values that several results use would be spilled. Therefore a node that ends at least as many live
+    values as it creates is emitted as soon as it is ready; if there is none, the walk continues.
 
     Measured for a signed distance of 310 operations with 23 derivatives: 47 Mpoints/s by the walk, 56 in this order.
     """
@@ -55,9 +55,9 @@ def schedule_for_latency(nodes: Sequence[Node], live_limit: int) -> list[Node]:
     `live_limit` values are live, only nodes that end at least as many values as they create are chosen, if there are
     any.
 
-    A gradient uses most values twice: soon, and much later in the backward pass. Those are spilled in any order, and do
-    not count in between. Comparisons come directly before the first select that uses them, because mask registers are
-    few.
+    A gradient uses most values twice: soon, and much later in the backward pass. Those are spilled in any order, and
+    do not count as live in between. Comparisons come directly before the first select that uses them, because there
+    are few mask registers.
 
     Measured for signed distances of 310 operations with 23 derivatives: 481 ns for low pressure, 410 in this order, for
     32 points on one thread; for 316 operations of which 59 are calls, 1380 and 1145.
@@ -75,9 +75,9 @@ def _is_pinned(node: Node) -> bool:
 
 
 class _ListScheduler:
-    """Dependencies between nodes, and which are emitted. Subclasses choose among the nodes that are ready.
+    """Tracks the dependencies between nodes, and the nodes emitted. Subclasses choose among the nodes that are ready.
 
-    Leaves cost no register, so only computed operands count.
+    Leaves cost no registers, so only computed operands count.
     """
 
     def __init__(self, nodes: Sequence[Node], operands: Mapping[Node, list[Node]]) -> None:
@@ -154,7 +154,7 @@ class _LatencyScheduler(_ListScheduler):
         for node, users in reversed(self.users.items()):
             latency = _DIVIDER_BUSY + _DIVIDER_LATENCY if node.op in DIVISIONS else _LATENCY
             self.path[node] = latency + max([self.path[user] for user in users], default=0.0)
-        self.operands_at = dict.fromkeys(self.users, 0.0)  # the cycle in which the last operand is there
+        self.operands_at = dict.fromkeys(self.users, 0.0)  # the cycle in which the last operand is available
         self.ready = [node for node, count in self.awaited.items() if not count]
         self.now = self.divider_free = 0.0
         self.live = 0
@@ -173,7 +173,7 @@ class _LatencyScheduler(_ListScheduler):
         return self.position[user] - self.position[operand] <= _NEAR
 
     def _created(self, node: Node) -> int:
-        """How many more values are live when the node has started."""
+        """The change in the number of live values when the node has started."""
         ended = sum(self.near_uses[operand] == 1 and self._is_near(operand, node) for operand in self.operands[node])
         return (1 if self.near_uses[node] else 0) - ended
 
@@ -182,10 +182,10 @@ class _LatencyScheduler(_ListScheduler):
         if full:
             ready = [node for node in ready if self.created[node] <= 0]
         soonest = max(self.now, min([self.operands_at[node] for node in ready or self.ready]))
-        able = [node for node in ready or self.ready if self.operands_at[node] <= soonest]
+        candidates = [node for node in ready or self.ready if self.operands_at[node] <= soonest]
         if full and not ready:
-            return min(able, key=lambda node: self.position[node])
-        return max(able, key=lambda node: (self.path[node], -self.position[node]))
+            return min(candidates, key=lambda node: self.position[node])
+        return max(candidates, key=lambda node: (self.path[node], -self.position[node]))
 
     def _start(self, node: Node) -> None:
         self.live += self.created[node]
@@ -202,12 +202,13 @@ class _LatencyScheduler(_ListScheduler):
             if self._is_near(operand, node):
                 self.near_uses[operand] -= 1
                 if self.near_uses[operand] == 1:
-                    self._ends_with_last_user(operand)
+                    self._credit_last_user(operand)
         for user in self.users[node]:
             self.operands_at[user] = max(self.operands_at[user], time)
         self.ready += self.release_users(node)
 
-    def _ends_with_last_user(self, operand: Node) -> None:
+    def _credit_last_user(self, operand: Node) -> None:
+        """The only near user left of an operand ends its live range."""
         for user in self.users[operand]:
             if user not in self.emitted and self._is_near(operand, user):
                 self.created[user] -= 1
@@ -218,7 +219,7 @@ def _is_comparison(node: Node) -> bool:
 
 
 def _computed_operands(node: Node) -> Iterator[Node]:
-    """The computed values that a node needs; of a comparison, those that are compared."""
+    """The computed operands of a node; for an operand that is a comparison, the computed operands of that."""
     for operand in node.operands:
         if _is_comparison(operand):
             yield from (inner for inner in operand.operands if inner.operands)

@@ -1,6 +1,6 @@
-"""Loops of a kernel that threads share: a function beside the kernel runs some iterations, and the pool calls it.
+"""Outlines parallel loops of a kernel: a subroutine runs a range of iterations, and the thread pool calls it.
 
-What the iterations need goes through a block of memory: the kernel's own arguments, numbers, and where tensors lie.
+The values that the iterations read (kernel arguments, scalars, addresses of tensors) are passed in a block of memory.
 Called by `masked_control.py`.
 """
 
@@ -17,25 +17,25 @@ _ARGUMENTS, _BLOCK = Register("%args", pointer, 1), Register("%block", pointer, 
 _STATUS, _INTERRUPT = 0, 1  # the first argument slots of every kernel
 
 
-class LoopPart:
-    """The function that runs the iterations from `begin` to `end`, while it is written; `values` are its operands.
+class OutlinedLoop:
+    """The subroutine for the iterations from `begin` to `end`, under construction; `values` are its operands.
 
-    `private` says how many bytes the operands have, by place, that are on the stack of the thread that runs it.
+    `private` has the positions of operands that are private to a thread, on its stack, with their sizes in bytes.
     """
 
     def __init__(self, kernel: KernelBuilder, operands: Sequence[NodeValue], private: Mapping[int, int]) -> None:
         self._kernel, self._block, self._slots = kernel, Register(kernel.name("block"), pointer, 1), 0
-        self.builder = kernel.beside()
+        self.builder = kernel.subroutine_builder()
         self.builder.sites = kernel.sites
         self.begin, self.end = Register("%begin", i64, 1), Register("%end", i64, 1)
         arguments = self._pass(_ARGUMENTS)
-        for name, number in (("status", _STATUS), ("interrupt", _INTERRUPT)):
-            slot = self.builder.advance(arguments, self.builder.constant(number, i64), "i64")
+        for name, index in (("status", _STATUS), ("interrupt", _INTERRUPT)):
+            slot = self.builder.advance(arguments, self.builder.constant(index, i64), "i64")
             self.builder.line(f"%{name} = load ptr, {slot.typed}, align 8")
-        self.values = [self._value(operand, private.get(position)) for position, operand in enumerate(operands)]
+        self.values = [self._import(operand, private.get(position)) for position, operand in enumerate(operands)]
 
     def run(self, iterations: Register, grain: int) -> None:
-        """Ends the function, and has the pool run it for all iterations."""
+        """Ends the subroutine, and emits the call that runs it for all iterations on the pool."""
         kernel, inner = self._kernel, self.builder
         inner.line("ret void")
         symbol = f"kernel.{len(kernel.definitions)}"
@@ -48,19 +48,19 @@ class LoopPart:
         operands = (f"ptr @{symbol}", iterations.typed, f"i64 {grain}", self._block.typed)
         kernel.line(f"call void {kernel.pool_run.text}({', '.join(operands)})")
 
-    def _value(self, value: NodeValue, private: int | None = None) -> NodeValue:
-        """A value of the kernel as the function has it; a tensor may be a private one of so many bytes."""
+    def _import(self, value: NodeValue, private: int | None = None) -> NodeValue:
+        """A value of the kernel in the subroutine; with `private`, a tensor of so many bytes on the thread's stack."""
         if isinstance(value, Register):
             return self._pass(value)
         if isinstance(value, tuple):
-            return tuple([self._value(part) for part in value])
+            return tuple([self._import(part) for part in value])
         assert isinstance(value, TensorReference)
         extents, strides = ([self._pass(register) for register in group] for group in (value.extents, value.strides))
         address = self._pass(value.pointer) if private is None else self.builder.allocate(f"[{private} x i8]", "local")
         return replace(value, pointer=address, extents=tuple(extents), strides=tuple(strides))
 
     def _pass(self, register: Register) -> Register:
-        """A register of the kernel as the function has it: through a slot of the block."""
+        """Passes a register of the kernel to the subroutine through a slot of the block."""
         if register.literal:
             return register
         offset = self._kernel.constant(self._slots, i64)

@@ -1,35 +1,35 @@
-"""Metadata of LLVM modules: which memory an access touches, which branches are taken seldom, and hints for loops."""
+"""Metadata of LLVM modules: alias scopes of accesses, branch weights, and hints for loops."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-STATUS = -1  # the memory of the status word
-UNLIKELY = ", !prof !2"  # of a branch whose condition holds seldom
-# What modules refer to by number: !0 marks loads of what nothing writes, !1 non-temporal stores.
+STATUS = -1  # stands for the memory of the status word
+UNLIKELY = ", !prof !2"  # for a branch whose condition rarely holds
+# Metadata of every module: !0 marks loads from memory that nothing writes, !1 non-temporal stores.
 COMMON = ("!0 = !{}", "!1 = !{i32 1}", '!2 = !{!"branch_weights", i32 1, i32 1048576}')
-_DOMAIN, _ROLLED, _FIRST = 3, 4, 5  # then three numbers for each memory: its scope, a list of it, a list of all others
+_DOMAIN, _ROLLED, _FIRST = 3, 4, 5  # from _FIRST, each memory has three: its scope, a list of it, a list of all others
 
 
 @dataclass
 class LoopMetadata:
-    """Metadata of a kernel whose scalar loops LLVM optimises.
+    """Alias scopes and loop hints of a kernel whose scalar loops LLVM optimises.
 
-    Its memories do not overlap: accesses say in which one they are (`!alias.scope`) and in which not (`!noalias`).
+    Its memories do not overlap: each access belongs to one of them (`!alias.scope`) and not to the others (`!noalias`).
     """
 
     memories: tuple[int, ...]
-    rolled: int = 0  # how many loops are not to be unrolled
+    rolled: int = 0  # loops that must not be unrolled, so far
 
     def flags(self, memory: int) -> str:
-        """What a load or store of a memory says; nothing if there are no others."""
+        """The alias metadata of a load or store; empty for a memory that is not listed."""
         if memory not in self.memories:
             return ""
         scope = _FIRST + 3 * self.memories.index(memory)
         return f", !alias.scope !{scope + 1}, !noalias !{scope + 2}"
 
     def keep_rolled(self) -> str:
-        """What the last branch of a loop says that LLVM shall not unroll: its body is a long loop."""
+        """Metadata of the latch of a loop that LLVM must not unroll."""
         if not self.memories:
             return ""
         self.rolled += 1

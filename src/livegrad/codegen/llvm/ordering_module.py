@@ -1,8 +1,8 @@
-"""Orders rows of numbers, as LLVM IR: ranks in short rows, and the first few in order of long ones.
+"""Emits kernels that sort rows, as LLVM IR: rank sort for short rows, and top-k selection for long ones.
 
-Called by `runtime/cpu/native/ordering.py`, which compiles it once for each element type. Numbers are compared as
-integers (keys) in the order of their values: zeros of both signs are equal, and NaN is greater than every number. Of
-equal numbers, the one that comes first in its row comes first.
+Called by `runtime/cpu/native/ordering.py`, which compiles each kernel once per element type. Elements are mapped to
+integer keys of the same order: zeros of both signs are equal, and NaN is greater than every number. The order is
+stable: of equal elements, the one with the lower index comes first.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, Procedure, Valu
 from livegrad.ir.types import Scalar, f32, f64, i32, i64
 
 ORDERING_SLOTS = {
-    "source": pointer, "target": pointer, "length": i64, "count": i64,  # of a row: its numbers, and how many are wanted
-    # Rows are counted along two dimensions; distances in bytes.
+    "source": pointer, "target": pointer, "length": i64, "count": i64,  # elements of a row, and how many are returned
+    # Rows are numbered along two dimensions; strides are in bytes.
     "inner": i64, "source_outer": i64, "source_row": i64, "source_step": i64,
     "target_outer": i64, "target_row": i64, "target_step": i64,
-    "flip": i64,  # -1 if the lowest number comes first, else 0
+    "flip": i64,  # -1 for ascending order, 0 for descending
     "scratch": pointer, "scratch_bytes": i64,
 }  # fmt: skip
 KERNELS = ("rank_values", "rank_positions", "top_positions")
@@ -29,7 +29,7 @@ GUARD = 64  # bytes before a list of keys, for the greatest key
 
 @dataclass(frozen=True)
 class Keys:
-    """The type of numbers, the integers that stand for them, and vectors of both."""
+    """The type of elements, their integer keys, and the vectors of both."""
 
     number: Scalar
     vector_bytes: int
@@ -51,10 +51,10 @@ class Keys:
         return -(1 << (self.number.bits - 1))
 
     def of(self, number: Value, flip: Value) -> Value:
-        """The key of a number, or of one in each lane."""
+        """The key of an element, or of one element per lane."""
         builder, lanes = number.builder, number.register.lanes
         if self.number in (f32, f64):
-            number = number + number.wrap(builder.zero(self.number))  # a zero without a sign
+            number = number + number.wrap(builder.zero(self.number))  # makes a negative zero positive
             bits = number.wrap(
                 builder.make(f"bitcast {number.typed} to {llvm_type(self.type, lanes)}", self.type, lanes)
             )
@@ -64,7 +64,7 @@ class Keys:
 
 
 def module_text(keys: Keys, kernel: str) -> str:
-    """One kernel, with what it calls."""
+    """The LLVM module of one kernel, with the functions that it calls."""
     module = LlvmModule()
     if kernel == "top_positions":
         _define_insert(module, keys)
@@ -94,7 +94,7 @@ class _Kernel(PoolKernel):
         return self.keys.of(address.load(self.keys.number), self.flip)
 
     def load_keys(self, address: Value, left: Value) -> Value:
-        """Keys of as many numbers as there are lanes; those behind the last are the least."""
+        """The keys of one element per lane; lanes past the end of the row have the least key."""
         keys, builder = self.keys, self.builder
         mask = self.lane_numbers() < left.wrap(builder.widen(left.register, keys.lanes))
         loaded = builder.masked_load(address.register, keys.number, mask.register, keys.bytes)
@@ -109,7 +109,7 @@ class _Kernel(PoolKernel):
 
 
 def _rank(module: LlvmModule, keys: Keys, name: str) -> None:
-    """The rank of a number is how many come before it. Each number is compared with all of them, in lanes."""
+    """Emits a rank sort: the rank of an element is the number of elements before it, counted in lanes."""
     kernel = _Kernel(module, name, keys)
     w, length, step = kernel.slots, kernel.slots["length"], kernel.slots["source_step"]
     size = (length + keys.lanes - 1) // keys.lanes * keys.vector_bytes
@@ -145,8 +145,11 @@ def _write_keys(kernel: _Kernel, source: Value) -> None:
 
 
 def _ranks_of_block(kernel: _Kernel, block: Value) -> Value:
-    """The ranks of as many numbers as there are lanes. Of equal numbers, those before a block count, those behind not;
-    within the block it depends on the lane."""
+    """The ranks of one element per lane.
+
+    Of equal elements, those before the block count and those after it do not; within the block, those in earlier lanes
+    count.
+    """
     keys, builder, length = kernel.keys, kernel.builder, kernel.slots["length"]
     block_keys = (kernel.scratch + block * keys.bytes).load(keys.type, keys.lanes, keys.bytes)
 
@@ -172,12 +175,14 @@ def _ranks_of_block(kernel: _Kernel, block: Value) -> Value:
     return sweep(block + keys.lanes, length, "sgt", total)
 
 
-# --- the first few ----------------------------------------------------------------------------------------------------
+# --- top-k selection --------------------------------------------------------------------------------------------------
 
 
 def _define_insert(module: LlvmModule, keys: Keys) -> None:
-    """Inserts a key and its position into a list in descending order that ends at `hole`. Before the list is the
-    greatest key."""
+    """Emits a function that inserts a key and its position into a list that ends at `hole`.
+
+    The list is in descending order, with the greatest key before it as a sentinel.
+    """
     parameters = {"list": pointer, "positions": pointer, "hole": i64, "key": keys.type, "position": i64}
     function = Procedure(module, "insert", parameters)
     builder, p = function.builder, function.parameters
@@ -196,7 +201,7 @@ def _define_insert(module: LlvmModule, keys: Keys) -> None:
 
 
 def _top_positions(module: LlvmModule, keys: Keys) -> None:
-    """Keeps a list of the first few; vectors without a number greater than the last of the list are passed over."""
+    """Emits a top-k selection: keeps a sorted list, and skips vectors without a key greater than its last."""
     kernel = _Kernel(module, "top_positions", keys)
     w, length, count = kernel.slots, kernel.slots["length"], kernel.slots["count"]
     keys_of_list = kernel.scratch + GUARD
@@ -227,7 +232,7 @@ def _bits(keys: Keys, mask: Value) -> Value:
 
 
 def _insert_lanes(kernel: _Kernel, bits: Value, some: Value, start: Value, lists: tuple[Value, Value, Value]) -> None:
-    """Inserts the keys of those lanes whose bit is set, the first one first."""
+    """Inserts the keys of the lanes whose bit is set, in ascending order of lanes."""
     keys, builder = kernel.keys, kernel.builder
     keys_of_list, positions, last = lists
     loop = OpenLoop(builder, [bits.register])
@@ -236,6 +241,6 @@ def _insert_lanes(kernel: _Kernel, bits: Value, some: Value, start: Value, lists
     builder.begin(loop.body)
     lane = rest.wrap(builder.intrinsic("cttz", i64, rest.register, extra="i1 true"))
     key = (some + lane * keys.bytes).load(keys.type)
-    with when(key > last.load(keys.type)):  # which the lanes before may have raised
+    with when(key > last.load(keys.type)):  # earlier lanes may have raised it
         call("@insert", keys_of_list, positions, kernel.slots["count"] - 1, key, start + lane)
     loop.close([(rest & (rest - 1)).register])

@@ -1,7 +1,7 @@
-"""Transposed accesses: contiguous along the inner dimension, while lanes are far apart in memory.
+"""Emits transposed accesses through tiles: accesses contiguous along the inner dimension, with strided lanes.
 
-A kernel sweeps its inner dimension in tiles. Transposed reads are transposed block by block in registers into a tile on
-the stack, in which lanes are contiguous; transposed writes go through such a tile in the other direction.
+The loop over the inner dimension is tiled. Reads are transposed block by block in registers into a tile on the stack,
+in which lanes are contiguous; writes go through such a tile in the other direction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livegrad.schedule.kernel import Stage
 from livegrad.schedule.loops.cost_model import TILE, byte_size
 from livegrad.schedule.loops.dimensions import NEAR, is_transposed
 
-_Block = Callable[[Register, Register, Register], None]  # its first lane, its first point, and its address in the tile
+_Block = Callable[[Register, Register, Register], None]  # of its first lane, its first point, and its tile offset
 
 
 class Tiles(Accesses):
@@ -38,7 +38,7 @@ class Tiles(Accesses):
         body: Callable[[Register, list[Register]], list[Register]],
         down: bool,
     ) -> list[Register]:
-        """`body` at each point of a span of the last inner dimension; transposed accesses go through tiles."""
+        """Runs `body` at each point of a span of the last inner dimension; transposed accesses go through tiles."""
         builder = self.builder
         start, stop = span
         size = builder.constant(TILE, i64)
@@ -75,9 +75,9 @@ class Tiles(Accesses):
         return port.level == "point" and is_transposed(access.strides, self.nest.domain_rank, reading)
 
     def _point_step(self, kind: AccessKind, number: int) -> int:
-        """From point to point, in elements."""
+        """The stride from point to point, in elements."""
         last = (self.nest.reads if kind == "read" else self.nest.outputs)[number].strides[-1]
-        return {"one": 1, **{near: step for step, near in NEAR.items()}}[last]
+        return {"one": 1, **{kind: step for step, kind in NEAR.items()}}[last]
 
     def _tile_memory(self, kind: AccessKind, number: int) -> Register:
         """The memory of a tile, shared by all stages that need it for this access."""
@@ -91,67 +91,69 @@ class Tiles(Accesses):
     def _transpose_in(self, number: int, indices: list[Register], count: Register) -> None:
         builder = self.builder
         column, step = self._column("read", number, indices), self._point_step("read", number)
-        held, back = vector_memory.memory_type(column.type), step < 0
+        stored_type, back = vector_memory.memory_type(column.type), step < 0
 
         def block(lane: Register, point: Register, tile_position: Register) -> None:
-            side = self._side(held)
-            rows = self._rows(column, lane, point, side, step)
+            side = self._side(stored_type)
+            rows = self._row_addresses(column, lane, point, side, step)
 
             def load(mask: Register | None) -> list[Register]:
                 if step in (1, -1):
-                    return [vector_memory.load_vector(builder, row, held, mask, side) for row in rows]
+                    return [vector_memory.load_vector(builder, row, stored_type, mask, side) for row in rows]
                 if mask is None:
-                    return [load_spread(builder, row, held, step, side) for row in rows]
+                    return [load_spread(builder, row, stored_type, step, side) for row in rows]
                 lane_offsets = lane_constants(range(0, side * step, step), i64)
-                return [vector_memory.gather(builder, row, held, lane_offsets, mask) for row in rows]
+                return [vector_memory.gather(builder, row, stored_type, lane_offsets, mask) for row in rows]
 
-            transposed = transpose_block(builder, self._masked_at_the_end(point, count, side, back, load))
+            transposed = transpose_block(builder, self._mask_partial_block(point, count, side, back, load))
             for offset, value in enumerate(reversed(transposed) if back else transposed):
-                vector_memory.store_vector(
-                    builder, self._tile_address("read", number, held, tile_position, offset), value, None
-                )
+                address = self._tile_address("read", number, stored_type, tile_position, offset)
+                vector_memory.store_vector(builder, address, value, None)
 
-        self._blocks(held, builder.constant(builder.lanes, i64), count, block)  # all lanes: what is computed has values
+        # All lanes: those past the end compute with defined values.
+        self._blocks(stored_type, builder.constant(builder.lanes, i64), count, block)
 
     def _transpose_out(self, number: int, indices: list[Register], count: Register) -> None:
         builder = self.builder
         column, step = self._column("output", number, indices), self._point_step("output", number)
-        held, back = vector_memory.memory_type(column.type), step < 0
+        stored_type, back = vector_memory.memory_type(column.type), step < 0
 
         def block(lane: Register, point: Register, tile_position: Register) -> None:
-            side = self._side(held)
-            addresses = [self._tile_address("output", number, held, tile_position, offset) for offset in range(side)]
-            columns = [vector_memory.load_vector(builder, address, held, None, side) for address in addresses]
+            side = self._side(stored_type)
+            addresses = [
+                self._tile_address("output", number, stored_type, tile_position, offset) for offset in range(side)
+            ]
+            columns = [vector_memory.load_vector(builder, address, stored_type, None, side) for address in addresses]
             transposed = transpose_block(builder, columns[::-1] if back else columns)
-            rows = self._rows(column, lane, point, side, step)
+            rows = self._row_addresses(column, lane, point, side, step)
 
             def store(mask: Register | None) -> list[Register]:
-                # The last one first: those beyond the end have the place of the last that there is.
+                # In descending order: lanes past the end have the address of the last lane, which overwrites them.
                 for row, value in reversed(list(zip(rows, transposed, strict=True))):
                     vector_memory.store_vector(builder, row, value, mask)
                 return []
 
-            self._masked_at_the_end(point, count, side, back, store)
+            self._mask_partial_block(point, count, side, back, store)
 
-        left = builder.apply("add", i64, self._last_lane(), builder.constant(1, i64))
-        self._blocks(held, builder.least(left, builder.constant(builder.lanes, i64)), count, block)
+        remaining = builder.apply("add", i64, self._last_lane(), builder.constant(1, i64))
+        self._blocks(stored_type, builder.least(remaining, builder.constant(builder.lanes, i64)), count, block)
 
-    def _masked_at_the_end(
-        self, point: Register, count: Register, side: int, back: bool, text: Callable[[Register | None], list[Register]]
+    def _mask_partial_block(
+        self, point: Register, count: Register, side: int, back: bool, emit: Callable[[Register | None], list[Register]]
     ) -> list[Register]:
-        """What a text gives for a square, under a mask where there are fewer points than its side."""
+        """Emits the accesses of a block, under a mask if there are fewer points than its side."""
         builder = self.builder
-        left = builder.apply("sub", i64, count, point)
-        whole = builder.apply("icmp sge", bool_, left, builder.constant(side, i64))
-        return self._choose(whole, lambda: text(None), lambda: text(first_lanes(builder, left, side, back)))
+        remaining = builder.apply("sub", i64, count, point)
+        is_full = builder.apply("icmp sge", bool_, remaining, builder.constant(side, i64))
+        return self._branch(is_full, lambda: emit(None), lambda: emit(first_lanes(builder, remaining, side, back)))
 
-    def _side(self, held: Scalar) -> int:
-        """How many lanes and points are a square that registers hold."""
-        return min(TILE, self.builder.lanes, self.nest.vector_bytes // byte_size(held))
+    def _side(self, stored_type: Scalar) -> int:
+        """The number of lanes and points of a square block whose rows are registers."""
+        return min(TILE, self.builder.lanes, self.nest.vector_bytes // byte_size(stored_type))
 
-    def _blocks(self, held: Scalar, stop: Register, count: Register, block: _Block) -> None:
-        """All squares of so many lanes and points of a tile."""
-        builder, side = self.builder, self._side(held)
+    def _blocks(self, stored_type: Scalar, stop: Register, count: Register, block: _Block) -> None:
+        """Loops over the blocks of a tile, up to `stop` lanes and `count` points."""
+        builder, side = self.builder, self._side(stored_type)
         lanes, zero = builder.constant(builder.lanes, i64), builder.constant(0, i64)
 
         def points(point: Register, carried: list[Register]) -> list[Register]:
@@ -166,13 +168,15 @@ class Tiles(Accesses):
         counted_loop(builder, zero, count, side, [], points)
 
     def _tile_address(
-        self, kind: AccessKind, number: int, held: Scalar, tile_position: Register, offset: int
+        self, kind: AccessKind, number: int, stored_type: Scalar, tile_position: Register, offset: int
     ) -> Register:
         moved = self.builder.apply("add", i64, tile_position, self.builder.constant(offset * self.builder.lanes, i64))
-        return vector_memory.element_address(self.builder, self.tiles[kind, number], held, moved)
+        return vector_memory.element_address(self.builder, self.tiles[kind, number], stored_type, moved)
 
-    def _rows(self, column: Column, lane: Register, point: Register, side: int, point_step: int) -> list[Register]:
-        """Where the points of each lane of a square begin in memory; lanes beyond the end are where the last one is."""
+    def _row_addresses(
+        self, column: Column, lane: Register, point: Register, side: int, point_step: int
+    ) -> list[Register]:
+        """The address of the first point of each lane of a block; lanes past the end have the address of the last."""
         builder, type, step = self.builder, column.type, column.step
         last = self._last_lane()
         lane = builder.least(lane, last)
@@ -181,23 +185,23 @@ class Tiles(Accesses):
         moved = first if point_step == 1 else builder.apply("mul", i64, first, builder.constant(point_step, i64))
         offset = builder.apply("add", i64, offset, moved)
         rows = [vector_memory.element_address(builder, column.pointer, type, offset)]
-        left = builder.apply("sub", i64, last, lane)
+        remaining = builder.apply("sub", i64, last, lane)
         while len(rows) < side:
-            follows = builder.apply("icmp sle", bool_, builder.constant(len(rows), i64), left)
-            moved = builder.select(follows, step, builder.constant(0, i64))
+            exists = builder.apply("icmp sle", bool_, builder.constant(len(rows), i64), remaining)
+            moved = builder.select(exists, step, builder.constant(0, i64))
             rows.append(vector_memory.element_address(builder, rows[-1], type, moved))
         return rows
 
     def _last_lane(self) -> Register:
-        """The number of the last lane that stands for an element, or more."""
+        """The number of the last active lane; at least the number of lanes if further elements follow."""
         assert self.tail is not None
         position, stop = self.tail
-        left = self.builder.apply("sub", i64, stop, position)
-        return self.builder.apply("sub", i64, left, self.builder.constant(1, i64))
+        remaining = self.builder.apply("sub", i64, stop, position)
+        return self.builder.apply("sub", i64, remaining, self.builder.constant(1, i64))
 
 
 def transpose_block(builder: Builder, rows: list[Register]) -> list[Register]:
-    """The columns of a square, whose rows come in: halves of ever smaller squares change places."""
+    """Transposes a square block, given its rows: swaps off-diagonal blocks of 1, 2, 4, … elements."""
     side, distance = len(rows), 1
     while distance < side:
         transposed = list(rows)

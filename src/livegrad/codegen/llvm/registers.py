@@ -1,4 +1,4 @@
-"""Typed values in LLVM IR: registers, which are uniform or have one value per lane, and what a node becomes."""
+"""Typed values in LLVM IR: registers, uniform or with one value per lane, and the values of nodes made of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LLVM = {"bool": "i1", "f16": "half", "f32": "float", "f64": "double", "ptr": "p
 
 
 class _Pointer(Scalar):
-    """The type of addresses: LLVM has one for all of them."""
+    """The type of addresses; LLVM pointers are opaque."""
 
     def __hash__(self) -> int:
         return id(self)
@@ -31,7 +31,7 @@ def llvm_element(type: Scalar) -> str:
 
 
 def llvm_memory(type: Scalar) -> str:
-    """The LLVM type of an element in memory: truth values take a byte."""
+    """The LLVM type of an element in memory: booleans take a byte."""
     return "i8" if type.kind == "bool" else llvm_element(type)
 
 
@@ -42,7 +42,7 @@ def llvm_type(type: Scalar, lanes: int) -> str:
 
 
 def literal_text(value: Any, type: Scalar) -> str:
-    """A scalar constant as LLVM writes it: floats by their bits, so that nothing is rounded on the way."""
+    """A scalar constant in LLVM IR; floats are written as their bits, so that they are exact."""
     kind = type.kind
     if kind == "signed" or kind == "unsigned":
         return str(int(value))
@@ -58,10 +58,10 @@ def literal_text(value: Any, type: Scalar) -> str:
 
 @dataclass(slots=True, unsafe_hash=True)  # never mutated, but not frozen: that halves the time to create one
 class Register:
-    """A scalar value in LLVM IR: the same for all lanes (`lanes` is 1), or one for each.
+    """A scalar value in LLVM IR: the same for all lanes (`lanes` is 1), or one value per lane.
 
-    The index of a point has its dimension and, where it increases by one from lane to lane, the index of lane 0; where
-    it decreases by one, that of the last lane.
+    The index of a point also has its `dimension`. If it increases by one from lane to lane, `first` is the index of
+    lane 0; if it decreases by one, `last` is the index of the last lane.
     """
 
     text: str
@@ -83,15 +83,15 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class TensorReference:
-    """A tensor that is accessed by index: its address, and its extents and strides (in elements) as registers."""
+    """A tensor accessed by computed index: its address, and its extents and strides (in elements) as registers."""
 
     pointer: Register
     element: Scalar
     extents: tuple[Register, ...]
     strides: tuple[Register, ...]
-    covered: frozenset[tuple[int, int]] = frozenset()  # axes that have room for every index along a dimension
-    chunk_rank: int = 0  # axes in front of those that the user sees
-    flags: str = ""  # of loads and stores: metadata that tells its memory from that of other tensors
+    covered: frozenset[tuple[int, int]] = frozenset()  # (axis, dimension): the axis is at least as long
+    chunk_rank: int = 0  # leading axes that the user does not see
+    flags: str = ""  # alias metadata of its loads and stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class TapeReference:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Two factors that are not multiplied yet, so that an addition of the product rounds once."""
+    """Two factors that are not multiplied yet, so that adding the product rounds once."""
 
     first: Register
     second: Register
@@ -114,7 +114,7 @@ NodeValue: TypeAlias = "Register | TensorReference | TapeReference | tuple[NodeV
 
 
 def registers_of(value: NodeValue) -> list[Register]:
-    """All registers of a value, in order; a tape counts by its header."""
+    """All registers of a value, in order; a tape is represented by its header."""
     if isinstance(value, Register):
         return [value]
     if isinstance(value, TapeReference):
@@ -122,3 +122,20 @@ def registers_of(value: NodeValue) -> list[Register]:
     if isinstance(value, TensorReference):
         return []
     return [register for part in value for register in registers_of(part)]
+
+
+def as_register(value: NodeValue) -> Register:
+    """A value that is known to be a scalar."""
+    assert isinstance(value, Register)
+    return value
+
+
+def rebuild_value(value: NodeValue, registers: list[Register]) -> NodeValue:
+    """A value of the same structure over other registers, which are taken from the front of the list."""
+    if isinstance(value, Register):
+        return registers.pop(0)
+    if isinstance(value, TapeReference):
+        return TapeReference(registers.pop(0), value.element)
+    if isinstance(value, TensorReference):
+        return value
+    return tuple(rebuild_value(part, registers) for part in value)

@@ -1,4 +1,4 @@
-"""The stages of a kernel: once per row, at each inner point with reductions, or as a scan."""
+"""Emits the stages of a kernel: once per row, at each inner point with reductions, or as a scan."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from livegrad.schedule.kernel import Sink, Stage
 
 
 def _width(target: Sink) -> int:
-    """How many registers a reduction carries: argmin and argmax carry a value and its index."""
+    """The number of registers that a reduction carries: argmin and argmax carry a value and its index."""
     return 2 if target.reduce in ("argmax", "argmin") else 1
 
 
 class Stages(Tiles):
-    """How each kind of stage runs at the frame's row."""
+    """Emits each kind of stage at the current row."""
 
     row_mask: Register | None
 
@@ -47,7 +47,7 @@ class Stages(Tiles):
         body: Callable[[list[Register], list[Register]], list[Register]],
         down: bool = False,
     ) -> list[Register]:
-        """Nested loops over all inner dimensions but the lanes' own, carrying registers through."""
+        """Nested loops over all inner dimensions except that of the lanes, with carried registers."""
         dimensions = self.inner if self.across else self.inner[:-1]
         points = self.nest.points
         tiled = len(dimensions) - 1 if points is not None and points.tile else None
@@ -77,15 +77,15 @@ class Stages(Tiles):
         reductions = [target for target in stage.sinks if target.reduce is not None]
         start = [part for target in reductions for part in self._reduction_start(target)]
         if self.nest.unrolled_points:
-            ended = self._written_out(stage, start)
+            ended = self._unroll_row(stage, start)
         elif self.across:
             ended = self._sweep(stage, start, lambda indices, state: self._point(stage, indices, self.tail, state))
         else:
             ended = self._sweep(stage, start, lambda indices, state: self._lane_loop(stage, indices, state))
         self._end_reductions(reductions, ended)
 
-    def _written_out(self, stage: Stage, state: list[Register]) -> list[Register]:
-        """Each of a short row's points in turn, without a loop: columns of packed rows are there as vectors."""
+    def _unroll_row(self, stage: Stage, state: list[Register]) -> list[Register]:
+        """Unrolls the points of a short row; its columns are loaded and stored as vectors."""
         assert self.tail is not None
         self.columns = self._load_rows(stage, self.tail)
         for column in range(self.nest.unrolled_points):
@@ -110,27 +110,26 @@ class Stages(Tiles):
         raise AssertionError("a reduction has a scalar result")
 
     def _end_reductions(self, reductions: list[Sink], registers: list[Register]) -> None:
-        supply = iter(registers)
+        remaining = iter(registers)
         for target in reductions:
             kind = target.reduce or ""
-            value = tuple(next(supply) for _ in range(_width(target)))
+            value = tuple(next(remaining) for _ in range(_width(target)))
             if not self.across:
                 value = self._across_lanes(kind, value)
-            wanted = self.kernel.rows[target.number]
-            self.rows[target.number] = self._narrowed(value[-1], wanted)
+            self.rows[target.number] = self._narrow(value[-1], self.kernel.rows[target.number])
 
     def _across_lanes(self, kind: str, value: lane_reductions.Accumulator) -> lane_reductions.Accumulator:
         if self.is_baseline and len(value) == 1 and value[0].lanes > 1 and baseline_lanes.has_calls(value[0].type):
             return (baseline_lanes.reduce_lanes(self.builder, kind, value[0]),)
         return lane_reductions.across_lanes(self.builder, kind, value)
 
-    def _narrowed(self, value: Register, wanted: Scalar) -> Register:
-        if value.type is f32 and wanted.bits == 16:
-            return self.builder.convert("fptrunc", value, wanted)
+    def _narrow(self, value: Register, type: Scalar) -> Register:
+        if value.type is f32 and type.bits == 16:
+            return self.builder.convert("fptrunc", value, type)
         return value
 
     def _lane_loop(self, stage: Stage, indices: list[Register], state: list[Register]) -> list[Register]:
-        """The last inner dimension by groups of lanes: unrolled while groups are full, then one by one."""
+        """Loops over the last inner dimension by groups of lanes: unrolled while groups are full, then one by one."""
         step = self.nest.lanes
         depth = len(self.inner) - 1
         start, stop = self._inner_range(depth)
@@ -153,22 +152,24 @@ class Stages(Tiles):
         whole = builder.apply("and", i64, count, builder.constant(-step, i64))
         end = builder.apply("add", i64, start, whole)
 
-        def body_in_turn(position: Register, carried: list[Register]) -> list[Register]:
-            """Rotates the accumulators, so that each has had its turn when the loop ends."""
+        def rotating_body(position: Register, carried: list[Register]) -> list[Register]:
+            """Rotates the accumulators: the baseline tier unrolls nothing, but must sum in the same order."""
             return [*carried[len(state) :], *self._point(stage, [*indices, position], None, carried[: len(state)])]
 
         def body(position: Register, carried: list[Register]) -> list[Register]:
             groups = []
             for k in range(unroll):
-                at = position if not k else builder.apply("add", i64, position, builder.constant(k * lane_count, i64))
+                first = position
+                if k:
+                    first = builder.apply("add", i64, position, builder.constant(k * lane_count, i64))
                 lane_state = carried[k * len(state) : (k + 1) * len(state)]
-                groups += self._point(stage, [*indices, at], None, lane_state)
+                groups += self._point(stage, [*indices, first], None, lane_state)
             return groups
 
         fresh = [part for t in stage.sinks if t.reduce is not None for part in self._reduction_start(t)]
         carried = [*state, *(fresh * (unroll - 1))]
         if self.is_baseline:
-            ended = counted_loop(self.builder, start, end, lane_count, carried, body_in_turn)
+            ended = counted_loop(self.builder, start, end, lane_count, carried, rotating_body)
         else:
             ended = counted_loop(self.builder, start, end, step, carried, body)
         reductions = [target for target in stage.sinks if target.reduce is not None]
@@ -193,7 +194,7 @@ class Stages(Tiles):
         return result
 
     def _point(self, stage: Stage, indices: list[Register], tail: Tail | None, state: list[Register]) -> list[Register]:
-        """The body at one inner point of each lane; `tail` says where the lanes end, None that they are all there."""
+        """The body at one inner point of each lane. `tail` is None if all lanes are active."""
         builder = self.builder
         along = not self.across
         mask = self._lane_mask(tail) if tail is not None and builder.lanes > 1 and self._needs_mask(stage) else None
@@ -201,36 +202,37 @@ class Stages(Tiles):
         if self.masked and (along or self._sweeps_rows()):
             builder.element_index = self._operand_element(indices)
             builder.element_step = None if along else self._inner_points()
-        with builder.under(mask if self.masked else None):
+        with builder.with_mask(mask if self.masked else None):
             arguments = self._arguments(stage, indices, tail, True)
             summed = [number for number, target in enumerate(stage.sinks) if target.reduce == "sum"]
             results = emit_results(builder, stage.body, arguments, summed)
         builder.element_index, builder.element_step = row, None
         following: list[Register] = []
         stores = []
-        supply = iter(state)
+        accumulators = iter(state)
         for target, value in zip(stage.sinks, results, strict=True):
             if target.kind == "output":
                 assert not isinstance(value, Product)
                 stores.append((target, value))
                 continue
-            if target.kind == "whole":
+            if target.kind == "indexed":
                 continue  # changed in place
             assert isinstance(value, Register | Product)
-            reduced = self._accumulate(target, value, indices, held := [next(supply) for _ in range(_width(target))])
+            before = [next(accumulators) for _ in range(_width(target))]
+            reduced = self._accumulate(target, value, indices, before)
             if tail is not None and along and builder.lanes > 1:
-                reduced = [self._up_to_the_end(tail, mask, *pair) for pair in zip(reduced, held, strict=True)]
+                reduced = [self._keep_past_end(tail, mask, *pair) for pair in zip(reduced, before, strict=True)]
             following += reduced
         self._store(stores, indices, tail, True)
         return following
 
     def _operand_element(self, indices: list[Register]) -> Register:
-        """The index of the reduced element over rows and inner points, for failed checks."""
+        """The linear index of the reduced element over rows and inner points, for failed checks."""
         first = self.chunk_rank
         return self.encode([*self.domain_index[first:], *indices], [*self.extents[first:], *self.inner])
 
     def _sweeps_rows(self) -> bool:
-        """Whether lanes sweep rows in memory. In a reduction down columns, a failed check names the column."""
+        """Whether lanes access short rows. In reductions of columns, a failed check names the column."""
         return any("row" in access.strides for access in (*self.nest.reads, *self.nest.outputs))
 
     def _inner_points(self) -> Register:
@@ -240,31 +242,31 @@ class Stages(Tiles):
         return total
 
     def _needs_mask(self, stage: Stage) -> bool:
-        """Whether lanes need a mask: for checks, and for reductions along lanes that have no call for it."""
+        """Whether lanes need a mask: for checks, and for reductions along lanes that no function masks."""
         if self.masked or self.across:
             return self.masked
         reductions = [self._reduction_type(target) for target in stage.sinks if target.reduce is not None]
         return not all(self.is_baseline and baseline_lanes.has_calls(type) for type in reductions)
 
     def _accumulate(
-        self, target: Sink, value: Register | Product, indices: list[Register], held: list[Register]
+        self, target: Sink, value: Register | Product, indices: list[Register], accumulator: list[Register]
     ) -> list[Register]:
         builder = self.builder
         if isinstance(value, Product):
-            return [add_product(builder, value, held[0])]
-        type = held[0].type
+            return [add_product(builder, value, accumulator[0])]
+        type = accumulator[0].type
         value = builder.widen(value if value.type is type else builder.convert("fpext", value, type), builder.lanes)
-        fresh = (value, self._linear_index(indices)) if _width(target) == 2 else (value,)
-        return list(lane_reductions.combine(builder, target.reduce or "", tuple(held), fresh))
+        term = (value, self._linear_index(indices)) if _width(target) == 2 else (value,)
+        return list(lane_reductions.combine(builder, target.reduce or "", tuple(accumulator), term))
 
-    def _up_to_the_end(self, tail: Tail, mask: Register | None, new: Register, old: Register) -> Register:
-        """An accumulator after a group of lanes: lanes behind the end keep their value."""
+    def _keep_past_end(self, tail: Tail, mask: Register | None, new: Register, old: Register) -> Register:
+        """An accumulator after a group of lanes: lanes past the end keep their value."""
         if mask is not None:
             return self.builder.select(mask, new, old)
-        return baseline_lanes.choose_first(self.builder, new, old, self._left(tail))
+        return baseline_lanes.choose_first(self.builder, new, old, self._remaining(tail))
 
     def _linear_index(self, indices: list[Register]) -> Register:
-        """The position among the inner points, lane by lane."""
+        """The linear index among the inner points, one per lane."""
         builder = self.builder
         linear = indices[0]
         for index, extent in zip(indices[1:], self.inner[1:], strict=True):
@@ -274,7 +276,7 @@ class Stages(Tiles):
         return builder.widen(linear, builder.lanes)
 
     def _scan_stage(self, stage: Stage) -> None:
-        """Lanes across only: each lane reductions along its own row, storing as it goes."""
+        """A scan, with lanes across: each lane scans its own row and stores the value at each point."""
         builder, scan = self.builder, stage.scan
         type = stage.body.results[0].type
         assert scan is not None
@@ -282,7 +284,7 @@ class Stages(Tiles):
         start = builder.widen(builder.constant(scan.initial, type), builder.lanes)
 
         def body(indices: list[Register], state: list[Register]) -> list[Register]:
-            with builder.under(self.row_mask):
+            with builder.with_mask(self.row_mask):
                 arguments = [state[0], *self._arguments(stage, indices, self.tail, True)]
                 result = emit_function(builder, stage.body, arguments)[0]
             assert isinstance(result, Register)

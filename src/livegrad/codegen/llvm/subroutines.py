@@ -1,8 +1,7 @@
-"""Subroutines of a kernel: functions that are called from several places, and pieces of long code.
+"""Emits subroutines of a kernel: called functions, compiled once, and long straight-line code split into pieces.
 
-Called by `function_body.py`. LLVM's compile time grows faster than the length of a function. In pieces of bounded
-length it grows linearly, and a function that is called often is compiled once. Results do not change by a bit, because
-the IR says what is fused.
+Called by `function_body.py`. LLVM's compile time grows faster than linearly with the length of a function; with pieces
+of bounded length it grows linearly. Results have the same bits, because fused multiply-adds are explicit in the IR.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from livegrad.codegen.llvm.kernel_builder import KernelBuilder
-from livegrad.codegen.llvm.registers import NodeValue, Register, llvm_type, pointer, registers_of
+from livegrad.codegen.llvm.registers import NodeValue, Register, llvm_type, pointer, rebuild_value, registers_of
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Scalar, Tape, Tensor, f16, i64
 from livegrad.passes.functions import is_pure, is_pure_node
@@ -20,11 +19,11 @@ from livegrad.schedule.loops.cost_model import byte_size
 EmitFunction = Callable[[KernelBuilder, Function, Sequence[NodeValue]], list[NodeValue]]
 EmitNode = Callable[[KernelBuilder, Node, dict[Node, NodeValue]], NodeValue]
 
-LONG = 4000  # nodes: shorter code stays in one piece, and its registers are dealt out all together
+LONG = 4000  # nodes; shorter code stays in one function, whose registers are allocated together
 _PIECE = 2000
 _ALIGNMENT = 64
-# Results that are returned in registers; more go through memory. Of four floats x86 returns two on the x87 stack, and
-# LLVM's fast instruction selection reads those into registers that the instruction it chooses does not reach (AVX-512).
+# Results returned in registers; more are returned in memory. Of four floats, x86 returns two on the x87 stack. LLVM's
+# fast instruction selection reads them into registers that the selected instruction cannot address (AVX-512).
 _MOST_IN_REGISTERS = 2
 _RESULTS, _FRAME = Register("%results", pointer, 1), Register("%frame", pointer, 1)  # parameters
 
@@ -32,17 +31,9 @@ _RESULTS, _FRAME = Register("%results", pointer, 1), Register("%frame", pointer,
 @dataclass(frozen=True)
 class _Subroutine:
     symbol: str
-    returned: str  # the LLVM type of its results together
-    results: list[NodeValue]  # as the registers of its own body
-    in_memory: bool  # whether it writes its results to where its last argument points
-
-
-def rebuild_value(value: NodeValue, registers: list[Register]) -> NodeValue:
-    """A value of the same shape over other registers, taken from the front of the list."""
-    if isinstance(value, Register):
-        return registers.pop(0)
-    assert isinstance(value, tuple)
-    return tuple(rebuild_value(part, registers) for part in value)
+    result_type: str  # the LLVM type of all results together
+    results: list[NodeValue]  # over the registers of its body
+    in_memory: bool  # whether it stores its results at the address in its last argument
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -51,7 +42,7 @@ def rebuild_value(value: NodeValue, registers: list[Register]) -> NodeValue:
 def emit_call(
     builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
 ) -> list[NodeValue]:
-    """The results of a call: of a function beside this one, or written out here where it needs the kernel."""
+    """The results of a call: of a subroutine, or inlined if the function needs the kernel's state."""
     if not is_pure(function) or any(isinstance(type, Tensor | Tape) for type in function.parameter_types):
         return emit(builder, function, arguments)
     inputs = [register for argument in arguments for register in registers_of(argument)]
@@ -60,65 +51,69 @@ def emit_call(
     if subroutine is None:
         subroutine = builder.subroutines[key] = _define(builder, function, arguments, emit)
     assert isinstance(subroutine, _Subroutine)
-    registers = _take_results(builder, subroutine, [register.typed for register in inputs])
+    registers = _call_subroutine(builder, subroutine, [register.typed for register in inputs])
     return [rebuild_value(value, registers) for value in subroutine.results]
 
 
-def _take_results(builder: KernelBuilder, called: _Subroutine, arguments: Sequence[str]) -> list[Register]:
-    """Calls a function; the registers that have its results."""
-    wanted = [register for value in called.results for register in registers_of(value)]
-    if called.in_memory:
-        memory = builder.allocate(called.returned, "results")
-        builder.line(f"call void @{called.symbol}({', '.join([*arguments, memory.typed])})")
-        addresses = [_result_address(builder, called.returned, memory, number) for number in range(len(wanted))]
+def _call_subroutine(builder: KernelBuilder, subroutine: _Subroutine, arguments: Sequence[str]) -> list[Register]:
+    """Calls a subroutine; returns the registers of its results."""
+    results = [register for value in subroutine.results for register in registers_of(value)]
+    type = subroutine.result_type
+    if subroutine.in_memory:
+        memory = builder.allocate(type, "results")
+        builder.line(f"call void @{subroutine.symbol}({', '.join([*arguments, memory.typed])})")
+        addresses = [_result_address(builder, type, memory, index) for index in range(len(results))]
         return [
-            builder.load(address, result.type, result.lanes) for result, address in zip(wanted, addresses, strict=True)
+            builder.load(address, result.type, result.lanes) for result, address in zip(results, addresses, strict=True)
         ]
-    text = f"call {called.returned} @{called.symbol}({', '.join(arguments)})"
-    if len(wanted) == 1:
-        texts = [text]
+    call = f"call {type} @{subroutine.symbol}({', '.join(arguments)})"
+    if len(results) == 1:
+        instructions = [call]
     else:
-        packed = builder.raw(text)
-        texts = [f"extractvalue {called.returned} {packed}, {number}" for number in range(len(wanted))]
-    return [builder.make(text, result.type, result.lanes) for text, result in zip(texts, wanted, strict=True)]
+        packed = builder.raw(call)
+        instructions = [f"extractvalue {type} {packed}, {index}" for index in range(len(results))]
+    return [
+        builder.make(instruction, result.type, result.lanes)
+        for instruction, result in zip(instructions, results, strict=True)
+    ]
 
 
-def _result_address(builder: KernelBuilder, returned: str, memory: Register, number: int) -> Register:
-    return builder.make(f"getelementptr {returned}, {memory.typed}, i64 0, i32 {number}", pointer, 1)
+def _result_address(builder: KernelBuilder, type: str, memory: Register, index: int) -> Register:
+    return builder.make(f"getelementptr {type}, {memory.typed}, i64 0, i32 {index}", pointer, 1)
 
 
 def _define(
     builder: KernelBuilder, function: Function, arguments: Sequence[NodeValue], emit: EmitFunction
 ) -> _Subroutine:
-    inner = builder.beside()
+    inner = builder.subroutine_builder()
     registers = [register for argument in arguments for register in registers_of(argument)]
-    own = [Register(f"%a{number}", register.type, register.lanes) for number, register in enumerate(registers)]
-    fresh = list(own)
-    results = emit(inner, function, [rebuild_value(argument, fresh) for argument in arguments])
+    inputs = [Register(f"%a{index}", register.type, register.lanes) for index, register in enumerate(registers)]
+    remaining = list(inputs)
+    results = emit(inner, function, [rebuild_value(argument, remaining) for argument in arguments])
     returned = [register for value in results for register in registers_of(value)]
     types = [llvm_type(register.type, register.lanes) for register in returned]
-    kind = types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
+    result_type = types[0] if len(types) == 1 else f"{{ {', '.join(types)} }}"
     # LLVM cannot return vectors of halves in registers on processors without F16C.
     in_memory = len(types) > _MOST_IN_REGISTERS or any(register.type is f16 for register in returned)
-    parameters = [register.typed for register in own]
+    parameters = [register.typed for register in inputs]
     if in_memory:
         parameters.append(_RESULTS.typed)
-        for number, register in enumerate(returned):
-            inner.store(register, _result_address(inner, kind, _RESULTS, number))
+        for index, register in enumerate(returned):
+            inner.store(register, _result_address(inner, result_type, _RESULTS, index))
         inner.line("ret void")
     elif len(types) == 1:
         inner.line(f"ret {returned[0].typed}")
     else:
         packed = "poison"
-        for number, register in enumerate(returned):
-            packed = inner.raw(f"insertvalue {kind} {packed}, {register.typed}, {number}")
-        inner.line(f"ret {kind} {packed}")
-    symbol = _finish(builder, inner, "void" if in_memory else kind, parameters)
-    return _Subroutine(symbol, kind, results, in_memory)
+        for index, register in enumerate(returned):
+            packed = inner.raw(f"insertvalue {result_type} {packed}, {register.typed}, {index}")
+        inner.line(f"ret {result_type} {packed}")
+    symbol = _add_subroutine(builder, inner, "void" if in_memory else result_type, parameters)
+    return _Subroutine(symbol, result_type, results, in_memory)
 
 
-def _finish(builder: KernelBuilder, inner: KernelBuilder, returned: str, parameters: Iterable[str]) -> str:
-    """Puts a function that was written beside this one into the module; its name goes out."""
+def _add_subroutine(builder: KernelBuilder, inner: KernelBuilder, returned: str, parameters: Iterable[str]) -> str:
+    """Adds a subroutine to the module; returns its symbol."""
     assert not inner.sites and not inner.polls and not inner.uses_tapes  # noqa: PT018 - one rule
     symbol = f"kernel.{len(builder.definitions)}"
     body = "\n".join(["start:", *inner.entry, *inner.lines])
@@ -133,33 +128,33 @@ def _finish(builder: KernelBuilder, inner: KernelBuilder, returned: str, paramet
 
 def emit_in_pieces(
     builder: KernelBuilder,
-    written: Sequence[Node],
+    schedule: Sequence[Node],
     reads: Mapping[Node, Sequence[Node]],
-    kept: Iterable[Node],
+    live_out: Iterable[Node],
     values: dict[Node, NodeValue],
     emit: EmitNode,
 ) -> None:
-    """Writes nodes in order, runs of them that need nothing of the kernel as functions of their own.
+    """Emits nodes in order, and runs of pure nodes as subroutines.
 
-    `reads` says which nodes each needs the values of, `kept` which are needed afterwards: those are in `values` then.
+    `reads` has the nodes whose values each node needs. The nodes of `live_out` are in `values` afterwards.
     """
-    frame = _Frame(builder, values, reads, written, set(kept))
-    for first, last in _runs(written):
+    frame = _Frame(builder, values, reads, schedule, set(live_out))
+    for first, last in _runs(schedule):
         if last - first == 1:
-            node = written[first]
+            node = schedule[first]
             frame.fetch(reads[node])
             values[node] = emit(builder, node, values)
         else:
-            frame.run(written[first:last], emit)
+            frame.emit_piece(schedule[first:last], emit)
         frame.release(last)
-    frame.fetch(kept)
+    frame.fetch(live_out)
     builder.entry.append(f"  {frame.memory.text} = alloca [{max(frame.size, 1)} x i8], align {_ALIGNMENT}")
 
 
-def _runs(written: Sequence[Node]) -> Iterable[tuple[int, int]]:
-    """Where functions of their own begin and end; what cannot be in one is a run of a single node."""
+def _runs(schedule: Sequence[Node]) -> Iterable[tuple[int, int]]:
+    """The start and end of each piece; an impure node is a run of its own."""
     first = 0
-    for position, node in enumerate(written):
+    for position, node in enumerate(schedule):
         pure = is_pure_node(node)
         if position > first and (not pure or position - first == _PIECE):
             yield first, position
@@ -167,44 +162,44 @@ def _runs(written: Sequence[Node]) -> Iterable[tuple[int, int]]:
         if not pure:
             yield position, position + 1
             first = position + 1
-    if first < len(written):
-        yield first, len(written)
+    if first < len(schedule):
+        yield first, len(schedule)
 
 
-_Slot = tuple[int, Scalar, int]  # where in the frame, what, for how many lanes
+_Slot = tuple[int, Scalar, int]  # offset in the frame, element type, lanes
 
 
 @dataclass
 class _Frame:
-    """Memory through which pieces hand on values; what is no longer read makes room for others."""
+    """Memory through which pieces pass values; slots of values that are no longer read are reused."""
 
     builder: KernelBuilder
     values: dict[Node, NodeValue]  # those that the caller has in registers
     reads: Mapping[Node, Sequence[Node]]
-    written: Sequence[Node]
-    kept: set[Node]
+    schedule: Sequence[Node]
+    live_out: set[Node]
     size: int = 0
     slots: dict[Node, tuple[NodeValue, list[_Slot | None]]] = field(default_factory=dict)
     free: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.memory = Register(self.builder.name("frame"), pointer, 1)
-        self.last: dict[Node, int] = {}
-        for position, node in enumerate(self.written):
+        self.last_use: dict[Node, int] = {}
+        for position, node in enumerate(self.schedule):
             for operand in self.reads[node]:
-                self.last[operand] = position
-        self.ending: dict[int, list[Node]] = {}
-        for node, position in self.last.items():
-            if node not in self.kept:
-                self.ending.setdefault(position, []).append(node)
-        self.released = 0
+                self.last_use[operand] = position
+        self.last_used_at: dict[int, list[Node]] = {}
+        for node, position in self.last_use.items():
+            if node not in self.live_out:
+                self.last_used_at.setdefault(position, []).append(node)
+        self.emitted = 0
 
-    def run(self, nodes: Sequence[Node], emit: EmitNode) -> None:
-        """A piece as a function, and a call of it."""
+    def emit_piece(self, nodes: Sequence[Node], emit: EmitNode) -> None:
+        """Emits a piece as a subroutine, and a call of it."""
         piece = set(nodes)
-        inner = self.builder.beside()
+        inner = self.builder.subroutine_builder()
         local: dict[Node, NodeValue] = {}
-        end = self.released + len(nodes)
+        end = self.emitted + len(nodes)
         for node in nodes:
             for operand in self.reads[node]:
                 if operand not in piece and operand not in local:
@@ -212,26 +207,26 @@ class _Frame:
                     local[operand] = self._load(inner, _FRAME, operand)
             local[node] = emit(inner, node, local)
         for node in nodes:
-            if node in self.kept or self.last.get(node, -1) >= end:
+            if node in self.live_out or self.last_use.get(node, -1) >= end:
                 self._store(inner, _FRAME, node, local)
         inner.line("ret void")
-        symbol = _finish(self.builder, inner, "void", [_FRAME.typed])
+        symbol = _add_subroutine(self.builder, inner, "void", [_FRAME.typed])
         self.builder.line(f"call void @{symbol}({self.memory.typed})")
 
     def fetch(self, nodes: Iterable[Node]) -> None:
-        """Loads what the caller needs in registers."""
+        """Loads values that the caller needs in registers."""
         for node in nodes:
             if node not in self.values:
                 self.values[node] = self._load(self.builder, self.memory, node)
 
     def release(self, end: int) -> None:
-        """The nodes before this place have been written: what only they read makes room."""
-        for position in range(self.released, end):
-            for node in self.ending.get(position, ()):
+        """Frees the slots of values that only nodes before `end` read, which have been emitted."""
+        for position in range(self.emitted, end):
+            for node in self.last_used_at.get(position, ()):
                 for slot in self.slots.pop(node, (None, []))[1]:
                     if slot is not None:
-                        self.free.setdefault(_room(slot[1], slot[2]), []).append(slot[0])
-        self.released = end
+                        self.free.setdefault(_slot_size(slot[1], slot[2]), []).append(slot[0])
+        self.emitted = end
 
     def _store(self, builder: KernelBuilder, memory: Register, node: Node, values: Mapping[Node, NodeValue]) -> None:
         if node in self.slots:
@@ -242,7 +237,7 @@ class _Frame:
             if register.literal:
                 slots.append(None)
                 continue
-            slot = self._slot(register)
+            slot = self._allocate_slot(register)
             builder.store(register, builder.advance(memory, builder.constant(slot[0], i64)), _ALIGNMENT)
             slots.append(slot)
         self.slots[node] = value, slots
@@ -258,14 +253,14 @@ class _Frame:
             registers.append(builder.load(address, register.type, register.lanes, _ALIGNMENT))
         return rebuild_value(value, registers)
 
-    def _slot(self, register: Register) -> _Slot:
-        room = _room(register.type, register.lanes)
-        waiting = self.free.get(room)
-        if waiting:
-            return waiting.pop(), register.type, register.lanes
-        self.size += room
-        return self.size - room, register.type, register.lanes
+    def _allocate_slot(self, register: Register) -> _Slot:
+        size = _slot_size(register.type, register.lanes)
+        free_offsets = self.free.get(size)
+        if free_offsets:
+            return free_offsets.pop(), register.type, register.lanes
+        self.size += size
+        return self.size - size, register.type, register.lanes
 
 
-def _room(type: Scalar, lanes: int) -> int:
+def _slot_size(type: Scalar, lanes: int) -> int:
     return -(-byte_size(type) * lanes // _ALIGNMENT) * _ALIGNMENT

@@ -1,15 +1,18 @@
-"""The run-time support of tapes as LLVM IR: a growable arena, and slots by iteration."""
+"""The run-time support of tapes as LLVM IR: a growable arena, and functions that return the slot of an iteration.
 
-# A tape is a header {slots, capacity}; its memory comes from an arena of chunks {next, size, used} that is emptied for
+Appended to kernels that use tapes (`kernel_module.py`).
+"""
+
+# A tape is a header {slots, capacity}. Its memory comes from an arena of chunks {next, size, used} that is emptied for
 # each group of lanes and freed when the kernel returns. An empty header reads as zeros.
 # Short chunks grow fourfold, so that the last one is most of the memory: glibc returns the top of its heap to the
 # system if that is more than twice the largest block freed, and then each run would wait for fresh pages.
-# The arena itself is {chunk, bytes taken, status word's address, what to write there when too much is taken}: the run
-# then ends with an error, because loops of a kernel with tapes also leave when its status is no longer clean.
+# The arena itself is {chunk, bytes allocated, address of the status word, status to write above the limit}. The run
+# then ends with an error, because loops of a kernel with tapes also end when its status word reports a failure.
 MOST_BYTES = 1 << 32
-# Where the system has no memory, the run ends in the same way. Until its loops leave, tapes keep the capacity that they
-# have, and slots behind it are one reserve that holds nothing of use.
-TOO_MUCH = "what a loop must remember for its derivative takes more than 4 GiB on one thread, or than there is memory"
+# If the system has no memory, the run ends in the same way. Until its loops end, tapes keep their capacity, and all
+# slots past it are one reserve whose contents are not used.
+TOO_MUCH = "the tape of a loop's derivative needs more than 4 GiB on one thread, or more than the available memory"
 
 _RUNTIME = """
 declare ptr @malloc(i64)
@@ -243,5 +246,5 @@ fail:
 
 
 def runtime_module(largest_slot: int) -> str:
-    """The functions for tapes whose slots have at most so many bytes."""
+    """The run-time functions, for tapes with slots of at most `largest_slot` bytes."""
     return _RUNTIME.replace("LIMIT", str(MOST_BYTES)).replace("RESERVE", str(max(64, largest_slot)))

@@ -1,7 +1,7 @@
-"""Tapes in native code: growable memory by iteration, one slot for all lanes of a group, written under the mask.
+"""Emits tape ops as LLVM IR. A tape grows by one slot per iteration, which all lanes of a group share under the mask.
 
-A tape is updated in place. This is sound because differentiation writes each version of a tape once, and reads of a
-version are ordered before the write that ends it.
+Tapes are updated in place (`tape_runtime.py`). This is sound because differentiation writes each version of a tape
+once, and reads of a version are ordered before the write that replaces it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Select = Callable[[KernelBuilder, Register, NodeValue, NodeValue], NodeValue]
 
 
 def _written_operands(node: Node) -> list[int]:
-    """Which operands of a node it changes in place: the tapes and tensors that it writes to, or that a loop carries."""
+    """The operands that a node changes in place: tapes and tensors that it writes, or that a loop carries."""
     if node.op in _WRITES:
         return [0]
     tensors = list(written_operands(node))
@@ -39,9 +39,9 @@ def _written_operands(node: Node) -> list[int]:
 
 
 def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node, int]]]:
-    """Operands first, and every other use of a tape or tensor before the write to it.
+    """The nodes in topological order, with every read of a tape or tensor before the write to it.
 
-    Where a tape is written in several ways, the second value names the writers (and operands) that take a copy.
+    If a tape has several writers, the second value has the writers (and operand positions) that take a copy.
     """
     order = toposort(results)
     writers: dict[Node, list[tuple[Node, int]]] = {}
@@ -51,7 +51,7 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     if not writers:
         return order, set()
     copies = {writer for writes in writers.values() for writer in writes[:-1]}
-    # A tape that is also a result must stay as it is: its writer takes a copy.
+    # A tape that is also a result must not change: its writer takes a copy.
     copies |= {writes[-1] for tape, writes in writers.items() if tape in results}
     ordered, kept = order_before_writes(results, {value: writes[-1][0] for value, writes in writers.items()})
     copies |= {writers[value][-1] for value in kept}
@@ -98,7 +98,7 @@ def _slot(builder: KernelBuilder, tape: TapeReference, index: Register) -> Regis
 
 def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue) -> None:
     offset = 0
-    for leaf, part in zip(_leaves(type), _flat(value), strict=True):
+    for leaf, part in zip(_leaves(type), _flatten(value), strict=True):
         address = builder.advance(slot, builder.constant(offset, i64))
         if isinstance(part, TapeReference):
             builder.store(part.header, address, 8)
@@ -109,9 +109,9 @@ def _write(builder: KernelBuilder, slot: Register, type: Type, value: NodeValue)
         offset += _leaf_bytes(leaf, builder.lanes)
 
 
-def _flat(value: NodeValue) -> list[Register | TapeReference]:
+def _flatten(value: NodeValue) -> list[Register | TapeReference]:
     if isinstance(value, tuple):
-        return [leaf for part in value for leaf in _flat(part)]
+        return [leaf for part in value for leaf in _flatten(part)]
     assert isinstance(value, Register | TapeReference)
     return [value]
 
@@ -123,23 +123,22 @@ def _read(builder: KernelBuilder, slot: Register, type: Type) -> NodeValue:
         address = builder.advance(slot, builder.constant(offset, i64))
         parts.append(_read_leaf(builder, address, leaf))
         offset += _leaf_bytes(leaf, builder.lanes)
-    return _shaped(type, parts)
+    return _build_value(type, parts)
 
 
 def _read_leaf(builder: KernelBuilder, address: Register, leaf: Scalar | Tape) -> NodeValue:
     if isinstance(leaf, Tape):
         return TapeReference(builder.load(address, i64, align=8), leaf.element)
     if builder.lanes == 1:
-        held = memory_type(leaf)
-        loaded = builder.load(address, held, align=byte_size(leaf))
+        loaded = builder.load(address, memory_type(leaf), align=byte_size(leaf))
         return builder.convert("trunc", loaded, leaf) if leaf.kind == "bool" else loaded
     return load_vector(builder, address, leaf, None)
 
 
-def _shaped(type: Type, parts: list[NodeValue]) -> NodeValue:
+def _build_value(type: Type, parts: list[NodeValue]) -> NodeValue:
     if isinstance(type, Scalar | Tape):
         return parts.pop(0)
-    return tuple(_shaped(member, parts) for member in components(type))
+    return tuple(_build_value(member, parts) for member in components(type))
 
 
 # --- ops -------------------------------------------------------------------------------------------------------------
@@ -151,14 +150,14 @@ def emit_new(builder: KernelBuilder, node: Node, operands: list[NodeValue]) -> N
     return TapeReference(builder.make("call i64 @lg_tape_new(ptr %arena)", i64, 1), node.type.element)
 
 
-def ensured(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
+def ensure_tape(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     """Returns the tape, or an empty one if it was read from a slot that was never set."""
     builder.uses_tapes = True
     header = builder.make(f"call i64 @lg_tape_ensure(ptr %arena, {tape.header.typed})", i64, 1)
     return TapeReference(header, tape.element)
 
 
-def copied(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
+def copy_tape(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
     """Returns an independent copy of a tape."""
     builder.uses_tapes = True
     size = slot_bytes(tape.element, builder.lanes)
@@ -167,7 +166,7 @@ def copied(builder: KernelBuilder, tape: TapeReference) -> TapeReference:
 
 
 def emit_set(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
-    tape = ensured(builder, tape)
+    tape = ensure_tape(builder, tape)
     _write(builder, _slot(builder, tape, index), tape.element, value)
     return tape
 
@@ -177,7 +176,7 @@ def emit_get(builder: KernelBuilder, node: Node, tape: TapeReference, index: Reg
 
 
 def emit_add(builder: KernelBuilder, node: Node, tape: TapeReference, index: Register, value: NodeValue) -> NodeValue:
-    tape = ensured(builder, tape)
+    tape = ensure_tape(builder, tape)
     slot = _slot(builder, tape, index)
     stored = _read(builder, slot, tape.element)
     _write(builder, slot, tape.element, _sum(builder, tape.element, stored, value))
@@ -188,24 +187,24 @@ def _sum(builder: KernelBuilder, type: Type, first: NodeValue, second: NodeValue
     if isinstance(first, Register) and isinstance(second, Register):
         return builder.apply("fadd" if first.type.kind == "float" else "add", first.type, first, second)
     if isinstance(first, TapeReference) and isinstance(second, TapeReference):
-        return _merged(builder, first, second)
+        return _merge_tapes(builder, first, second)
     assert isinstance(first, tuple)
     assert isinstance(second, tuple)
     return tuple(_sum(builder, t, a, b) for t, a, b in zip(components(type), first, second, strict=True))
 
 
 def emit_sum(builder: KernelBuilder, node: Node, first: TapeReference, second: TapeReference) -> NodeValue:
-    return _merged(builder, first, second)
+    return _merge_tapes(builder, first, second)
 
 
-def _merged(builder: KernelBuilder, into: TapeReference, other: TapeReference) -> TapeReference:
-    """Adds every slot of one tape into another, in a loop over the slots that there are."""
-    into = ensured(builder, into)
+def _merge_tapes(builder: KernelBuilder, into: TapeReference, other: TapeReference) -> TapeReference:
+    """Adds every slot of one tape to that of another, in a loop up to its capacity."""
+    into = ensure_tape(builder, into)
     most = builder.make(f"call i64 @lg_tape_capacity(i64 {other.header.text})", i64, 1)
 
     def add_slot(index: Register, carried: list[Register]) -> list[Register]:
-        # Inactive lanes hold zeros or values of their own: all lanes are added alike.
-        with builder.under(None):
+        # Inactive lanes hold zeros or values of their own, so all lanes are added.
+        with builder.with_mask(None):
             value = _read(builder, _slot(builder, other, index), other.element)
             slot = _slot(builder, into, index)
             stored = _read(builder, slot, into.element)
@@ -216,10 +215,10 @@ def _merged(builder: KernelBuilder, into: TapeReference, other: TapeReference) -
     return into
 
 
-def chosen(
+def select_tape(
     builder: KernelBuilder, condition: Register, then: TapeReference, otherwise: TapeReference, select: Select
 ) -> TapeReference:
-    """Merges two tapes that lanes select between, so that every lane finds what it wrote.
+    """Merges two tapes that lanes select between, so that every lane reads the values that it wrote.
 
     `select` merges the contents of the slots lane by lane.
     """
@@ -237,14 +236,14 @@ def chosen(
     before = builder.block
     builder.branch(builder.apply("and", bool_, written, differ), merge, join)
     builder.begin(merge)
-    merged = copied(builder, then)
+    merged = copy_tape(builder, then)
 
     def choose_slot(index: Register, carried: list[Register]) -> list[Register]:
-        with builder.under(None):
-            other = _read(builder, _slot(builder, otherwise, index), then.element)
+        with builder.with_mask(None):
+            other_value = _read(builder, _slot(builder, otherwise, index), then.element)
             slot = _slot(builder, merged, index)
-            chosen = _read(builder, slot, then.element)
-            _write(builder, slot, then.element, select(builder, condition, chosen, other))
+            value = _read(builder, slot, then.element)
+            _write(builder, slot, then.element, select(builder, condition, value, other_value))
         return []
 
     counted_loop(builder, builder.constant(0, i64), second, 1, [], choose_slot)

@@ -1,5 +1,8 @@
-"""Registers with operators: arithmetic on a `Value` writes instructions with its builder, and Python numbers beside it
-become constants. Used where code is written by hand: math functions, matrix products, chains of kernels."""
+"""Registers with operators: arithmetic on a `Value` emits instructions with its builder.
+
+Python numbers as operands become constants. Hand-written code uses it: math functions, matrix products, chains of
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from livegrad.ir.types import Scalar, bool_, i64
 class Value:
     """A register, or a constant, of a builder.
 
-    No instruction carries a fast-math flag: Cody–Waite reductions and error terms must survive the optimiser, and
-    results must not depend on the number of lanes. Sizes are never negative, so quotients and remainders of integers
-    are unsigned; comparisons of integers are signed unless they say otherwise.
+    No instruction has fast-math flags: Cody–Waite reductions and error terms must survive the optimiser, and results
+    must not depend on the number of lanes. Integers are sizes, never negative, so their quotients and remainders are
+    unsigned; comparisons of integers are signed, unless `compare` has an unsigned predicate.
     """
 
     builder: Builder
@@ -63,7 +66,7 @@ class Value:
         return self.wrap(self.builder.integer(opcode, self.register, operand))
 
     def __add__(self, other: Value | float) -> Value:
-        """The sum; of an address and a number, the address so many bytes behind it."""
+        """The sum; for an address, the address so many bytes after it."""
         if self.type is pointer:
             distance = other.register if isinstance(other, Value) else self.builder.constant(other, i64)
             return self.wrap(self.builder.advance(self.register, distance))
@@ -167,7 +170,7 @@ def largest(first: Value, second: Value | int) -> Value:
 
 @contextmanager
 def when(condition: Value) -> Iterator[None]:
-    """What is written here runs only where the condition holds."""
+    """Code emitted inside runs only if the condition holds."""
     builder = condition.builder
     then, done = builder.label("then"), builder.label("done")
     builder.branch(condition.register, then, done)
@@ -179,7 +182,7 @@ def when(condition: Value) -> Iterator[None]:
 
 @contextmanager
 def counting(start: Value | int, stop: Value, step: Value | int = 1) -> Iterator[Value]:
-    """A loop from `start` to below `stop`, which may run not at all; gives its counter."""
+    """Code emitted inside is the body of a loop from `start` to below `stop`; yields the counter."""
     builder = stop.builder
     loop = OpenLoop(builder, [stop.register_of(start)])
     counter = Value(builder, loop.carried[0])
@@ -191,7 +194,7 @@ def counting(start: Value | int, stop: Value, step: Value | int = 1) -> Iterator
 
 @dataclass
 class LlvmModule:
-    """Functions of a module, and declarations of what they call."""
+    """Functions of a module, and declarations of the functions that they call."""
 
     declarations: set[str] = field(default_factory=set)
     definitions: list[str] = field(default_factory=list)
@@ -211,7 +214,7 @@ class Procedure:
         }
 
     def finish(self, *, exported: bool = False, attributes: str = "#0") -> None:
-        """Returns, and adds the function to its module."""
+        """Emits the return, and adds the function to its module."""
         self.builder.line("ret void")
         typed = ", ".join([parameter.typed for parameter in self.parameters.values()])
         head = f"define {'' if exported else 'internal '}void @{self.name}({typed}) {attributes}"

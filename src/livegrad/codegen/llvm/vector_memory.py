@@ -1,4 +1,4 @@
-"""Loads and stores of elements and vectors: contiguous, or gathered by offsets. Booleans take a byte in memory."""
+"""Emits loads and stores of elements and vectors: contiguous, gathers and scatters. Booleans take a byte in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from livegrad.schedule.plan import ALIGNMENT
 
 
 def memory_type(type: Scalar) -> Scalar:
-    """The type that memory holds: a byte for a truth value."""
+    """The type of an element in memory: a byte for a boolean."""
     return u8 if type.kind == "bool" else type
 
 
@@ -35,7 +35,7 @@ def load_element(builder: Builder, address: Register, type: Scalar, flags: str =
 
 
 def load_uniform(builder: Builder, address: Register, type: Scalar) -> Register:
-    """An element that nothing writes while the kernel runs."""
+    """Loads an element that nothing writes while the kernel runs."""
     loaded = builder.load(address, memory_type(type), align=byte_size(type), flags=", !invariant.load !0")
     return from_memory(builder, loaded, type)
 
@@ -47,28 +47,28 @@ def store_element(builder: Builder, address: Register, value: Register, flags: s
 def load_vector(
     builder: Builder, address: Register, type: Scalar, mask: Register | None, lanes: int = 0, flags: str = ""
 ) -> Register:
-    """Lanes (as many as the builder has, if not told) from consecutive elements; only those of the mask are read."""
-    held, lanes = memory_type(type), lanes or builder.lanes
+    """Loads lanes from consecutive elements, by default the builder's number; masked-off lanes are not read."""
+    stored_type, lanes = memory_type(type), lanes or builder.lanes
     if mask is None:
-        return from_memory(builder, builder.load(address, held, lanes, byte_size(type), flags), type)
-    return from_memory(builder, builder.masked_load(address, held, mask, byte_size(type)), type)
+        return from_memory(builder, builder.load(address, stored_type, lanes, byte_size(type), flags), type)
+    return from_memory(builder, builder.masked_load(address, stored_type, mask, byte_size(type)), type)
 
 
 def store_vector(
     builder: Builder, address: Register, value: Register, mask: Register | None, non_temporal: bool = False
 ) -> None:
-    """Lanes to consecutive elements; a non-temporal store has all lanes, fills cache lines and begins at one."""
-    held = to_memory(builder, value)
+    """Stores lanes to consecutive elements. Non-temporal stores write whole, aligned cache lines, without a mask."""
+    stored = to_memory(builder, value)
     if mask is not None:
-        builder.masked_store(held, address, mask, byte_size(value.type))
+        builder.masked_store(stored, address, mask, byte_size(value.type))
     elif non_temporal:
-        builder.store(held, address, ALIGNMENT, ", !nontemporal !1")
+        builder.store(stored, address, ALIGNMENT, ", !nontemporal !1")
     else:
-        builder.store(held, address, byte_size(value.type))
+        builder.store(stored, address, byte_size(value.type))
 
 
 def gather(builder: Builder, base: Register, type: Scalar, offsets: Register, mask: Register | None) -> Register:
-    """Lanes from elements at these offsets."""
+    """Loads lanes from elements at the given offsets."""
     addresses = element_address(builder, base, type, offsets)
     active = mask or builder.widen(builder.constant(True, bool_), offsets.lanes)
     loaded = builder.masked_load(addresses, memory_type(type), active, byte_size(type))
@@ -76,8 +76,8 @@ def gather(builder: Builder, base: Register, type: Scalar, offsets: Register, ma
 
 
 def scatter(builder: Builder, base: Register, value: Register, offsets: Register, mask: Register | None) -> None:
-    """Lanes to elements at these offsets."""
-    held = to_memory(builder, builder.widen(value, builder.lanes))
+    """Stores lanes to elements at the given offsets."""
+    stored = to_memory(builder, builder.widen(value, builder.lanes))
     addresses = element_address(builder, base, value.type, offsets)
     active = mask or builder.widen(builder.constant(True, bool_), builder.lanes)
-    builder.masked_store(held, addresses, active, byte_size(value.type))
+    builder.masked_store(stored, addresses, active, byte_size(value.type))

@@ -1,4 +1,4 @@
-"""Emits `while_loop`s, under lane masks where lanes leave them at different iterations."""
+"""Emits `while_loop`s, under lane masks if lanes leave them at different iterations. Called by `function_body.py`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from livegrad.codegen.llvm.masked_control import (
     runs_in_strips,
     starting_value,
     strip_length,
-    widened,
+    widen_value,
 )
-from livegrad.codegen.llvm.registers import NodeValue, Register
+from livegrad.codegen.llvm.registers import NodeValue, Register, as_register
 from livegrad.ir.node import Node
 from livegrad.ir.types import bool_, i64
 from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.schedule.loops.divergence import divergent_results, divergent_while_state, lockstep_state
-
-
-def _register(value: NodeValue) -> Register:
-    assert isinstance(value, Register)
-    return value
 
 
 def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
@@ -39,16 +34,18 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
     start = [starting_value(builder, v, flag) for v, flag in zip(operands[:carried], divergent, strict=True)]
     diverges = any(divergent_results(node.attribute("condition"), (*divergent, *map(is_divergent, captures))))
     loop = ProgramLoop(builder, start)
-    holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
-    active = builder.both(builder.mask, holds) if diverges else holds
+    holds = as_register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
+    active = builder.intersect_masks(builder.mask, holds) if diverges else holds
     again = builder.any_lane(active)
     if limit is not None:
         again = _within_limit(builder, node, active, again, loop.count, limit)
     builder.branch(poll(builder, again, _can_fail(node)), loop.body, loop.done)
     builder.begin(loop.body)
-    with builder.under(active if diverges else builder.mask):
+    with builder.with_mask(active if diverges else builder.mask):
         results = emit(builder, node.attribute("body"), [loop.count, *loop.state, *captures])
-    results = [widened(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)]
+    results = [
+        widen_value(builder, v, builder.lanes) if flag else v for v, flag in zip(results, divergent, strict=True)
+    ]
     if diverges:
         results = [keep_inactive(builder, active, new, old) for new, old in zip(results, loop.state, strict=True)]
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), results)
@@ -58,35 +55,36 @@ def emit_while_loop(builder: KernelBuilder, node: Node, operands: list[NodeValue
 def _while_in_lockstep(
     builder: KernelBuilder, node: Node, operands: list[NodeValue], lockstep: tuple[bool, ...], emit: EmitFunction
 ) -> NodeValue:
-    """A loop that lanes leave at different iterations, with the values that those inside have in common.
+    """A loop that lanes leave at different iterations, and in which some values are equal in all lanes still inside.
 
-    The loop carries which lanes are inside, as those that left may not come back; the common values, as scalars; and
-    all values as each lane left with them."""
+    The loop carries a mask of the lanes inside, since lanes that left may not re-enter; the common values as scalars;
+    and for each lane all values with which it left.
+    """
     carried, limit = node.attribute("carried"), node.attribute("limit")
     captures, lanes = operands[carried:], builder.lanes
     flags = divergent_while_state(node, tuple(map(is_divergent, operands)))
     inside = builder.widen(builder.constant(True, bool_) if builder.mask is None else builder.mask, lanes)
-    common = [value for value, own in zip(operands[:carried], lockstep, strict=True) if own]
+    common = [value for value, is_common in zip(operands[:carried], lockstep, strict=True) if is_common]
     start = [starting_value(builder, v, flag) for v, flag in zip(operands[:carried], flags, strict=True)]
     loop = ProgramLoop(builder, [inside, *common, *start])
-    before, scalars, left = _register(loop.state[0]), loop.state[1 : 1 + len(common)], loop.state[1 + len(common) :]
-    remaining = iter(scalars)
-    state = [next(remaining) if own else value for value, own in zip(left, lockstep, strict=True)]
-    with builder.under(before):
-        holds = _register(emit(builder, node.attribute("condition"), [*state, *captures])[0])
-    active = builder.both(before, holds)
+    before, lane_values = as_register(loop.state[0]), loop.state[1 + len(common) :]
+    scalars = iter(loop.state[1 : 1 + len(common)])
+    state = [next(scalars) if is_common else value for value, is_common in zip(lane_values, lockstep, strict=True)]
+    with builder.with_mask(before):
+        holds = as_register(emit(builder, node.attribute("condition"), [*state, *captures])[0])
+    active = builder.intersect_masks(before, holds)
     again = builder.any_lane(active)
     if limit is not None:
         again = _within_limit(builder, node, active, again, loop.count, limit)
     builder.branch(poll(builder, again, _can_fail(node)), loop.body, loop.done)
     builder.begin(loop.body)
-    with builder.under(active):
+    with builder.with_mask(active):
         results = emit(builder, node.attribute("body"), [loop.count, *state, *captures])
-    following = [value for value, own in zip(results, lockstep, strict=True) if own]
-    results = [widened(builder, v, lanes) if flag else v for v, flag in zip(results, flags, strict=True)]
-    results = [keep_inactive(builder, active, new, old) for new, old in zip(results, left, strict=True)]
+    following = [value for value, is_common in zip(results, lockstep, strict=True) if is_common]
+    results = [widen_value(builder, v, lanes) if flag else v for v, flag in zip(results, flags, strict=True)]
+    results = [keep_inactive(builder, active, new, old) for new, old in zip(results, lane_values, strict=True)]
     loop.close(builder.apply("add", i64, loop.count, builder.constant(1, i64)), [active, *following, *results])
-    return tuple(left)
+    return tuple(lane_values)
 
 
 def _can_fail(loop: Node) -> bool:
@@ -95,16 +93,16 @@ def _can_fail(loop: Node) -> bool:
 
 
 def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValue], emit: EmitFunction) -> NodeValue:
-    """A loop that is an innermost one: it looks for Ctrl-C only before each strip of iterations."""
+    """An innermost loop of a scalar kernel, which polls for Ctrl-C only before each strip of iterations."""
     carried, body = node.attribute("carried"), node.attribute("body")
     captures, limit = operands[carried:], node.attribute("limit")
     strips = ProgramLoop(builder, [builder.constant(True, bool_), *operands[:carried]])
-    goes_on, *start = strips.state
-    builder.branch(poll(builder, _register(goes_on), _can_fail(node)), strips.body, strips.done)
+    continues, *start = strips.state
+    builder.branch(poll(builder, as_register(continues), _can_fail(node)), strips.body, strips.done)
     builder.begin(strips.body)
     stop = builder.apply("add", i64, strips.count, builder.constant(strip_length(body), i64))
     loop = ProgramLoop(builder, start, strips.count)
-    again = holds = _register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
+    again = holds = as_register(emit(builder, node.attribute("condition"), [*loop.state, *captures])[0])
     if limit is not None:
         again = _within_limit(builder, node, holds, holds, loop.count, limit)
     within = builder.apply("icmp slt", bool_, loop.count, stop)
@@ -119,6 +117,7 @@ def _while_in_strips(builder: KernelBuilder, node: Node, operands: list[NodeValu
 def _within_limit(
     builder: KernelBuilder, node: Node, active: Register, again: Register, count: Register, limit: int
 ) -> Register:
-    spent = builder.apply("icmp sge", bool_, count, builder.constant(limit, i64))
-    builder.report(builder.apply("and", bool_, active, spent), f"the loop ran past its limit of {limit}", node.origin)
-    return builder.apply("and", bool_, again, builder.apply("xor", bool_, spent, builder.constant(True, bool_)))
+    exceeded = builder.apply("icmp sge", bool_, count, builder.constant(limit, i64))
+    failed = builder.apply("and", bool_, active, exceeded)
+    builder.report(failed, f"the loop ran past its limit of {limit}", node.origin)
+    return builder.apply("and", bool_, again, builder.apply("xor", bool_, exceeded, builder.constant(True, bool_)))

@@ -1,1 +1,1 @@
-"""Caches of results: exact values as keys, a bounded memo store, and a disk cache."""
+"""Caches of results: interned values as exact keys, a bounded memo store, and a disk cache."""

@@ -1,7 +1,7 @@
 """The disk cache: files under deterministic keys, in a directory of bounded size.
 
-A key is a digest of a node's content (versions, features, inputs) and of the exact values it needs. Files hold plain
-data (numbers, strings, arrays, and containers of those), never code. Evaluators call `load` and `store`.
+A key is a digest of a node's content (versions, features, inputs) and of the exact values that it needs. Files contain
+plain data (numbers, strings, arrays, and containers of those), never code. `evaluate.py` calls `load` and `store`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class DiskCache:
         if max_bytes <= 0:
             raise UsageError("a disk cache needs a positive size", found=f"max_bytes={max_bytes}")
         self._files = ObjectCache(CacheSettings(Path(directory), max_bytes))
-        self._shown = f"<disk cache at {directory}, at most {max_bytes:,} bytes>"
+        self._description = f"<disk cache at {directory}, at most {max_bytes:,} bytes>"
 
     def __repr__(self) -> str:
-        return self._shown
+        return self._description
 
     def load(self, key: bytes) -> tuple[Any] | None:
         """Returns the value for a key in a one-element tuple, or None if there is no readable value."""

@@ -37,8 +37,10 @@ class NoExactKey(TypeError):
 
 
 class Interned:
-    """One interned value. Values with equal keys are one object; a value with key None equals no other. `size` is in
-    bytes."""
+    """One interned value. Values with equal keys are one object; a value with key None equals no other.
+
+    `size` is in bytes.
+    """
 
     __slots__ = ("__weakref__", "key", "serial", "size", "value")
 
@@ -51,20 +53,20 @@ class Interned:
         return f"<interned {short_text(self.value)}>"
 
 
-class _CopiedOnRead(Interned):
-    """An interned mutable value: it keeps one copy, and every reader gets a new one."""
+class _CopyOnRead(Interned):
+    """An interned mutable value: it stores a private copy, and every reader gets a new copy of that."""
 
-    __slots__ = ("_private_copy", "_renew")
+    __slots__ = ("_copy", "_private_copy")
 
     def __init__(self, value: Any, key: Any) -> None:
-        self._renew = _RENEWALS.get(value.__class__, _copy_containers)
-        self._private_copy = self._renew(value)
+        self._copy = _COPIERS.get(value.__class__, _copy_containers)
+        self._private_copy = self._copy(value)
         self.key, self.serial = key, next(_serials)
         self.size = _SIZES.get(value.__class__, size_of)(value)
 
     @property
     def value(self) -> Any:  # type: ignore[override]
-        return self._renew(self._private_copy)
+        return self._copy(self._private_copy)
 
 
 ABSENT = Interned(None, None)
@@ -76,7 +78,7 @@ class _InternedValues:
 
     def __init__(self) -> None:
         self.by_key: InternTable[Interned] = InternTable()
-        # Read-only arrays that have been hashed, by identity, while they are alive.
+        # Read-only arrays that have been hashed, by identity; entries are removed when the array dies.
         self.of_arrays: dict[int, tuple[weakref.ref[Any], weakref.ref[Interned]]] = {}
 
 
@@ -87,9 +89,9 @@ def _bytes_of(tensor: Tensor) -> int:
     return math.prod([tensor.dtype.dtype.itemsize, *[size for size in tensor.shape if isinstance(size, int)]])
 
 
-# Tensors are equal if they are the same expression. A handle can be rebound (`x[0] = 1`): each reader gets a new one.
+# Tensors are equal if they have the same node. A handle can be rebound (`x[0] = 1`), so each reader gets a new handle.
 _RULES: Mapping[type, Callable[[Any], Any]] = MappingProxyType({Tensor: lambda tensor: tensor.node})
-_RENEWALS: Mapping[type, Callable[[Any], Any]] = MappingProxyType({Tensor: lambda tensor: wrap(tensor.node)})
+_COPIERS: Mapping[type, Callable[[Any], Any]] = MappingProxyType({Tensor: lambda tensor: wrap(tensor.node)})
 _SIZES: Mapping[type, Callable[[Any], int]] = MappingProxyType({Tensor: _bytes_of})
 
 
@@ -115,7 +117,7 @@ def intern_result(value: Any) -> Interned:
 
 
 def intern_argument(value: Any) -> Interned:
-    """Interns a value from the user. Writable arrays are copied, so that the user's stay writable.
+    """Interns a value from the user. Writable arrays are copied, so that the user's arrays stay writable.
 
     >>> mine = np.zeros(2)
     >>> intern_argument(mine).value is mine, mine.flags.writeable
@@ -145,7 +147,7 @@ def _intern(key: Any, value: Any) -> Interned:
         interned = entry() if entry is not None else None
         if interned is not None:
             return interned
-        return by_key.enter(key, (_CopiedOnRead if _can_be_changed(value) else Interned)(value, key))
+        return by_key.enter(key, (_CopyOnRead if _is_mutable(value) else Interned)(value, key))
 
 
 def clear_up() -> None:
@@ -157,8 +159,10 @@ def clear_up() -> None:
 
 
 def _exact_key(value: Any, containers: dict[type, Callable[[Any], Any]] | None) -> Any:
-    """A key that is equal only for values of the same type and content. `containers` lists the accepted mutable
-    containers."""
+    """A key that is equal only for values of the same type and content.
+
+    `containers` has the rules of mutable containers, if they are accepted.
+    """
     kind = value.__class__
     if kind is float:
         # Zeros and NaN compare by bits, because -0.0 == 0.0 and NaN != NaN. Any other float equals only itself.
@@ -222,21 +226,21 @@ class ArrayKey:
             return True
         if not isinstance(other, ArrayKey) or self._hash != other._hash:
             return False
-        mine, theirs = self.array, other.array
-        return mine.dtype == theirs.dtype and mine.shape == theirs.shape and _same_bytes(mine, theirs)
+        left, right = self.array, other.array
+        return left.dtype == right.dtype and left.shape == right.shape and _have_same_bytes(left, right)
 
 
 def _hash_array(array: np.ndarray[Any, Any]) -> int:
     content = array.reshape(-1).view(np.uint8)
-    pieces = range(0, content.size, _CHUNK)
-    return hash((array.dtype.str, array.shape, *[hash(content[i : i + _CHUNK].tobytes()) for i in pieces]))
+    starts = range(0, content.size, _CHUNK)
+    return hash((array.dtype.str, array.shape, *[hash(content[start : start + _CHUNK].tobytes()) for start in starts]))
 
 
-def _same_bytes(mine: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]) -> bool:
-    left, right = mine.reshape(-1).view(np.uint8), theirs.reshape(-1).view(np.uint8)
+def _have_same_bytes(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> bool:
+    left_bytes, right_bytes = left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8)
     return all(
-        np.array_equal(left[start : start + _CHUNK], right[start : start + _CHUNK])
-        for start in range(0, left.size, _CHUNK)
+        np.array_equal(left_bytes[start : start + _CHUNK], right_bytes[start : start + _CHUNK])
+        for start in range(0, left_bytes.size, _CHUNK)
     )
 
 
@@ -325,19 +329,19 @@ def _freeze_members(value: Any, freeze: _Freeze) -> Any:
 # --- containers ------------------------------------------------------------------------------------------------------
 
 
-def _can_be_changed(value: Any) -> bool:
+def _is_mutable(value: Any) -> bool:
     """Whether a reader could modify the value: a list or a dict, or a tuple that contains one."""
     kind = value.__class__
     if kind is tuple:
-        return any(map(_can_be_changed, value))
-    return kind in _MUTABLE_RULES or kind in _RENEWALS
+        return any(map(_is_mutable, value))
+    return kind in _MUTABLE_RULES or kind in _COPIERS
 
 
 def _copy_containers(value: Any) -> Any:
     """Copies the containers of a value recursively; their elements are shared."""
     kind = value.__class__
-    if kind in _RENEWALS:
-        return _RENEWALS[kind](value)
+    if kind in _COPIERS:
+        return _COPIERS[kind](value)
     if kind is list or kind is tuple:
         return kind([_copy_containers(item) for item in value])
     if kind is dict:

@@ -1,7 +1,7 @@
 """The memo store: tables of results by key, limited in entries and bytes per table and in total, with LRU eviction.
 
-Evaluators read `Table.slots` without a lock, mark used entries, and store results through `MemoStore.put`. A key that
-is being computed is claimed, so that other threads wait for it and nothing is computed twice.
+`evaluate.py` reads `Table.slots` without a lock, records uses, and stores results with `MemoStore.put`. A thread claims
+the key that it computes, so that other threads wait for the result and nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ class CacheLimits:
 
 @dataclass
 class Counts:
-    """Statistics of one node: how often it was computed, hit, reused because its inputs were equal, loaded from disk,
-    or waited for in another thread; how many results were evicted; and the time its function took."""
+    """Statistics of one node.
+
+    How often it was computed, found in the cache, reused because its inputs were equal, loaded from disk, or waited for
+    in another thread; how many results were evicted; and the time that its function took.
+    """
 
     computed: int = 0
     hits: int = 0
@@ -57,10 +60,10 @@ class Counts:
 
 
 class Slot:
-    """One result under one key. `payload` is the evaluator's own data.
+    """One result under one key. `payload` is additional data of the evaluator.
 
     Every use of a result is recorded: `slot.hits += 1; slot.used = store.tick()`. That takes no lock: Python switches
-    threads only at calls and jumps, so no count is lost, and either of two concurrent ticks is correct.
+    threads only at calls and jumps, so no count is lost; of two concurrent ticks, either is correct.
     """
 
     __slots__ = ("__weakref__", "hits", "interned", "key", "payload", "table", "used")
@@ -73,9 +76,9 @@ class Slot:
 class _EvictionQueue:
     """Slots in least-recently-used order, sorted on demand.
 
-    A sorted list of all slots is consumed from the oldest end. Slots that were used after sorting are skipped: the
-    others are older than those, and than all newer slots. An exhausted list is sorted again, so the amortised cost per
-    eviction is that of sorting.
+    A sorted list of all slots is consumed from the oldest end. Slots used after sorting are skipped; the others are
+    older than these and than all newer slots. An exhausted list is sorted again, so the amortised cost per eviction is
+    that of sorting.
     """
 
     __slots__ = ("_oldest_last",)
@@ -83,13 +86,13 @@ class _EvictionQueue:
     def __init__(self) -> None:
         self._oldest_last: list[tuple[int, weakref.ref[Slot]]] = []
 
-    def next(self, slots: Iterable[Slot], is_kept: Callable[[Slot], bool]) -> Slot:
+    def next(self, slots: Iterable[Slot], is_stored: Callable[[Slot], bool]) -> Slot:
         """The least recently used slot. There is at least one."""
         while True:
             while self._oldest_last:
                 used, reference = self._oldest_last.pop()
                 slot = reference()
-                if slot is not None and slot.used == used and is_kept(slot):
+                if slot is not None and slot.used == used and is_stored(slot):
                     return slot
             by_use = [(slot.used, weakref.ref(slot)) for slot in slots]
             self._oldest_last = sorted(by_use, key=itemgetter(0), reverse=True)
@@ -109,8 +112,10 @@ class Table:
 
 
 class _Gate:
-    """The lock and the claims on keys. A forked child gets a new one, because the threads with claims do not exist
-    there."""
+    """The lock and the claims on keys.
+
+    A forked child gets a new gate, because the threads that hold claims do not exist there.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -143,7 +148,7 @@ class MemoStore:
         self.tick = count().__next__  # a logical clock that counts uses
 
     def __del__(self) -> None:
-        # Slots and tables refer to each other: without this, their values would live until a garbage collection.
+        # Slots and tables refer to each other. Breaking the cycles frees their values without a garbage collection.
         for slot in self._slots:
             slot.table.slots.clear()
 
@@ -162,9 +167,10 @@ class MemoStore:
     # --- claims: one thread computes, the others wait ----------------------------------------------------------------
 
     def claim(self, table: Table, key: Any, owner: object, is_mine: Callable[[object], bool]) -> Slot | None:
-        """Returns the result if another thread has computed it, else None; then the owner has claimed the key.
+        """Returns the result if another thread has computed it; otherwise claims the key for the owner.
 
-        `is_mine` recognises claims that wait for the caller itself. Waiting for those would deadlock, so they raise.
+        `is_mine` recognises claims that wait for the caller itself. Waiting for those would deadlock, so they raise an
+        error.
         """
         claim_key = table, key
         waited = False
@@ -201,7 +207,7 @@ class MemoStore:
         with self._gate.lock:
             if key in table.slots:
                 self._remove(table.slots[key])
-            kept = len(self._slots)
+            count_before = len(self._slots)
             slot = table.slots[key] = Slot(table, key, interned, payload, self.tick())
             self._slots[slot] = None
             if interned is not None:
@@ -211,7 +217,7 @@ class MemoStore:
                 self._holders[interned] += 1
             del slot
             self._evict(table)
-            if len(self._slots) <= kept:
+            if len(self._slots) <= count_before:
                 clear_up()
 
     def _evict(self, table: Table) -> None:
@@ -241,8 +247,8 @@ class MemoStore:
     def counts(self, table: Table) -> Counts:
         """Statistics of a table so far, including evicted results."""
         with self._gate.lock:
-            kept = sum(slot.hits for slot in table.slots.values())
-            return replace(table.counts, hits=table.counts.hits + kept)
+            current_hits = sum(slot.hits for slot in table.slots.values())
+            return replace(table.counts, hits=table.counts.hits + current_hits)
 
     def forget(self) -> None:
         """Drops every result."""

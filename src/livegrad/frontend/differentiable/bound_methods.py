@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from livegrad.frontend.differentiable.derivative_operators import Derivative
-from livegrad.frontend.differentiable.resolution import Given, resolve
+from livegrad.frontend.differentiable.resolution import ArgumentSources, resolve
 from livegrad.frontend.differentiable.resolved import Resolved
 from livegrad.frontend.function.calls import BoundMethod
 from livegrad.frontend.function.captured import BoundFunction, CapturedFunction
@@ -34,7 +34,7 @@ class Bound(Derivative):
     def bound_values(self) -> tuple[Any, ...]:
         return (self.instance,)
 
-    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, ArgumentSources]:
         instance = self.instance if isinstance(self.instance, Value) else abstract_argument(self.instance, None)
         inner, sources = resolve(self.target, [instance, *values], span)
         arguments = [

@@ -63,7 +63,7 @@ def _parts(type: FrontType) -> list[FrontType] | None:
     return [part for part in type.elements if part is not NONE] if isinstance(type, TupleType) else None
 
 
-def take_apart(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
+def flatten_differential(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
     """The arrays of a differential; each may have one value a point before its own shape."""
     if _leaf_shape(type) is not None:
         return [np.asarray(value)]
@@ -72,19 +72,19 @@ def take_apart(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
     else:
         types = type.elements if isinstance(type, TupleType) else _parts(type) or []
         pairs = [(part, item) for part, item in zip(types, value, strict=True) if part is not NONE]
-    return [array for part, item in pairs for array in take_apart(part, item)]
+    return [array for part, item in pairs for array in flatten_differential(part, item)]
 
 
-def assemble(type: FrontType, components: Sequence[Any]) -> Any:
+def unflatten_differential(type: FrontType, components: Sequence[Any]) -> Any:
     """Something for each array of a differential, in the places that those have."""
-    return _assemble_from(type, iter(components))
+    return _unflatten_from(type, iter(components))
 
 
-def _assemble_from(type: FrontType, supply: Iterator[Any]) -> Any:
+def _unflatten_from(type: FrontType, supply: Iterator[Any]) -> Any:
     if _leaf_shape(type) is not None:
         return next(supply)
     if isinstance(type, RecordType):
-        return Instance(type, {field.name: _assemble_from(field.type, supply) for field in type.fields})
+        return Instance(type, {field.name: _unflatten_from(field.type, supply) for field in type.fields})
     if isinstance(type, TupleType):
-        return tuple(None if part is NONE else _assemble_from(part, supply) for part in type.elements)
-    return [_assemble_from(part, supply) for part in _parts(type) or []]
+        return tuple(None if part is NONE else _unflatten_from(part, supply) for part in type.elements)
+    return [_unflatten_from(part, supply) for part in _parts(type) or []]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from livegrad.frontend.differentiable.custom_sums import use_custom_sums
 from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
-from livegrad.frontend.differentiable.own_sums import use_custom_sums
 from livegrad.frontend.differentiable.pair import PairType, pair_type
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from livegrad.frontend.differentiable.differentiable_function import DifferentiableFunction
 
 
-def with_rules(owner: DifferentiableFunction, specialization: Specialization) -> Specialization:
+def attach_custom_derivatives(owner: DifferentiableFunction, specialization: Specialization) -> Specialization:
     """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
     function = specialization.function = use_custom_sums(owner, specialization)
     if owner.budget is not None:
@@ -46,7 +46,7 @@ def with_rules(owner: DifferentiableFunction, specialization: Specialization) ->
                 _span(owner),
                 help="return a new array, so that callers get the derivative of every change",
             )
-        function = _wrapped(
+        function = _wrap_function(
             function,
             lambda *nodes: custom_call(
                 *nodes,
@@ -62,17 +62,19 @@ def with_rules(owner: DifferentiableFunction, specialization: Specialization) ->
     if specialization.updating is not None and owner.budget is not None:
         specialization.updating = within_budget(specialization.updating, owner.budget)
     if owner.recompute:
-        function = _recomputed(function)
-        specialization.updating = None if specialization.updating is None else _recomputed(specialization.updating)
+        function = _recompute_in_backward(function)
+        specialization.updating = (
+            None if specialization.updating is None else _recompute_in_backward(specialization.updating)
+        )
     specialization.function = function
     return specialization
 
 
-def _recomputed(function: Function) -> Function:
-    return _wrapped(function, lambda *nodes: recompute_call(*nodes, function=function))
+def _recompute_in_backward(function: Function) -> Function:
+    return _wrap_function(function, lambda *nodes: recompute_call(*nodes, function=function))
 
 
-def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
+def _wrap_function(function: Function, result: Callable[..., Node]) -> Function:
     """A function with the same parameters and another result, which is computed from them."""
     nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
     wrapper = make_function(function.name, nodes, [result(*nodes)])
@@ -80,11 +82,11 @@ def _wrapped(function: Function, result: Callable[..., Node]) -> Function:
     return wrapper
 
 
-def each_kept(value: Node) -> Node:
+def store_each_leaf(value: Node) -> Node:
     """`kept` for each number, vector and matrix of a value, so that none of them is hidden in an aggregate."""
     if not isinstance(value.type, ir.Struct | ir.Tuple | ir.Array):
         return kept(value)
-    parts = [each_kept(member(value, index)) for index in range(len(ir.components(value.type)))]
+    parts = [store_each_leaf(member(value, index)) for index in range(len(ir.components(value.type)))]
     return make(*parts, type=value.type)
 
 
@@ -92,7 +94,7 @@ def _span(rule: CapturedFunction) -> Span:
     return rule.source.span(rule.source.definition)
 
 
-def _specialized(
+def _specialize_rule(
     owner: CapturedFunction,
     rule: CapturedFunction,
     specialization: Specialization,
@@ -117,7 +119,7 @@ def _specialized(
     return specialized
 
 
-def _wrong_result(
+def _result_type_error(
     owner: CapturedFunction, rule: CapturedFunction, role: str, expected: str, returned: str
 ) -> FunctionError:
     return FunctionError(
@@ -129,26 +131,26 @@ def _wrong_result(
     )
 
 
-def _active(specialization: Specialization) -> list[bool]:
+def _active_parameters(specialization: Specialization) -> list[bool]:
     return [
         slot.type is not None and not slot.no_diff and differential_type(slot.type) is not None
         for slot in specialization.runtime_slots
     ]
 
 
-def _types(specialization: Specialization) -> list[FrontType]:
+def _parameter_types(specialization: Specialization) -> list[FrontType]:
     return [slot.type for slot in specialization.runtime_slots if slot.type is not None]
 
 
 def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
     """(arguments, tangents of the differentiable ones) → the result's tangent."""
-    types, active = _types(specialization), _active(specialization)
+    types, active = _parameter_types(specialization), _active_parameters(specialization)
     taken: list[FrontType] = [pair_type(t) if flag else t for t, flag in zip(types, active, strict=True)]
-    specialized = _specialized(owner, rule, specialization, taken, "forward derivative")
+    specialized = _specialize_rule(owner, rule, specialization, taken, "forward derivative")
     result = specialized.result_type
     if not isinstance(result, PairType) or result.primal != specialization.result_type:
         expected = f"Pair[{describe(specialization.result_type)}]"
-        raise _wrong_result(owner, rule, "forward derivative", expected, describe(result))
+        raise _result_type_error(owner, rule, "forward derivative", expected, describe(result))
     primals = [input_node(Key("primal"), ir_of(t)) for t in types]
     tangents: list[Node] = []
     arguments: list[Node] = []
@@ -162,12 +164,12 @@ def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Sp
             arguments.append(make(primal, raise_differential(type, tangent, primal), type=paired.ir))
         else:
             arguments.append(primal)
-    (both,) = _written_out(specialized.function, arguments)
+    (both,) = _inline_with_pairs(specialized.function, arguments)
     moved = lower_differential(specialization.result_type, member(both, 1), member(both, 0))
     return make_function(rule.__name__, [*primals, *tangents], [moved])
 
 
-def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
+def _inline_with_pairs(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
     """The function's results with pairs decomposed, so that linearity in the tangents is visible."""
 
     def get_of_make(node: Node) -> Node | None:
@@ -180,13 +182,13 @@ def _written_out(function: Function, arguments: Sequence[Node]) -> tuple[Node, .
 
 def _backward(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
     """(arguments, the result's cotangent) → cotangents of the differentiable arguments."""
-    types, active = _types(specialization), _active(specialization)
+    types, active = _parameter_types(specialization), _active_parameters(specialization)
     differential = differential_type(specialization.result_type)
     if differential is None:
-        raise _wrong_result(
+        raise _result_type_error(
             owner, rule, "backward derivative", "a differentiable result", describe(specialization.result_type)
         )
-    specialized = _specialized(owner, rule, specialization, [*types, differential], "backward derivative")
+    specialized = _specialize_rule(owner, rule, specialization, [*types, differential], "backward derivative")
     expected = TupleType(
         tuple((differential_type(t) or NONE) if flag else NONE for t, flag in zip(types, active, strict=True))
     )
@@ -211,13 +213,15 @@ def _returned_parts(
     if len(expected.elements) == 1 and specialized.result_type == expected.elements[0]:
         return [returned]
     if specialized.result_type != expected:
-        raise _wrong_result(owner, rule, "backward derivative", describe(expected), describe(specialized.result_type))
+        raise _result_type_error(
+            owner, rule, "backward derivative", describe(expected), describe(specialized.result_type)
+        )
     return [member(returned, index) for index in range(len(expected.elements))]
 
 
 def _substitute(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
-    specialized = _specialized(owner, rule, specialization, _types(specialization), "primal substitute")
+    specialized = _specialize_rule(owner, rule, specialization, _parameter_types(specialization), "primal substitute")
     if specialized.result_type != specialization.result_type:
         expected = describe(specialization.result_type)
-        raise _wrong_result(owner, rule, "primal substitute", expected, describe(specialized.result_type))
+        raise _result_type_error(owner, rule, "primal substitute", expected, describe(specialized.result_type))
     return specialized.function

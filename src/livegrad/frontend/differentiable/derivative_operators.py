@@ -12,23 +12,30 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from livegrad.frontend.differentiable.fitting import require_differential_value
+from livegrad.frontend.differentiable.differential_values import require_differential_value
 from livegrad.frontend.differentiable.pair import Pair
-from livegrad.frontend.differentiable.resolution import Given, base_of, resolve, resolve_backward, resolve_forward
+from livegrad.frontend.differentiable.resolution import (
+    ArgumentSources,
+    base_of,
+    resolve,
+    resolve_backward,
+    resolve_forward,
+)
 from livegrad.frontend.differentiable.resolved import (
     Resolved,
 )
 from livegrad.frontend.function.array_patterns import Pattern
+from livegrad.frontend.function.call_cache import CachedCall, call_key
 from livegrad.frontend.function.captured import CapturedFunction, unchanged
-from livegrad.frontend.function.compile_state import Context, remembered
+from livegrad.frontend.function.compile_state import Context, snapshot
 from livegrad.frontend.function.compile_values import Value, convert, from_python, node_of, runtime, static
-from livegrad.frontend.function.dispatch import abstract_argument, call_span, execute_function, is_lifted, run_prepared
+from livegrad.frontend.function.dispatch import abstract_argument, call_span
+from livegrad.frontend.function.execution import compile_cached, is_lifted, run_prepared
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_library import named_intrinsic
 from livegrad.frontend.function.function_types import FrontType, differential_type
 from livegrad.frontend.function.intrinsics import intrinsic
-from livegrad.frontend.function.known_calls import KnownCall, key_of
-from livegrad.frontend.function.lazy_calls import LazyArgument, abstract_lazily, call_lazily, holds_tensor
+from livegrad.frontend.function.lazy_calls import LazyArgument, abstract_lazily, call_lazily, contains_tensor
 from livegrad.frontend.function.signature import Default
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir.text import print_function
@@ -52,7 +59,7 @@ class Derivative:
         self.__name__ = f"{mode}({target.__name__})"
         self.__doc__ = target.__doc__
         self._resolved: dict[Any, Resolved] = {}
-        self._known_calls: dict[tuple[Any, ...], KnownCall] = {}
+        self._call_cache: dict[tuple[Any, ...], CachedCall] = {}
 
     def __repr__(self) -> str:
         return f"<{self.__name__}>"
@@ -65,26 +72,26 @@ class Derivative:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if keywords:
             raise FunctionError("LG310", f"`{self.__name__}` takes its arguments by position", call_span())
-        if any(map(holds_tensor, arguments)):
+        if any(map(contains_tensor, arguments)):
             return self._call_lazily(arguments)
-        key = key_of(self._overloads(), (*self.bound_values(), *arguments), {})
-        prepared = None if key is None else self._known_calls.get(key)
+        key = call_key(self._overloads(), (*self.bound_values(), *arguments), {})
+        prepared = None if key is None else self._call_cache.get(key)
         if prepared is not None and prepared.is_current():
             return prepared(arguments)
         resolved, sources = resolve(self, abstract_arguments(self, arguments), call_span())
-        kept = [_supplied(arguments, source) for source in sources]
+        kept = [_argument_from(arguments, source) for source in sources]
         types = [argument.type for argument in resolved.arguments]
         lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
         self._require_seed(types[-1], kept[-1], any(lifted[:-1]))
         if key is not None and not any(lifted):
-            run = execute_function(resolved.function)
-            self._known_calls[key] = KnownCall(run, sources, types, resolved.result, resolved.is_current)
+            run = compile_cached(resolved.function)
+            self._call_cache[key] = CachedCall(run, sources, types, resolved.result, resolved.is_current)
         return run_prepared(resolved.function, kept, lifted, types, resolved.result)
 
     def _call_lazily(self, arguments: Sequence[Any]) -> Any:
         """The call as a node of a tensor graph: computed when it is read, and differentiable."""
         resolved, sources = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
-        kept = [_supplied(arguments, source) for source in sources]
+        kept = [_argument_from(arguments, source) for source in sources]
         self._require_seed(resolved.arguments[-1].type, kept[-1], lifted=not isinstance(kept[-1], list | tuple))
         pairs = zip(resolved.arguments, kept, strict=True)
         lazy = [LazyArgument(argument.name, argument.type, value) for argument, value in pairs]
@@ -106,7 +113,7 @@ class Derivative:
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         return base_of(self).transform(self, name, lazily, **options)
 
-    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, ArgumentSources]:
         """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""
         return (resolve_forward if self.mode == "fwd_diff" else resolve_backward)(self, values, span)
 
@@ -122,11 +129,13 @@ class Derivative:
         context.dependencies.callees.append(resolved.is_current)
         for value in self.bound_values():
             if not isinstance(value, Value):
-                context.dependencies.callees.append(partial(unchanged, value, remembered(value)))
+                context.dependencies.callees.append(partial(unchanged, value, snapshot(value)))
         context.dependencies.types.update(resolved.types)
         values = []
         for argument, source in zip(resolved.arguments, sources, strict=True):
-            values.append(convert(_inside(source, positional, span), argument.type, span, f"`{argument.name}`"))
+            values.append(
+                convert(_captured_argument(source, positional, span), argument.type, span, f"`{argument.name}`")
+            )
         node = call_op(*[node_of(value, span) for value in values], function=resolved.function)
         pairs = zip(values, resolved.arguments, strict=True)
         carrying = [value for value, argument in pairs if argument.active or (argument.bound and value.flow)]
@@ -154,14 +163,14 @@ class Derivative:
         return f"<pre>{escaped}</pre>"
 
 
-def _inside(source: Any, positional: Sequence[Value], span: Span) -> Value:
+def _captured_argument(source: Any, positional: Sequence[Value], span: Span) -> Value:
     """An argument inside a captured function; the instance of a method may be a value computed there."""
     if not isinstance(source, Default):
         return positional[source]
     return source.value if isinstance(source.value, Value) else from_python(source.value, span)
 
 
-def _supplied(arguments: Sequence[Any], source: Any) -> Any:
+def _argument_from(arguments: Sequence[Any], source: Any) -> Any:
     return source.value if isinstance(source, Default) else arguments[source]
 
 
@@ -174,8 +183,8 @@ def abstract_arguments(
     if len(base_of(function).overloads) > 1:
         return [abstract(value, None, True) for value in arguments]
     expected = _expected_for(function)
-    pairs = zip_longest(arguments, expected[: len(arguments)], fillvalue=_nothing)
-    return [abstract(value, wanted(_innermost(value))) for value, wanted in pairs]
+    pairs = zip_longest(arguments, expected[: len(arguments)], fillvalue=_no_expected_type)
+    return [abstract(value, wanted(_innermost_primal(value))) for value, wanted in pairs]
 
 
 Expected = Callable[[Any], Pattern | None]  # what a Python argument should be
@@ -195,11 +204,11 @@ def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
     return inner
 
 
-def _nothing(value: Any) -> None:
+def _no_expected_type(value: Any) -> None:
     """The expected type of an argument without annotation."""
 
 
-def _innermost(value: Any) -> Any:
+def _innermost_primal(value: Any) -> Any:
     """The primal type of a pair, or of a pair of pairs."""
     while isinstance(value, Pair):
         value = value.primal
@@ -233,7 +242,7 @@ def _cached_derivative(target: CapturedFunction | Derivative, mode: str) -> Deri
     return derivatives[mode]
 
 
-@known_as("fwd_diff")
+@named_intrinsic("fwd_diff")
 def fwd_diff(function: Any) -> Derivative:
     """Returns the forward derivative. It takes pairs (plain values for parameters without a derivative) and returns a
     pair.
@@ -247,7 +256,7 @@ def fwd_diff(function: Any) -> Derivative:
     return _derivative(function, "fwd_diff")
 
 
-@known_as("bwd_diff")
+@named_intrinsic("bwd_diff")
 def bwd_diff(function: Any) -> Derivative:
     """Returns the backward derivative. It takes the arguments and a differential of the result, and returns a
     differential for each argument.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.diagnostics.explain_calls import explain_calls
-from livegrad.frontend.differentiable.custom_derivatives import each_kept, with_rules
+from livegrad.frontend.differentiable.custom_derivatives import attach_custom_derivatives, store_each_leaf
 from livegrad.frontend.differentiable.decorated import is_decorated
 from livegrad.frontend.differentiable.flow_check import check_derivative_flow
 from livegrad.frontend.differentiable.generics import check_generic, types_of_generic
@@ -52,10 +52,10 @@ class DifferentiableFunction(PlainFunction):
     def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
         specialization = self._specializations.get(slots)
         plain = super().specialize(slots)
-        return plain if plain is specialization else with_rules(self, plain)
+        return plain if plain is specialization else attach_custom_derivatives(self, plain)
 
-    def called(self, result: Node) -> Node:
-        return each_kept(result) if self.checkpoint else result
+    def wrap_call_result(self, result: Node) -> Node:
+        return store_each_leaf(result) if self.checkpoint else result
 
     def differentiable_types(self, *types: Any) -> dict[Any, Any]:
         """Returns the differentiable types that the function and its callees use, each with its Differential.

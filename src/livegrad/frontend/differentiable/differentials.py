@@ -36,7 +36,7 @@ def differential_field(record: RecordType, field: Field) -> int | None:
     return differential.index_of(field.derivative_member or field.name)
 
 
-def members_in_common(record: RecordType) -> Counter[int]:
+def count_shared_members(record: RecordType) -> Counter[int]:
     """How many fields have their differential in each place of the record's Differential."""
     indices = [differential_field(record, field) for field in record.fields]
     return Counter(index for index in indices if index is not None)
@@ -74,7 +74,7 @@ def lower_differential(type: FrontType, node: Node, primal: Node, cotangent: boo
 
 
 def _lower_record(type: RecordType, node: Node, primal: Node, cotangent: bool) -> Node:
-    common = members_in_common(type)
+    common = count_shared_members(type)
     parts: list[Node] = []
     for index, field in enumerate(type.fields):
         if not ir.is_differentiable(ir_of(field.type)):
@@ -84,7 +84,7 @@ def _lower_record(type: RecordType, node: Node, primal: Node, cotangent: bool) -
             parts.append(zero(ir.differential_of(ir_of(field.type))))
         else:
             part = lower_differential(field.type, member(node, member_index), member(primal, index), cotangent)
-            parts.append(divided(part, common[member_index]) if cotangent else part)
+            parts.append(divide_floats(part, common[member_index]) if cotangent else part)
     return make(*parts, type=ir.differential_of(type.ir))
 
 
@@ -110,7 +110,7 @@ def raise_differential(type: FrontType, node: Node, primal: Node, cotangent: boo
 
 def _raise_record(type: RecordType, differential: FrontType, node: Node, primal: Node, cotangent: bool) -> Node:
     assert isinstance(differential, RecordType)
-    common = members_in_common(type)
+    common = count_shared_members(type)
     parts: list[Node | None] = [None] * len(differential.fields)
     next_member = 0
     for position, field in enumerate(type.fields):
@@ -119,7 +119,7 @@ def _raise_record(type: RecordType, differential: FrontType, node: Node, primal:
         index = differential_field(type, field)
         if index is not None:
             part = raise_differential(field.type, member(node, next_member), member(primal, position), cotangent)
-            part = part if cotangent else divided(part, common[index])
+            part = part if cotangent else divide_floats(part, common[index])
             before = parts[index]
             parts[index] = part if before is None else add_values(before, part)
         next_member += 1
@@ -127,17 +127,17 @@ def _raise_record(type: RecordType, differential: FrontType, node: Node, primal:
     return make(*[zero(ir_of(field.type)) if part is None else part for part, field in pairs], type=differential.ir)
 
 
-def divided(node: Node, count: int) -> Node:
+def divide_floats(node: Node, count: int) -> Node:
     """A value whose floats are divided by a number."""
-    return node if count == 1 else scaled(lambda scalar: constant(1.0 / count, scalar), node)
+    return node if count == 1 else scale_floats(lambda scalar: constant(1.0 / count, scalar), node)
 
 
-def scaled(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
+def scale_floats(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
     """A number times each float in a value."""
     if isinstance(node.type, ir.Scalar):
         return factor(node.type) * node
     count = len(ir.components(node.type))
-    return make(*[scaled(factor, member(node, index)) for index in range(count)], type=node.type)
+    return make(*[scale_floats(factor, member(node, index)) for index in range(count)], type=node.type)
 
 
 class TaggedType(Composite):
@@ -155,11 +155,11 @@ class TaggedType(Composite):
     def add_differentials(self, first: Node, second: Node) -> Node:
         raise NotImplementedError
 
-    def held_types(self) -> list[FrontType]:
+    def payload_types(self) -> list[FrontType]:
         """The types of the values that a value may hold."""
         return []
 
-    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+    def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
         """The sum of two differentials by the `dadd` of what they hold."""
         return self.add_differentials(first, second)
 

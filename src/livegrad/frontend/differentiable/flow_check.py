@@ -18,7 +18,7 @@ from livegrad.frontend.function.function_errors import FunctionError, Span
 _PASSING = ("operation", "parameter")
 
 
-def producing(graph: FlowGraph) -> set[Flow]:
+def find_producing(graph: FlowGraph) -> set[Flow]:
     """The flows that a derivative of some parameter reaches."""
     users: dict[Flow, list[Flow]] = {}
     for flow in graph.flows:
@@ -34,7 +34,7 @@ def producing(graph: FlowGraph) -> set[Flow]:
     return producers
 
 
-def expecting(graph: FlowGraph) -> set[Flow]:
+def find_expecting(graph: FlowGraph) -> set[Flow]:
     """The flows that a derivative is expected to come through."""
     expectant = set(graph.expected)
     pending = list(expectant)
@@ -65,7 +65,7 @@ def _stored_in_field(read: Flow) -> list[Flow]:
 def check_derivative_flow(context: Context) -> None:
     """Raises the first problem, in the order of the source."""
     graph = context.graph
-    produces, expects = producing(graph), expecting(graph)
+    produces, expects = find_producing(graph), find_expecting(graph)
     problems: list[tuple[Span, FunctionError]] = []
     for flow in graph.flows:
         arriving = [source for source in flow.inputs if source in produces]
@@ -74,7 +74,7 @@ def check_derivative_flow(context: Context) -> None:
         elif flow.kind == "field" and flow in expects and arriving:
             problems.append((flow.span, _lost_in_field(flow, arriving, produces)))
         elif flow.kind == "no_diff" and not arriving and context.complete_signature:
-            problems.append((flow.span, _needless(flow)))
+            problems.append((flow.span, _needless_no_diff(flow)))
     if problems:
         raise min(problems, key=lambda problem: (problem[0].line, problem[0].column))[1]
 
@@ -100,7 +100,7 @@ def _lost_in_field(flow: Flow, arriving: list[Flow], produces: set[Flow]) -> Fun
     )
 
 
-def _needless(flow: Flow) -> FunctionError:
+def _needless_no_diff(flow: Flow) -> FunctionError:
     return FunctionError(
         "LG304",
         "this `no_diff` does nothing: no derivative reaches this call",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.frontend.differentiable.components import assemble, component_shapes, take_apart
+from livegrad.frontend.differentiable.components import component_shapes, flatten_differential, unflatten_differential
 from livegrad.frontend.differentiable.derivative_operators import (
     Derivative,
     abstract_arguments,
@@ -29,7 +29,7 @@ from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.dispatch import call_span
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import FrontType, TensorType, describe, differential_type
-from livegrad.frontend.function.lazy_calls import holds_tensor
+from livegrad.frontend.function.lazy_calls import contains_tensor
 
 Target = CapturedFunction | Derivative
 
@@ -58,7 +58,7 @@ def _gradient(with_value: bool) -> Callable[..., Any]:
 def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
     def run(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         """(value, derivative along the tangents); a tangent of None stands for an argument without a derivative."""
-        if any(map(holds_tensor, (*primals, *tangents))):
+        if any(map(contains_tensor, (*primals, *tangents))):
             return lazily(primals, tangents)
         if len(primals) != len(tangents):
             raise UsageError(f"got {len(tangents)} tangents for {len(primals)} primals", where=caller_origin())
@@ -72,7 +72,7 @@ def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
 def _vjp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
     def run(*primals: Any) -> tuple[Any, Callable[[Any], Any]]:
         """The value, and the function from a differential of the result to the arguments' differentials."""
-        if any(map(holds_tensor, primals)):
+        if any(map(contains_tensor, primals)):
             return lazily(*primals)
         return function(*primals), lambda differential: bwd_diff(function)(*primals, differential)
 
@@ -87,7 +87,7 @@ def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Seq
 
     def run(*arguments: Any) -> Any:
         """For each two of the chosen arguments, the second derivatives by their components."""
-        if any(map(holds_tensor, arguments)):
+        if any(map(contains_tensor, arguments)):
             return lazily(*arguments)
         active = _arguments_of(function, arguments)
         chosen = [position % len(arguments) for position in positions]
@@ -106,36 +106,40 @@ def _arguments_of(function: Target, arguments: Sequence[Any]) -> dict[int, Argum
 
 def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argument], row: int, column: int) -> Any:
     """The derivatives of the gradient by argument `row`, along each component of argument `column`."""
-    (row_type, _), (along, shapes) = _components(active, row), _components(active, column)
+    (row_type, _), (column_type, shapes) = _components(active, row), _components(active, column)
     forward = fwd_diff(Gradient(function, row))
-    at_rest = {position: pair(arguments[position], _at_rest(argument.type)) for position, argument in active.items()}
+    at_rest = {
+        position: pair(arguments[position], _zero_differential(argument.type)) for position, argument in active.items()
+    }
     columns: list[list[Any]] = []  # for each array of the column's differential, its second derivatives by the row's
     for index, shape in enumerate(shapes):
-        moved: list[list[Any]] = []
+        derivatives: list[list[Any]] = []
         for component in range(int(np.prod(shape))):
             inputs = dict(enumerate(arguments)) | at_rest
-            parts = [_one_at(part_shape, component if k == index else None) for k, part_shape in enumerate(shapes)]
-            inputs[column] = pair(arguments[column], assemble(along, parts))
-            moved.append(take_apart(row_type, forward(*inputs.values()).differential))
-        columns.append([_joined(arrays, shape) for arrays in zip(*moved, strict=True)])
-    return assemble(row_type, [assemble(along, parts) for parts in zip(*columns, strict=True)])
+            parts = [_unit_array(part_shape, component if k == index else None) for k, part_shape in enumerate(shapes)]
+            inputs[column] = pair(arguments[column], unflatten_differential(column_type, parts))
+            derivatives.append(flatten_differential(row_type, forward(*inputs.values()).differential))
+        columns.append([_stack_components(arrays, shape) for arrays in zip(*derivatives, strict=True)])
+    return unflatten_differential(
+        row_type, [unflatten_differential(column_type, parts) for parts in zip(*columns, strict=True)]
+    )
 
 
-def _joined(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
+def _stack_components(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Derivatives along all components of an array, as one array; a number if there is only one."""
     stacked = np.stack(arrays, axis=-1)
     joined = stacked.reshape(stacked.shape[:-1] + shape)
     return joined if joined.ndim else joined.item()
 
 
-def _one_at(shape: tuple[int, ...], component: int | None) -> Any:
+def _unit_array(shape: tuple[int, ...], component: int | None) -> Any:
     unit = np.zeros(shape)
     if component is not None:
         unit.reshape(-1)[component] = 1.0
     return unit if shape else unit.item()
 
 
-def _at_rest(type: FrontType) -> Any:
+def _zero_differential(type: FrontType) -> Any:
     """The zero differential of an argument."""
     return np.zeros(type.shape) if isinstance(type, TensorType) else OPERATIONS["dzero"](type)
 

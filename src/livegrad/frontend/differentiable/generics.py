@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from livegrad.frontend.differentiable.differentials import TaggedType, scaled
+from livegrad.frontend.differentiable.differentials import TaggedType, scale_floats
 from livegrad.frontend.differentiable.interface import InterfaceType
 from livegrad.frontend.differentiable.plain_function import PlainFunction
 from livegrad.frontend.differentiable.protocol import Differentiable, ProtocolCall
@@ -68,7 +68,7 @@ class StandIn(TaggedType):
         return add_values(first, second)
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
-        return scaled(factor, node)
+        return scale_floats(factor, node)
 
 
 # What stands for a variable bound to Differentiable: a body that fits none of them can fit no type.

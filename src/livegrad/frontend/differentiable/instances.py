@@ -18,38 +18,40 @@ def initialize(self: Any, *positional: Any, **keywords: Any) -> None:
     record: RecordType = type(self).__livegrad_type__
     names = [field.name for field in record.fields]
     if len(positional) > len(names):
-        raise _misfit(record, f"{record.name} has {len(names)} fields", f"{len(positional)} values")
+        raise _call_error(record, f"{record.name} has {len(names)} fields", f"{len(positional)} values")
     values = dict(zip(names, positional, strict=False))
     for name, value in keywords.items():
         if name not in names or name in values:
-            raise _misfit(record, f"{record.name} has {'two values for' if name in values else 'no field'} `{name}`")
+            raise _call_error(
+                record, f"{record.name} has {'two values for' if name in values else 'no field'} `{name}`"
+            )
         values[name] = value
     for field in record.fields:
         if field.name not in values:
             if field.default is MISSING:
-                raise _misfit(record, f"{record.name} needs a value for `{field.name}`")
+                raise _call_error(record, f"{record.name} needs a value for `{field.name}`")
             values[field.name] = field.default
-        setattr(self, field.name, _fitting(record, field, values[field.name]))
+        setattr(self, field.name, _convert_field(record, field, values[field.name]))
     prepare = getattr(self, "__post_init__", None)
     if prepare is not None:
         prepare()
 
 
-def _misfit(record: RecordType, what: str, description: str | None = None) -> CallError:
+def _call_error(record: RecordType, what: str, description: str | None = None) -> CallError:
     fields = ", ".join(f"{field.name}: {describe(field.type)}" for field in record.fields)
     return CallError(what, where=caller_origin(), expected=f"{record.name}({fields})", found=description)
 
 
-def _fitting(record: RecordType, field: Field, value: Any) -> Any:
+def _convert_field(record: RecordType, field: Field, value: Any) -> Any:
     """Converts the value of a field: lists become vectors where a vector is declared. Raises for values of the wrong
     type. Arrays may have further leading axes, with one vector or matrix per point.
     """
     type = field.type
     what = f"field `{field.name}` of {record.name} takes {describe(type)}"
     if isinstance(value, str | bytes | dict | set | None) and isinstance(type, ir.Scalar | ir.Vector | ir.Matrix):
-        raise _misfit(record, what, shown(value))
+        raise _call_error(record, what, shown(value))
     if isinstance(value, str | bytes | int | float | complex | np.number) and isinstance(type, RecordType):
-        raise _misfit(record, what, shown(value))
+        raise _call_error(record, what, shown(value))
     if isinstance(value, list | tuple | np.ndarray | int | float | complex | np.number) and isinstance(
         type, ir.Vector | ir.Matrix
     ):
@@ -57,10 +59,10 @@ def _fitting(record: RecordType, field: Field, value: Any) -> Any:
         try:
             array = value if is_vector else np.array(value, type.element.dtype).view(VectorValue)
         except (TypeError, ValueError, OverflowError):
-            raise _misfit(record, what, shown(value)) from None
+            raise _call_error(record, what, shown(value)) from None
         shape = component_shape(type)
         if shape is not None and array.shape[-len(shape) :] != shape:
-            raise _misfit(record, what, f"shape {array.shape}" if array.ndim else shown(value))
+            raise _call_error(record, what, f"shape {array.shape}" if array.ndim else shown(value))
         return array
     return value
 
@@ -86,8 +88,8 @@ def equal(self: Any, other: object) -> bool:
 
 def copy(self: Any) -> Any:
     record: RecordType = type(self).__livegrad_type__
-    return type(self)(**{f.name: _copied(getattr(self, f.name)) for f in record.fields})
+    return type(self)(**{f.name: _copy_value(getattr(self, f.name)) for f in record.fields})
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     return value.copy() if hasattr(value, "copy") else value

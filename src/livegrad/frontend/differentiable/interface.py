@@ -14,14 +14,14 @@ from livegrad.frontend.differentiable.differentials import (
     keeps_layout,
     lower_differential,
     raise_differential,
-    scaled,
+    scale_floats,
 )
 from livegrad.frontend.differentiable.protocol import combine, require_differential
 from livegrad.frontend.differentiable.slots import (
     leaf_nodes,
-    plain_leaves,
-    plain_rebuilt,
-    rebuilt,
+    python_leaves,
+    rebuild_node,
+    rebuild_python_value,
     slot_indices,
     slots_for,
 )
@@ -61,7 +61,7 @@ class NullDifferential:
     def __repr__(self) -> str:
         return "NullDifferential()"
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, weak_numbers: bool = False) -> Value:
         if not isinstance(expected, InterfaceDifferential):
             raise TypeError("a NullDifferential can only stand for the differential of an interface value")
         return Value(expected)
@@ -135,7 +135,7 @@ class InterfaceType(TaggedType):
     def unpack(self, struct: StructType, node: Node) -> Node:
         """The value of the struct that an interface value is known to hold."""
         supply = iter([member(node, 1 + slot) for slot in self._slot_indices(struct)])
-        return rebuilt(struct.ir, supply)
+        return rebuild_node(struct.ir, supply)
 
     def _slot_indices(self, struct: StructType) -> list[int]:
         """The slot of each of a struct's scalars."""
@@ -155,7 +155,7 @@ class InterfaceType(TaggedType):
         struct = self.struct_of(value)
         parts: list[Any] = [scalar.dtype.type(0) for _, scalar in self.slots]
         for slot, leaf in zip(
-            self._slot_indices(struct), plain_leaves(struct.to_argument(value), struct.ir), strict=True
+            self._slot_indices(struct), python_leaves(struct.to_argument(value), struct.ir), strict=True
         ):
             parts[slot] = leaf
         return (self.implementers.index(struct), *parts)
@@ -163,7 +163,7 @@ class InterfaceType(TaggedType):
     def from_result(self, value: Any) -> Any:
         struct = self.implementers[int(value[0])]
         supply = iter([value[1 + slot] for slot in self._slot_indices(struct)])
-        return struct.from_result(plain_rebuilt(struct.ir, supply))
+        return struct.from_result(rebuild_python_value(struct.ir, supply))
 
     # --- differentials: the slots of floats at the same places, with a tag of their own ---
 
@@ -181,7 +181,7 @@ class InterfaceType(TaggedType):
         if self._keeps_layout:
             parts = [member(node, 1 + k) for k in range(len(self.float_slots))]
         else:
-            parts = members_of(self._for_each_type(self._lowered, node, primal, cotangent))
+            parts = members_of(self._for_each_type(self._lower_struct, node, primal, cotangent))
         parts[0] = check(
             parts[0], fits, message=f"the differential has a different type from the {self.name} it belongs to"
         )
@@ -191,7 +191,7 @@ class InterfaceType(TaggedType):
         if self._keeps_layout:
             parts = [member(node, k) for k in range(len(self.float_slots))]
             return make(member(primal, 0) + 1, *parts, type=self.differential_type.ir)
-        return self._for_each_type(self._raised, node, primal, cotangent)
+        return self._for_each_type(self._raise_struct, node, primal, cotangent)
 
     def _for_each_type(self, convert: Callable[..., Node], node: Node, primal: Node, cotangent: bool) -> Node:
         """A differential converted according to the type of the primal."""
@@ -200,7 +200,7 @@ class InterfaceType(TaggedType):
         branches = [make_function(self.name, inputs, [convert(struct, *inputs, cotangent)]) for struct in structs]
         return switch(member(primal, 0), node, primal, branches=tuple(branches))
 
-    def _lowered(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
+    def _lower_struct(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
         target = ir.differential_of(self.ir)
         parts = [zero(differential) for differential in ir.components(target)]
         if differential_type(struct) is not None:
@@ -210,11 +210,11 @@ class InterfaceType(TaggedType):
                 parts[slot] = leaf
         return make(*parts, type=target)
 
-    def _raised(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
+    def _raise_struct(self, struct: StructType, node: Node, primal: Node, cotangent: bool) -> Node:
         if differential_type(struct) is None:
             return self.zero_differential()
         supply = iter([member(node, slot) for slot in self._float_slots(struct)])
-        lowered = rebuilt(ir.differential_of(struct.ir), supply)
+        lowered = rebuild_node(ir.differential_of(struct.ir), supply)
         differential = raise_differential(struct, lowered, self.unpack(struct, primal), cotangent)
         return self.differential_type.pack(struct, differential)
 
@@ -229,11 +229,11 @@ class InterfaceType(TaggedType):
     def add_differentials(self, first: Node, second: Node) -> Node:
         return self.differential_type.add_differentials(first, second)
 
-    def held_types(self) -> list[FrontType]:
+    def payload_types(self) -> list[FrontType]:
         return [struct for struct in self.implementers if differential_type(struct) is not None]
 
-    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
-        return self.differential_type.add_held(add, first, second)
+    def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+        return self.differential_type.add_payloads(add, first, second)
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         return self.differential_type.scale_differential(factor, node)
@@ -281,7 +281,7 @@ class InterfaceDifferential(TaggedType):
         """The Differential of the struct that a differential is known to belong to."""
         differential = ir_of(require_differential(struct))
         supply = iter([member(node, 1 + slot) for slot in slot_indices(self.slots, differential)])
-        return rebuilt(differential, supply)
+        return rebuild_node(differential, supply)
 
     def to_argument(self, value: Any) -> Any:
         slots = self.slots
@@ -291,7 +291,7 @@ class InterfaceDifferential(TaggedType):
         value_type = type_of_value(value)
         for index, struct in enumerate(self.interface.implementers):
             if struct.differential is value_type:
-                leaves = plain_leaves(to_argument(value_type, value), ir_of(value_type))
+                leaves = python_leaves(to_argument(value_type, value), ir_of(value_type))
                 for slot, leaf in zip(slot_indices(slots, ir_of(value_type)), leaves, strict=True):
                     parts[slot] = leaf
                 return (index + 1, *parts)
@@ -305,7 +305,7 @@ class InterfaceDifferential(TaggedType):
         if differential is None:
             return NullDifferential()
         supply = iter([value[1 + slot] for slot in slot_indices(self.slots, ir_of(differential))])
-        return from_result(differential, plain_rebuilt(ir_of(differential), supply))
+        return from_result(differential, rebuild_python_value(ir_of(differential), supply))
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         floats = [k for k, (_, scalar) in enumerate(self.slots) if ir.is_differentiable(scalar)]
@@ -327,13 +327,13 @@ class InterfaceDifferential(TaggedType):
         a, b = member(first, 0), member(second, 0)
         fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
         tag = check(select(equal(a, _NULL), b, a), fits, message="cannot add differentials of different types")
-        sums = [_sum(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.slots))]
+        sums = [_add_slots(member(first, 1 + k), member(second, 1 + k)) for k in range(len(self.slots))]
         return make(tag, *sums, type=self.ir)
 
-    def held_types(self) -> list[FrontType]:
-        return self.interface.held_types()
+    def payload_types(self) -> list[FrontType]:
+        return self.interface.payload_types()
 
-    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+    def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
         """Two values of one type are added by that type's `dadd`; null gives way."""
         inputs = [input_node(Key("differential"), self.ir) for _ in range(2)]
         branches = [make_function("dadd", inputs, [self.add_differentials(*inputs)])]
@@ -344,12 +344,12 @@ class InterfaceDifferential(TaggedType):
             total = add(struct, *(self.unpack(struct, node) for node in inputs))
             branches.append(make_function("dadd", inputs, [self.pack(struct, total)]))
         a, b = member(first, 0), member(second, 0)
-        alike = select(equal(a, b), a, zero(a.type))
-        return switch(alike, first, second, branches=tuple(branches))
+        common_tag = select(equal(a, b), a, zero(a.type))
+        return switch(common_tag, first, second, branches=tuple(branches))
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         tag, *parts = members_of(node)
-        moved = [scaled(factor, part) if ir.is_differentiable(part.type) else part for part in parts]
+        moved = [scale_floats(factor, part) if ir.is_differentiable(part.type) else part for part in parts]
         return make(tag, *moved, type=self.ir)
 
     def zero_value(self) -> Any:
@@ -368,7 +368,7 @@ class InterfaceDifferential(TaggedType):
         return combine(struct, present, leaf, name, first)
 
 
-def _sum(first: Node, second: Node) -> Node:
+def _add_slots(first: Node, second: Node) -> Node:
     """The sum of two slots of floats, or of two slots that record which values are present."""
     if ir.is_differentiable(first.type):
         return add_values(first, second)

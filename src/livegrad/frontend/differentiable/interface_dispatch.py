@@ -16,13 +16,12 @@ from livegrad.frontend.differentiable.decorated import is_decorated
 from livegrad.frontend.differentiable.interface import InterfaceDifferential, InterfaceType
 from livegrad.frontend.differentiable.protocol import Differentiable
 from livegrad.frontend.differentiable.struct import StructType
-from livegrad.frontend.function.aliases import alias_either
+from livegrad.frontend.function.aliases import merge_aliases
 from livegrad.frontend.function.calls import BoundMethod, call_value
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     convert,
     flows_of,
@@ -30,6 +29,7 @@ from livegrad.frontend.function.compile_values import (
     node_of,
     runtime,
     static,
+    with_aliases,
 )
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import FrontType, RecordType, describe, differential_type
@@ -87,7 +87,7 @@ def _dispatch(
     ]
     results: list[Value] = []
     for struct in structs:
-        receiver = aliased(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
+        receiver = with_aliases(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
         arguments = inner[1 : 1 + len(positional)]
         named = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
         result = call_value(context, struct.methods[name], [receiver, *arguments], named, at)
@@ -96,7 +96,7 @@ def _dispatch(
     assert type is not None
     branches = tuple(make_function(name, inputs, [node_of(convert(r, type, span), span)]) for r in results)
     node = switch(member(outer[0], 0), *outer, branches=branches)
-    result = aliased(runtime(type, node), alias_either(*map(aliases_of, results)))
+    result = with_aliases(runtime(type, node), merge_aliases(*map(aliases_of, results)))
     return context.with_flow(result, "operation", results, at, name) if flows_of(*results) else result
 
 
@@ -115,7 +115,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
     if isinstance(value.type, InterfaceType) and all(s in target.implementers for s in value.type.implementers):
         if span is None or value.node is None:
             return Value(target)
-        return Value(target, _repacked(value.type, target, value.node), flow=value.flow)
+        return Value(target, _repack(value.type, target, value.node), flow=value.flow)
     return None
 
 
@@ -128,7 +128,7 @@ def _convert_differential(value: Value, target: InterfaceDifferential, span: Spa
     return None
 
 
-def _repacked(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
+def _repack(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
     """Converts a value of a derived interface to its base interface."""
     parameter = input_node(Key("value"), node.type)
     branches = tuple(
@@ -183,7 +183,7 @@ def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Valu
     raise context.error("LG108", f"`isinstance` cannot tell what {name_of(value)} is", at)
 
 
-def _narrowed(value: Value, cls: Any) -> Value | None:
+def _narrow_to_class(value: Value, cls: Any) -> Value | None:
     """An interface value narrowed to one class."""
     if not isinstance(value.type, InterfaceType) or value.node is None or not isinstance(cls, type):
         return None
@@ -262,8 +262,8 @@ def _require_same_signature(interface: InterfaceType, struct: StructType, name: 
     fits = (
         len(taken) >= len(wanted)
         and all(parameter.default is not parameter.empty for parameter in taken[len(wanted) :])
-        and all(one.kind is other.kind and _alike(one.annotation, other.annotation) for one, other in pairs)
-        and _alike(declared.return_annotation, implemented.return_annotation)
+        and all(one.kind is other.kind and _annotations_match(one.annotation, other.annotation) for one, other in pairs)
+        and _annotations_match(declared.return_annotation, implemented.return_annotation)
     )
     if not fits:
         raise FunctionError(
@@ -275,7 +275,7 @@ def _require_same_signature(interface: InterfaceType, struct: StructType, name: 
         )
 
 
-def _alike(declared: Any, implemented: Any) -> bool:
+def _annotations_match(declared: Any, implemented: Any) -> bool:
     """Whether two annotations may describe the same values: only numbers and vectors must be equal."""
     try:
         types = [read_annotation(annotation).type for annotation in (declared, implemented)]
@@ -284,7 +284,7 @@ def _alike(declared: Any, implemented: Any) -> bool:
     return types[0] == types[1] or not all(isinstance(type, Scalar | Vector | Matrix) for type in types)
 
 
-def _bound(variable: TypeVar, type: FrontType) -> str | None:
+def _check_bound(variable: TypeVar, type: FrontType) -> str | None:
     """Whether a type satisfies the bound of a type variable."""
     bound = variable.__bound__
     if bound is None:
@@ -300,5 +300,10 @@ def _bound(variable: TypeVar, type: FrontType) -> str | None:
 
 
 RULES = TypeRules(
-    conversion=_convert, join=_join, method=_method, class_narrowing=_narrowed, struct=_register, bound=_bound
+    conversion=_convert,
+    join=_join,
+    method=_method,
+    class_narrowing=_narrow_to_class,
+    struct=_register,
+    bound=_check_bound,
 )

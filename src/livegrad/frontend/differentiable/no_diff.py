@@ -10,7 +10,7 @@ from livegrad.frontend.function.calls import BoundMethod, arguments_of, call_val
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, flows_of, name_of, tuple_value
 from livegrad.frontend.function.function_types import differential_type
-from livegrad.frontend.function.intrinsics import SPECIAL, intrinsic_of
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS, intrinsic_of
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.signature import NoDiff
 
@@ -70,8 +70,10 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
     if isinstance(target, BoundMethod):
         values.append(target.target)
         target = replace(target, target=drop_derivative(target.target))
-    dropped = [drop_derivative(value) for value in positional]
-    result = call_value(context, target, dropped, {n: drop_derivative(v) for n, v in keywords.items()}, inner)
+    discarded_expression = [drop_derivative(value) for value in positional]
+    result = call_value(
+        context, target, discarded_expression, {n: drop_derivative(v) for n, v in keywords.items()}, inner
+    )
     if context.complete_signature and (result.type is None or differential_type(result.type) is None):
         raise context.error(
             "LG304",
@@ -87,4 +89,4 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
     return replace(result, flow=flow) if result.items is None else result
 
 
-SPECIAL["no_diff"] = _no_diff_call
+SPECIAL_FORMS["no_diff"] = _no_diff_call

@@ -11,7 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from livegrad.frontend.differentiable.differentials import TaggedType, lower_differential, raise_differential, scaled
+from livegrad.frontend.differentiable.differentials import (
+    TaggedType,
+    lower_differential,
+    raise_differential,
+    scale_floats,
+)
 from livegrad.frontend.differentiable.protocol import combine, zero_of
 from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of, runtime
 from livegrad.frontend.function.function_errors import Span
@@ -93,10 +98,10 @@ class OptionalType(TaggedType):
         present = bit_or(member(first, 0), member(second, 0))
         return self._differential().make(present, add_values(member(first, 1), member(second, 1)))
 
-    def held_types(self) -> list[FrontType]:
+    def payload_types(self) -> list[FrontType]:
         return [self.element]
 
-    def add_held(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
+    def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
         """Two values that are there are added by their type's `dadd`; what is not there gives way."""
         differential = self._differential()
         inputs = [input_node(Key("differential"), differential.ir) for _ in range(2)]
@@ -107,7 +112,7 @@ class OptionalType(TaggedType):
         return cond(present, first, second, then=functions[0], otherwise=functions[1])
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
-        return self._differential().make(member(node, 0), scaled(factor, member(node, 1)))
+        return self._differential().make(member(node, 0), scale_floats(factor, member(node, 1)))
 
     def zero_value(self) -> Any:
         return None
@@ -157,7 +162,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 def _presence(value: Value) -> tuple[Value, Value] | None:
     """Whether an optional has a value, and the value."""
-    inner = _narrowed(value)
+    inner = _unwrap_present(value)
     if inner is None or value.node is None:
         return None
     return runtime(ir.bool_, member(value.node, 0)), inner
@@ -170,11 +175,13 @@ def _join(first: FrontType, second: FrontType) -> FrontType | None:
     return None
 
 
-def _narrowed(value: Value) -> Value | None:
+def _unwrap_present(value: Value) -> Value | None:
     """The value of an optional that is known to be present."""
     if not isinstance(value.type, OptionalType) or value.node is None:
         return None
     return runtime(value.type.element, member(value.node, 1), value.flow)
 
 
-RULES = TypeRules(annotation=_annotation, conversion=_convert, join=_join, narrowing=_narrowed, presence=_presence)
+RULES = TypeRules(
+    annotation=_annotation, conversion=_convert, join=_join, narrowing=_unwrap_present, presence=_presence
+)

@@ -12,14 +12,15 @@ from functools import cache
 from typing import Any, TypeVar
 
 from livegrad.diagnostics import CallError, caller_origin
+from livegrad.frontend.differentiable.differential_values import require_differential_value
 from livegrad.frontend.differentiable.differentials import TaggedType
-from livegrad.frontend.differentiable.fitting import require_differential_value
 from livegrad.frontend.differentiable.protocol import require_differential
+from livegrad.frontend.function.call_cache import KINDS, kind_of
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of, promote
-from livegrad.frontend.function.dispatch import is_lifted
+from livegrad.frontend.function.compile_values import Value, convert, convertible, node_of
+from livegrad.frontend.function.execution import is_lifted
 from livegrad.frontend.function.function_errors import Span
-from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_library import named_intrinsic
 from livegrad.frontend.function.function_types import (
     Composite,
     Field,
@@ -30,7 +31,7 @@ from livegrad.frontend.function.function_types import (
     differential_type,
 )
 from livegrad.frontend.function.intrinsics import intrinsic
-from livegrad.frontend.function.known_calls import KINDS, kind_of
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.signature import OpenAnnotation
 from livegrad.frontend.function.type_reading import plain_type, type_of_value
 from livegrad.frontend.function.type_rules import TypeRules
@@ -68,7 +69,9 @@ class Pair(Instance):
     differential: Any
 
     def __init__(self, primal: Any, differential: Any, type: PairType | None = None) -> None:
-        super().__init__(_type_of(primal) if type is None else type, {"primal": primal, "differential": differential})
+        super().__init__(
+            _pair_type_of(primal) if type is None else type, {"primal": primal, "differential": differential}
+        )
 
     def __class_getitem__(cls, primal: Any) -> PairType | OpenAnnotation:
         if isinstance(primal, TypeVar):
@@ -79,11 +82,11 @@ class Pair(Instance):
             what = "`Pair` takes a type in brackets"
             raise CallError(what, where=caller_origin(), expected="for example Pair[float]", help=str(error)) from None
 
-    def __livegrad_abstract__(self, abstract: Any, expected: Any, fitting: bool = False) -> Value:
+    def __livegrad_abstract__(self, abstract: Any, expected: Any, weak_numbers: bool = False) -> Value:
         """What is known of a pair from Python: a pair of what its primal is."""
         wanted = expected.primal if isinstance(expected, PairType) else expected
         # What has a differential is a float: a whole number that Python wrote stands for one.
-        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, fitting)
+        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, weak_numbers)
         if isinstance(wanted, TaggedType) and convertible(inner, wanted):
             inner = Value(wanted)  # an optional or interface that the function takes: so is the differential
         if inner.type is None or differential_type(inner.type) is None:
@@ -97,11 +100,11 @@ class Pair(Instance):
         return f"Pair(primal={self.primal!r}, differential={self.differential!r})"
 
 
-def _type_of(primal: Any) -> PairType:
+def _pair_type_of(primal: Any) -> PairType:
     return pair_type(type_of_value(primal))
 
 
-@known_as("pair")
+@named_intrinsic("pair")
 def pair(primal: Any, differential: Any) -> Pair:
     """Creates a pair of a primal and its differential, to pass to a forward derivative.
 
@@ -121,7 +124,7 @@ class _LazyPair(Pair):
 
     @property
     def __livegrad_type__(self) -> PairType:  # type: ignore[override]
-        return _type_of(self.primal)
+        return _pair_type_of(self.primal)
 
     def __livegrad_parts__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         return pair, ("primal", "differential")
@@ -175,9 +178,9 @@ def _annotation(annotation: Any) -> PairType | None:
 RULES = TypeRules(annotation=_annotation, conversion=_convert_pair)
 
 
-def _kind(both: Pair) -> Any:
+def _pair_kind(both: Pair) -> Any:
     kinds = (kind_of(both.primal), kind_of(both.differential))
     return None if None in kinds else (Pair, *kinds)
 
 
-KINDS[Pair] = KINDS[_LazyPair] = _kind
+KINDS[Pair] = KINDS[_LazyPair] = _pair_kind

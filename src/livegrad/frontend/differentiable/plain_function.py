@@ -12,13 +12,13 @@ from typing import Any
 
 from livegrad.diagnostics import shown
 from livegrad.frontend.differentiable.function_transforms import transform
-from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization, plain_calls
+from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization, python_calls
 from livegrad.frontend.function.dispatch import choose_overload
 from livegrad.frontend.function.function_compiler import compile_specialization
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.lazy_calls import run
-from livegrad.frontend.function.parallel_debugging import noting_version
-from livegrad.frontend.function.python_fallback import plainly
+from livegrad.frontend.function.parallel_debugging import instrument_parallel_loops
+from livegrad.frontend.function.python_fallback import to_plain_python
 from livegrad.state import Owned
 
 
@@ -32,16 +32,16 @@ class PlainFunction(CapturedFunction):
     """
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if plain_calls.depth:
+        if python_calls.depth:
             return self.run_as_python(arguments, keywords, inside=True)
         return run(self, arguments, keywords)
 
     def choose(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CapturedFunction:
         return choose_overload(self, arguments, keywords)
 
-    def python_version(self) -> FunctionType:
+    def make_plain_version(self) -> FunctionType:
         function = self.python_function
-        return noting_version(function, self.source) if plain_calls.checked else plainly(function)
+        return instrument_parallel_loops(function, self.source) if python_calls.checked else to_plain_python(function)
 
     def compile_for(self, slots: tuple[Slot, ...]) -> Specialization:
         return compile_specialization(self, slots)
@@ -51,14 +51,14 @@ class PlainFunction(CapturedFunction):
 
     @classmethod
     def capture(cls, function: FunctionType) -> CapturedFunction:
-        captured = _captured.current
+        captured = _captured_functions.current
         plain = captured.get(function)
         if plain is None:
             plain = captured[function] = PlainFunction(function)
         return plain
 
 
-_captured: Owned[dict[FunctionType, CapturedFunction]] = Owned(dict)
+_captured_functions: Owned[dict[FunctionType, CapturedFunction]] = Owned(dict)
 
 
 def function(target: Callable[..., Any]) -> CapturedFunction:

@@ -64,36 +64,38 @@ def require_differential(type: FrontType) -> FrontType:
 # --- the operations --------------------------------------------------------------------------------------------------
 
 
-def _record_function(type: FrontType, name: str) -> Any:
+def _custom_operation(type: FrontType, name: str) -> Any:
     """A struct's own dzero, dadd or dmul."""
     return type.methods.get(name) if isinstance(type, RecordType) else None
 
 
-def brings(type: FrontType, name: str) -> bool:
+def has_custom_operation(type: FrontType, name: str) -> bool:
     """Whether a struct has a dzero, dadd or dmul of its own."""
-    return _record_function(type, name) is not None
+    return _custom_operation(type, name) is not None
 
 
-def sums_by_itself(type: FrontType) -> bool:
+def has_custom_sum(type: FrontType) -> bool:
     """Whether a type, or one inside it, brings a `dadd` of its own."""
-    if brings(type, "dadd"):
+    if has_custom_operation(type, "dadd"):
         return True
     inner = (
-        type.held_types() if isinstance(type, TaggedType) else [member_type for _, member_type in _members(type) or []]
+        type.payload_types()
+        if isinstance(type, TaggedType)
+        else [member_type for _, member_type in _members(type) or []]
     )
-    return any(map(sums_by_itself, inner))
+    return any(map(has_custom_sum, inner))
 
 
-def _unwrapped(method: Any) -> Any:
+def _unwrap_static(method: Any) -> Any:
     return method.__func__ if isinstance(method, staticmethod) else method
 
 
 def zero_node(context: Context, type: FrontType, at: ast.AST) -> Value:
     """dzero of a type inside a captured function."""
     differential = require_differential(type)
-    method = _record_function(type, "dzero")
+    method = _custom_operation(type, "dzero")
     if method is not None:
-        return convert(call_value(context, _unwrapped(method), [], {}, at), differential, context.span(at), "dzero")
+        return convert(call_value(context, _unwrap_static(method), [], {}, at), differential, context.span(at), "dzero")
     if isinstance(type, TaggedType):
         return runtime(differential, type.zero_differential())
     return runtime(differential, zero(ir_of(differential)))
@@ -104,9 +106,9 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
     differential = require_differential(type)
     span = context.span(at)
     first, second = convert(first, differential, span, "the first"), convert(second, differential, span, "the second")
-    method = _record_function(type, "dadd")
+    method = _custom_operation(type, "dadd")
     if method is not None:
-        return call_value(context, _unwrapped(method), [first, second], {}, at)
+        return call_value(context, _unwrap_static(method), [first, second], {}, at)
     if isinstance(type, TaggedType):
 
         def add(held: FrontType, one: Node, other: Node) -> Node:
@@ -114,7 +116,7 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
             return node_of(add_nodes(context, held, runtime(inner, one), runtime(inner, other), at), span)
 
         nodes = node_of(first, span), node_of(second, span)
-        added = type.add_held(add, *nodes) if sums_by_itself(type) else type.add_differentials(*nodes)
+        added = type.add_payloads(add, *nodes) if has_custom_sum(type) else type.add_differentials(*nodes)
         return context.result(differential, added, [first, second], at)
     inner = _members(type)
     if inner is None:
@@ -131,7 +133,7 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
         )
         for index, part in inner
     }
-    return _assembled(context, differential, sums, [first, second], at)
+    return _assemble(context, differential, sums, [first, second], at)
 
 
 def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, at: ast.AST) -> Value:
@@ -139,9 +141,9 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
     differential = require_differential(type)
     span = context.span(at)
     value = convert(value, differential, span, "the differential")
-    method = _record_function(type, "dmul")
+    method = _custom_operation(type, "dmul")
     if method is not None:
-        return call_value(context, _unwrapped(method), [factor, value], {}, at)
+        return call_value(context, _unwrap_static(method), [factor, value], {}, at)
     if not isinstance(factor.type, ir.Scalar) or factor.type.kind not in ("float", "signed", "unsigned"):
         raise context.error("LG202", "dmul takes a real number as its factor", at)
     if isinstance(type, TaggedType):
@@ -159,7 +161,7 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
         index: scale_nodes(context, part, factor, _member(context, differential, value, index, at), at)
         for index, part in inner
     }
-    return _assembled(context, differential, parts, [factor, value], at)
+    return _assemble(context, differential, parts, [factor, value], at)
 
 
 def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
@@ -198,7 +200,7 @@ def member_type(type: FrontType, index: int) -> FrontType:
     return type.element
 
 
-def _assembled(context: Context, type: FrontType, parts: dict[int, Value], inputs: list[Value], at: ast.AST) -> Value:
+def _assemble(context: Context, type: FrontType, parts: dict[int, Value], inputs: list[Value], at: ast.AST) -> Value:
     """A value from some of its members; the others are zero."""
     span = context.span(at)
     supply = {index: node_of(part, span) for index, part in parts.items()}
@@ -223,15 +225,15 @@ def dzero(type: Any) -> Any:
 def zero_of(type: FrontType) -> Any:
     """dzero of a type, as a Python value."""
     differential = require_differential(type)
-    method = _record_function(type, "dzero")
+    method = _custom_operation(type, "dzero")
     if method is not None:
-        return _unwrapped(method)()
+        return _unwrap_static(method)()
     if isinstance(type, TaggedType):
         return type.zero_value()
     if isinstance(differential, RecordType):
         assert isinstance(type, RecordType)
         parts = {differential.fields[index].name: zero_of(part) for index, part in _members(type) or []}
-        return differential.make(**_with_zeros(differential, parts))
+        return differential.make(**_fill_with_zeros(differential, parts))
     if isinstance(type, TupleType):
         return tuple(None if differential_type(part) is None else zero_of(part) for part in type.elements)
     if isinstance(type, ArrayType):
@@ -260,10 +262,10 @@ def dmul(type: Any, factor: Any, value: Any) -> Any:
     >>> dmul(float, 2.0, 3.0)
     6.0
     """
-    return combine(plain_type(type), [value], lambda a: _scaled(factor, a), "dmul", (factor,))
+    return combine(plain_type(type), [value], lambda a: _scale(factor, a), "dmul", (factor,))
 
 
-def _scaled(factor: Any, value: Any) -> Any:
+def _scale(factor: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return np.multiply(value.dtype.type(factor), value)
     # A differential keeps its precision, whatever it is scaled by.
@@ -272,9 +274,9 @@ def _scaled(factor: Any, value: Any) -> Any:
 
 def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
     differential = require_differential(type)
-    method = _record_function(type, name)
+    method = _custom_operation(type, name)
     if method is not None:
-        return _unwrapped(method)(*first, *values)
+        return _unwrap_static(method)(*first, *values)
     if isinstance(type, TaggedType):
         return type.combine_values(values, leaf, name, first)
     if isinstance(differential, RecordType):
@@ -282,7 +284,7 @@ def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: 
         _require_members(differential, values, name)
         names = [(differential.fields[index].name, part) for index, part in _members(type) or []]
         parts = {n: combine(part, [getattr(value, n) for value in values], leaf, name, first) for n, part in names}
-        return differential.make(**_with_zeros(differential, parts))
+        return differential.make(**_fill_with_zeros(differential, parts))
     if isinstance(type, TupleType):
         return tuple(
             None if differential_type(part) is None else combine(part, [v[k] for v in values], leaf, name, first)
@@ -301,7 +303,7 @@ def _require_members(differential: RecordType, values: list[Any], name: str) -> 
             )
 
 
-def _with_zeros(differential: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
+def _fill_with_zeros(differential: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
     """The members of a Differential; members without a field are zero."""
     rest = [field for field in differential.fields if field.name not in parts]
     return parts | {field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in rest}

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from livegrad.frontend.differentiable.custom_sums import custom_zero
 from livegrad.frontend.differentiable.optional import OptionalType
-from livegrad.frontend.differentiable.own_sums import zero_it_brings
 from livegrad.frontend.differentiable.pair import Pair, PairType, pair_type
 from livegrad.frontend.differentiable.protocol import OPERATIONS
 from livegrad.frontend.differentiable.resolved import (
-    AnyDerivative,
     Argument,
+    DerivativeProtocol,
     Resolved,
     backward_derivative,
     forward_derivative,
@@ -36,10 +36,12 @@ from livegrad.frontend.function.overloads import Match, choose
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
 
-Given = list[Any]  # for each argument that is passed: which of the values it is, or a default
+ArgumentSources = list[Any]  # for each argument that is passed: which of the values it is, or a default
 
 
-def resolve(function: CapturedFunction | AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve(
+    function: CapturedFunction | DerivativeProtocol, values: Sequence[Value], span: Span
+) -> tuple[Resolved, ArgumentSources]:
     """The function for arguments of these types, and which value goes to which of its arguments."""
     if isinstance(function, CapturedFunction):
         return _resolve_captured(function, values, span, lambda match: None)
@@ -48,10 +50,10 @@ def resolve(function: CapturedFunction | AnyDerivative, values: Sequence[Value],
 
 def _resolve_captured(
     function: CapturedFunction, values: Sequence[Value], span: Span, refuse: Callable[[Match], str | None]
-) -> tuple[Resolved, Given]:
+) -> tuple[Resolved, ArgumentSources]:
     found = choose(function, values, {}, span, refuse)
     specialization = found.function.specialize(found.slots)
-    specialization.require_nothing_lost(span)
+    specialization.require_inouts_returned(span)
     bound = found.function.signature.bind(list(range(len(values))), {})
     assert not isinstance(bound, str)
     arguments, sources = [], []
@@ -89,8 +91,8 @@ class PairProblem(str):
 
 
 def _resolve_inner(
-    function: AnyDerivative, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
-) -> tuple[Resolved, Given]:
+    function: DerivativeProtocol, values: Sequence[Value], span: Span, primals: Sequence[Value], paired: Sequence[bool]
+) -> tuple[Resolved, ArgumentSources]:
     target = function.target
     if not isinstance(target, CapturedFunction):
         return resolve(target, primals, span)
@@ -114,7 +116,9 @@ def _resolve_inner(
     return _resolve_captured(target, primals, span, refuse)
 
 
-def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve_forward(
+    function: DerivativeProtocol, values: Sequence[Value], span: Span
+) -> tuple[Resolved, ArgumentSources]:
     # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
     primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
@@ -136,7 +140,7 @@ def resolve_forward(function: AnyDerivative, values: Sequence[Value], span: Span
                 help=f"pass pair({argument.name}, d{argument.name})",
             )
     pairs = zip(inner.arguments, sources, strict=True)
-    return derivative.with_currency(inner), [_with_pair(argument, source, paired) for argument, source in pairs]
+    return derivative.with_dependencies_of(inner), [_with_pair(argument, source, paired) for argument, source in pairs]
 
 
 def _is_absent(value: Value, type: FrontType) -> bool:
@@ -153,7 +157,9 @@ def _with_pair(argument: Argument, source: Any, paired: Sequence[bool]) -> Any:
     return Default(Pair(primal, OPERATIONS["dzero"](argument.type), pair_type(argument.type)))
 
 
-def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+def resolve_backward(
+    function: DerivativeProtocol, values: Sequence[Value], span: Span
+) -> tuple[Resolved, ArgumentSources]:
     _require_count(function, len(values), span)
     inner, sources = _resolve_inner(function, values, span, list(values[:-1]), [False] * len(values))
     derivative = backward_of(function, inner, span)
@@ -161,7 +167,7 @@ def resolve_backward(function: AnyDerivative, values: Sequence[Value], span: Spa
     return derivative, [*sources, len(values) - 1]
 
 
-def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
+def _require_count(function: DerivativeProtocol, count: int, span: Span) -> None:
     """Requires the arguments of the function and one more, the differential of the result, which is the one most often
     forgotten.
     """
@@ -179,7 +185,7 @@ def _require_count(function: AnyDerivative, count: int, span: Span) -> None:
     )
 
 
-def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: Span) -> None:
+def _require_seed(function: DerivativeProtocol, value: Value, type: FrontType, span: Span) -> None:
     """Rejects a number as the differential of a struct or tuple. Other values are converted or rejected when used."""
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
@@ -191,17 +197,17 @@ def _require_seed(function: AnyDerivative, value: Value, type: FrontType, span: 
         )
 
 
-def backward_of(function: AnyDerivative, inner: Resolved, span: Span) -> Resolved:
+def backward_of(function: DerivativeProtocol, inner: Resolved, span: Span) -> Resolved:
     """The backward derivative of a function for the types that it was resolved for."""
-    zeros = [zero_it_brings(base_of(function), argument.type) for argument in inner.arguments]
+    zeros = [custom_zero(base_of(function), argument.type) for argument in inner.arguments]
     key = resolution_key(inner), tuple(zeros)
     derivative = function._resolved.get(key)
     if derivative is None:
         derivative = function._resolved[key] = backward_derivative(function.__name__, base_of(function), inner, span)
-    return derivative.with_currency(inner)
+    return derivative.with_dependencies_of(inner)
 
 
-def base_of(function: CapturedFunction | AnyDerivative) -> CapturedFunction:
+def base_of(function: CapturedFunction | DerivativeProtocol) -> CapturedFunction:
     """The function that a derivative, or a derivative of one, is of."""
     while not isinstance(function, CapturedFunction):
         function = function.target

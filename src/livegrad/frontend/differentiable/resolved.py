@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from livegrad.frontend.differentiable.custom_sums import add_custom_zero
 from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
-from livegrad.frontend.differentiable.own_sums import sum_from_zero
 from livegrad.frontend.differentiable.pair import pair_type
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_values import Value
@@ -53,7 +53,7 @@ class Resolved:
     is_current: Callable[[], bool]
     types: Mapping[FrontType, FrontType]
 
-    def with_currency(self, inner: Resolved) -> Resolved:
+    def with_dependencies_of(self, inner: Resolved) -> Resolved:
         """The same, current as long as what it was derived from is."""
         return replace(self, is_current=inner.is_current, types=inner.types)
 
@@ -119,7 +119,7 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
             types.append(NONE)
         else:
             raised = raise_differential(argument.type, node, inputs[index], cotangent=True)
-            results.append(sum_from_zero(base, argument.type, raised))
+            results.append(add_custom_zero(base, argument.type, raised))
             types.append(differential)
     result = TupleType(tuple(types))
     function = make_function(name, [*inputs, seed], [make(*results, type=result.ir)])
@@ -132,7 +132,7 @@ def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
     return call_op(*inputs, function=inner.function)
 
 
-class AnyDerivative(Protocol):
+class DerivativeProtocol(Protocol):
     """The part of a derivative that resolution needs; implemented by `derivative_operators.Derivative`."""
 
     target: Any  # a captured function, or another derivative

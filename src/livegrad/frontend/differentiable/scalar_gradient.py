@@ -12,7 +12,7 @@ from typing import Any
 
 from livegrad.diagnostics import shown
 from livegrad.frontend.differentiable.derivative_operators import Derivative, as_target, bwd_diff
-from livegrad.frontend.differentiable.resolution import Given, backward_of, resolve
+from livegrad.frontend.differentiable.resolution import ArgumentSources, backward_of, resolve
 from livegrad.frontend.differentiable.resolved import Resolved, resolution_key
 from livegrad.frontend.function.calls import arguments_of
 from livegrad.frontend.function.captured import CapturedFunction
@@ -20,10 +20,10 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, static
 from livegrad.frontend.function.dispatch import call_span
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.function_library import known_as
+from livegrad.frontend.function.function_library import named_intrinsic
 from livegrad.frontend.function.function_types import FrontType, TupleType, describe, ir_of
-from livegrad.frontend.function.intrinsics import SPECIAL
-from livegrad.frontend.function.lazy_calls import holds_tensor
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS
+from livegrad.frontend.function.lazy_calls import contains_tensor
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
@@ -55,7 +55,7 @@ class Gradient(Derivative):
         lazily: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__(target, "value_and_grad" if with_value else "grad")
-        if not all(isinstance(position, int) for position in _listed(argnums)):
+        if not all(isinstance(position, int) for position in _as_tuple(argnums)):
             raise FunctionError(
                 "LG306",
                 "argnums must be positions of arguments",
@@ -67,7 +67,7 @@ class Gradient(Derivative):
         self._lazily = lazily  # what to do where arguments are lazy tensors
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        if self._lazily is not None and any(map(holds_tensor, (*arguments, *keywords.values()))):
+        if self._lazily is not None and any(map(contains_tensor, (*arguments, *keywords.values()))):
             return self._lazily(*arguments, **keywords)
         return super().__call__(*(self._in_order(arguments, keywords) if keywords else arguments))
 
@@ -84,16 +84,18 @@ class Gradient(Derivative):
         values = [bound[parameter.name] for parameter in base.signature.parameters]
         return [value.value if isinstance(value, Default) else value for value in values]
 
-    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, Given]:
+    def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, ArgumentSources]:
         inner, sources = resolve(self.target, values, span)
-        chosen = [self._chosen(position, sources, inner, len(values), span) for position in _listed(self.argnums)]
+        chosen = [
+            self._argument_index(position, sources, inner, len(values), span) for position in _as_tuple(self.argnums)
+        ]
         key = (resolution_key(inner), tuple(chosen))
         gradient = self._resolved.get(key)
         if gradient is None:
             gradient = self._resolved[key] = self._build(inner, chosen, span)
-        return gradient.with_currency(inner), sources
+        return gradient.with_dependencies_of(inner), sources
 
-    def _chosen(self, position: int, sources: Given, inner: Resolved, count: int, span: Span) -> int:
+    def _argument_index(self, position: int, sources: ArgumentSources, inner: Resolved, count: int, span: Span) -> int:
         """The run-time argument that `argnums` selects."""
         if not -count <= position < count:
             raise FunctionError("LG306", f"`{inner.name}` has no argument {position}", span, found=f"{count} arguments")
@@ -108,7 +110,7 @@ class Gradient(Derivative):
         """
         backward = backward_of(bwd_diff(self.target), inner, span)
         inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]
-        parts = call(*inputs, _one(inner.result, inner.name, span), function=backward.function)
+        parts = call(*inputs, _unit_seed(inner.result, inner.name, span), function=backward.function)
         assert isinstance(backward.result, TupleType)
         unbound = [index for index, argument in enumerate(inner.arguments) if not argument.bound]
         positions = [unbound.index(index) for index in chosen]
@@ -125,11 +127,11 @@ class Gradient(Derivative):
         return Resolved(self.__name__, function, inner.arguments, result, False, inner.is_current, inner.types)
 
 
-def _listed(argnums: Argnums) -> tuple[int, ...]:
+def _as_tuple(argnums: Argnums) -> tuple[int, ...]:
     return tuple(argnums) if isinstance(argnums, tuple | list) else (argnums,)
 
 
-def _one(type: FrontType, name: str, span: Span) -> Node:
+def _unit_seed(type: FrontType, name: str, span: Span) -> Node:
     if not isinstance(type, ir.Scalar) or type.kind != "float":
         raise FunctionError(
             "LG306",
@@ -144,7 +146,7 @@ def _one(type: FrontType, name: str, span: Span) -> Node:
 # --- inside captured functions ---------------------------------------------------------------------------------------
 
 
-def _in_functions(name: str) -> Callable[[Context, ast.Call], Value]:
+def _gradient_form(name: str) -> Callable[[Context, ast.Call], Value]:
     def handler(context: Context, node: ast.Call) -> Value:
         positional, keywords = arguments_of(context, node)
         arguments = dict(zip(("function", "argnums"), positional, strict=False)) | keywords
@@ -163,5 +165,5 @@ def _in_functions(name: str) -> Callable[[Context, ast.Call], Value]:
 
 
 for _name in ("grad", "value_and_grad"):
-    known_as(_name)(getattr(of_tensors, _name))
-    SPECIAL[_name] = _in_functions(_name)
+    named_intrinsic(_name)(getattr(of_tensors, _name))
+    SPECIAL_FORMS[_name] = _gradient_form(_name)

@@ -45,14 +45,14 @@ def leaf_nodes(node: Node) -> list[Node]:
     return [leaf for index in range(count) for leaf in leaf_nodes(member(node, index))]
 
 
-def rebuilt(type: ir.Type, supply: Any) -> Node:
+def rebuild_node(type: ir.Type, supply: Any) -> Node:
     """A value from its scalars."""
     if isinstance(type, ir.Scalar):
         return next(supply)
-    return make(*[rebuilt(part, supply) for part in ir.components(type)], type=type)
+    return make(*[rebuild_node(part, supply) for part in ir.components(type)], type=type)
 
 
-def plain_leaves(value: Any, type: ir.Type) -> list[Any]:
+def python_leaves(value: Any, type: ir.Type) -> list[Any]:
     if isinstance(type, ir.Scalar):
         return [value]
     if isinstance(type, ir.Vector | ir.Matrix):
@@ -60,14 +60,14 @@ def plain_leaves(value: Any, type: ir.Type) -> list[Any]:
     return [
         leaf
         for part, part_type in zip(value, ir.components(type), strict=True)
-        for leaf in plain_leaves(part, part_type)
+        for leaf in python_leaves(part, part_type)
     ]
 
 
-def plain_rebuilt(type: ir.Type, supply: Any) -> Any:
+def rebuild_python_value(type: ir.Type, supply: Any) -> Any:
     if isinstance(type, ir.Scalar):
         return next(supply)
-    parts = [plain_rebuilt(part, supply) for part in ir.components(type)]
+    parts = [rebuild_python_value(part, supply) for part in ir.components(type)]
     if isinstance(type, ir.Vector):
         return np.array(parts, type.element.dtype)
     if isinstance(type, ir.Matrix):

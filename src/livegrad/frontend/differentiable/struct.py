@@ -16,9 +16,9 @@ from types import FrameType, FunctionType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from livegrad.frontend.differentiable import instances
-from livegrad.frontend.differentiable.differentials import TaggedType, differential_field, members_in_common
+from livegrad.frontend.differentiable.differentials import TaggedType, count_shared_members, differential_field
 from livegrad.frontend.differentiable.members import FieldReference, derivative_member
-from livegrad.frontend.differentiable.protocol import ProtocolCall, brings
+from livegrad.frontend.differentiable.protocol import ProtocolCall, has_custom_operation
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
@@ -73,8 +73,8 @@ class StructType(RecordType):
         self.__dict__["fields"] = tuple(fields)  # while it is looked for what they lead to
         try:
             self._forbid_recursion()
-            self._supplied = self._supplied_differential()
-            fields = [self._associated(field) for field in fields]
+            self._custom_differential = self._read_custom_differential()
+            fields = [self._associate_member(field) for field in fields]
         finally:
             del self.__dict__["fields"]
         self._frame = None
@@ -88,9 +88,14 @@ class StructType(RecordType):
     def _annotations(self) -> Iterator[tuple[str, Any]]:
         for base in reversed(self.cls.__mro__):
             for name, annotation in inspect.get_annotations(base).items():
-                yield name, _substituted(self._evaluated(name, annotation, self._names_of(base)), self._bindings)
+                yield (
+                    name,
+                    _substitute_variables(
+                        self._evaluate_annotation(name, annotation, self._names_of(base)), self._bindings
+                    ),
+                )
 
-    def _evaluated(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
+    def _evaluate_annotation(self, name: str, annotation: Any, names: dict[str, Any]) -> Any:
         try:
             return resolve_names(annotation, names)
         except Exception as error:
@@ -131,14 +136,14 @@ class StructType(RecordType):
         return self.span
 
     def _forbid_recursion(self) -> None:
-        path = _way_to(self, self, [])
+        path = _find_cycle(self, self, [])
         if path is not None:
-            way = " -> ".join([self.name, *path])
+            chain = " -> ".join([self.name, *path])
             raise FunctionError(
                 "LG307",
                 f"{self.name} contains itself",
                 self._field_span(path[0].split(".")[-1]),
-                found=way,
+                found=chain,
                 help="a value of fixed size cannot hold itself; keep an index instead",
             )
 
@@ -147,24 +152,24 @@ class StructType(RecordType):
     def make_differential(self) -> FrontType | None:
         """The class's own Differential, or the synthesised one."""
         fields = self.fields
-        supplied = self._supplied
-        if supplied is None:
+        custom = self._custom_differential
+        if custom is None:
             return super().make_differential()
-        self._differential = supplied
-        if supplied is not self:
+        self._differential = custom
+        if custom is not self:
             for field in fields:
                 if not field.no_diff and differential_type(field.type) is not None:
-                    self._check_member(supplied, field)
-            self._forbid_sums(supplied)
-        return supplied
+                    self._check_member(custom, field)
+            self._forbid_sums(custom)
+        return custom
 
-    def _supplied_differential(self) -> RecordType | None:
+    def _read_custom_differential(self) -> RecordType | None:
         """The Differential that the class defines; a string names a class that is defined later."""
-        supplied = self.cls.__dict__.get("__livegrad_differential__")
-        if supplied is None:
+        custom = self.cls.__dict__.get("__livegrad_differential__")
+        if custom is None:
             return None
         try:
-            differential = plain_type(resolve_names(supplied, self._names_of(self.cls)))
+            differential = plain_type(resolve_names(custom, self._names_of(self.cls)))
         except (TypeError, NameError) as error:
             what = f"the Differential of {self.name} is not a type that functions support"
             raise FunctionError("LG308", what, self.span, help=str(error)) from None
@@ -172,11 +177,13 @@ class StructType(RecordType):
             raise FunctionError("LG308", f"the Differential of {self.name} must be a struct", self.span)
         return differential
 
-    def _associated(self, field: Field) -> Field:
+    def _associate_member(self, field: Field) -> Field:
         """The field, marked as `no_diff` if a custom Differential has no member for it."""
-        supplied = self._supplied
+        custom = self._custom_differential
         if field.derivative_member is not None:
-            problem = _needless_member(field) if supplied is not None else f"{self.name} does not define a Differential"
+            problem = (
+                _reason_for_no_member(field) if custom is not None else f"{self.name} does not define a Differential"
+            )
             if problem is not None:
                 raise FunctionError(
                     "LG308",
@@ -185,8 +192,8 @@ class StructType(RecordType):
                     found=problem,
                     help="remove derivative_member",
                 )
-        elif supplied is not None and supplied is not self and supplied.index_of(field.name) is None:
-            self._require_intended(supplied, field)
+        elif custom is not None and custom is not self and custom.index_of(field.name) is None:
+            self._require_intended(custom, field)
             return replace(field, no_diff=True)
         return field
 
@@ -229,7 +236,7 @@ class StructType(RecordType):
         """Rejects a shared member of a type with its own `dadd`: derivatives of fields that share a member are added as
         numbers.
         """
-        common = members_in_common(self)
+        common = count_shared_members(self)
         for field in self.fields:
             index = differential_field(self, field)
             if index is not None and common[index] > 1 and not _is_plain_sum(field.type):
@@ -243,7 +250,7 @@ class StructType(RecordType):
                 )
 
 
-def _needless_member(field: Field) -> str | None:
+def _reason_for_no_member(field: Field) -> str | None:
     if field.no_diff:
         return "the field is `no_diff`"
     return None if differential_type(field.type) is not None else f"{describe(field.type)} has no derivative"
@@ -251,9 +258,9 @@ def _needless_member(field: Field) -> str | None:
 
 def _is_plain_sum(type: FrontType) -> bool:
     """Whether differentials of a type are added number by number."""
-    if isinstance(type, TaggedType) or brings(type, "dadd"):
+    if isinstance(type, TaggedType) or has_custom_operation(type, "dadd"):
         return False
-    return all(map(_is_plain_sum, _inner(type))) and all(
+    return all(map(_is_plain_sum, _contained_records(type))) and all(
         _is_plain_sum(field.type) for field in getattr(type, "fields", ()) if differential_type(field.type) is not None
     )
 
@@ -270,29 +277,33 @@ def _is_generated_method(name: str) -> bool:
     )
 
 
-def _way_to(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
+def _find_cycle(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
     """The chain of fields that leads from a type back to the target."""
     if isinstance(current, RecordType):
         if current in seen:
             return None
         for field in current.fields:
-            for inner in _inner(field.type):
+            for inner in _contained_records(field.type):
                 if inner is target:
                     return [f"{current.name}.{field.name}"]
-                way = _way_to(target, inner, [*seen, current])
-                if way is not None:
-                    return [f"{current.name}.{field.name}", *way]
+                chain = _find_cycle(target, inner, [*seen, current])
+                if chain is not None:
+                    return [f"{current.name}.{field.name}", *chain]
     return None
 
 
-def _inner(type: FrontType) -> list[FrontType]:
+def _contained_records(type: FrontType) -> list[FrontType]:
     """The records inside the type of a field, through lists and tuples."""
     if isinstance(type, ArrayType):
-        return _inner(type.element)
+        return _contained_records(type.element)
     if isinstance(type, TupleType):
-        return [inner for element in type.elements for inner in _inner(element)]
+        return [inner for element in type.elements for inner in _contained_records(element)]
     element = getattr(type, "element", None)
-    return [type] if isinstance(type, RecordType) else (_inner(element) if isinstance(element, Composite) else [])
+    return (
+        [type]
+        if isinstance(type, RecordType)
+        else (_contained_records(element) if isinstance(element, Composite) else [])
+    )
 
 
 def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
@@ -328,9 +339,9 @@ class _DifferentialAttribute:
 
 def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> type:
     """The class as a struct: with an `__init__` from its fields, a Differential and the protocol's operations."""
-    supplied = cls.__dict__.get("Differential")
-    if supplied is not None:
-        cls.__livegrad_differential__ = supplied  # type: ignore[attr-defined]
+    custom = cls.__dict__.get("Differential")
+    if custom is not None:
+        cls.__livegrad_differential__ = custom  # type: ignore[attr-defined]
     for name in inspect.get_annotations(cls):
         if name not in cls.__dict__:
             setattr(cls, name, FieldReference(cls.__name__, name))
@@ -345,14 +356,14 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
         cls.__hash__ = None  # type: ignore[assignment]
     cls.__livegrad_parts__ = instances.parts  # type: ignore[attr-defined]
     cls.copy = cls.__dict__.get("copy", instances.copy)  # type: ignore[attr-defined]
-    if supplied is None or isinstance(supplied, str):
+    if custom is None or isinstance(custom, str):
         cls.Differential = _DifferentialAttribute()  # type: ignore[attr-defined]
     for name in ("dzero", "dadd", "dmul"):
         if name not in cls.__dict__:
             setattr(cls, name, ProtocolCall(name, record))
     parameters = getattr(cls, "__parameters__", ())
     if parameters:
-        cls.__class_getitem__ = classmethod(_Concrete(cls, parameters, frame))  # type: ignore[attr-defined]
+        cls.__class_getitem__ = classmethod(_GenericInstances(cls, parameters, frame))  # type: ignore[attr-defined]
         return cls
     for register in rules.struct:
         register(record)
@@ -362,7 +373,7 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
 # --- generic structs -------------------------------------------------------------------------------------------------
 
 
-class _Concrete:
+class _GenericInstances:
     """`Dual[float]`: a generic struct with its type variables replaced, created once for each list of types."""
 
     def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
@@ -392,7 +403,7 @@ def _require_bound(variable: TypeVar, type: FrontType) -> None:
             raise FunctionError("LG402", f"`{variable.__name__}` {problem}")
 
 
-def _substituted(annotation: Any, bindings: Bindings) -> Any:
+def _substitute_variables(annotation: Any, bindings: Bindings) -> Any:
     """An annotation with its type variables replaced by types."""
     if isinstance(annotation, TypeVar):
         return bindings.get(annotation, annotation)

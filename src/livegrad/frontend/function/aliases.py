@@ -1,7 +1,8 @@
-"""Alias analysis: compiled values are copies, so a Python object with two names must not be changed.
+"""Alias analysis, so that the compiler can reject an in-place change that Python would show under another name.
 
-Each value knows the objects (lists, vectors, structs) that contain it and that it contains; two variables that share an
-object are two names of it. Depths count steps: in `m[0][1]` the list `m` is at depth 0 and `m[0]` at depth 1.
+Compiled values are copies. Each value records its aliases: the Python objects (lists, vectors, structs) that it is, is
+contained in, or contains. Depths count index or field accesses: in `m[0][1]` the list `m` has depth 0 and `m[0]` has
+depth 1.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-DEEPEST = 8  # what lies deeper counts as if it lay there
+MAX_ALIAS_DEPTH = 8  # deeper components are treated as if they had this depth
 
 
 @dataclass(frozen=True)
 class Alias:
-    """A component `source` steps deep in an object is `depth` steps deep in a value.
+    """The component at depth `source` of an object is the component at depth `depth` of a value.
 
-    An object is identified by the source location that gave it its first name. A loop does so in each iteration: the
-    newest object is distinguished from the earlier ones, which count as one.
+    An object is identified by its allocation site: the source location that first binds it to a name. A site in a loop
+    allocates an object in each iteration; the newest one is distinguished from the earlier ones, which count as one.
     """
 
     object: Hashable
@@ -26,7 +27,7 @@ class Alias:
     depth: int
 
     def depth_of(self, depth: int) -> int | None:
-        """The depth in the object of what lies `depth` steps deep in the value; None if it is outside of the object."""
+        """The depth in the object of the value's component at `depth`; None if that component is outside the object."""
         return None if depth < self.depth else self.source + depth - self.depth
 
 
@@ -34,7 +35,7 @@ Aliases = tuple[Alias, ...]
 
 
 def outside_alias(name: str) -> Alias:
-    """The object that a name outside the function stands for: others may see it."""
+    """The object that a name outside the function refers to. Code outside the function may see its changes."""
     return Alias(("outside", name), 0, 0)
 
 
@@ -43,53 +44,59 @@ def is_outside(object: Hashable) -> bool:
 
 
 def parameter_key(name: str) -> Hashable:
-    """What the object that a parameter is given is known by in the function."""
+    """The key of the object that the caller passes for a parameter."""
     return "parameter", name
 
 
-def alias_parts(aliases: Aliases) -> Aliases:
-    """The aliases of an element or field."""
+def aliases_of_element(aliases: Aliases) -> Aliases:
+    """The aliases of an element or field of a value."""
     return tuple(
         Alias(alias.object, alias.source, alias.depth - 1)
         if alias.depth
-        else Alias(alias.object, min(alias.source + 1, DEEPEST), 0)
+        else Alias(alias.object, min(alias.source + 1, MAX_ALIAS_DEPTH), 0)
         for alias in aliases
     )
 
 
-def alias_members(members: Iterable[Aliases], depth: int = 1) -> Aliases:
-    """The aliases of what holds others: an object that it holds twice occurs twice."""
+def aliases_of_container(members: Iterable[Aliases], depth: int = 1) -> Aliases:
+    """The aliases of a list, tuple or struct of these members. An object that is in it twice occurs twice."""
     return tuple(
-        Alias(alias.object, alias.source, min(alias.depth + depth, DEEPEST)) for aliases in members for alias in aliases
+        Alias(alias.object, alias.source, min(alias.depth + depth, MAX_ALIAS_DEPTH))
+        for aliases in members
+        for alias in aliases
     )
 
 
-def alias_copy(aliases: Aliases) -> Aliases:
-    """The aliases of a new list of the same elements."""
-    return tuple(alias if alias.depth else Alias(alias.object, min(alias.source + 1, DEEPEST), 1) for alias in aliases)
+def aliases_of_shallow_copy(aliases: Aliases) -> Aliases:
+    """The aliases of a new list with the same elements."""
+    return tuple(
+        alias if alias.depth else Alias(alias.object, min(alias.source + 1, MAX_ALIAS_DEPTH), 1) for alias in aliases
+    )
 
 
-def alias_either(*ways: Aliases) -> Aliases:
-    """The aliases of one of several values."""
-    return tuple(dict.fromkeys(alias for aliases in ways for alias in aliases))
+def merge_aliases(*alternatives: Aliases) -> Aliases:
+    """The union: the aliases of a value that is one of several alternatives."""
+    return tuple(dict.fromkeys(alias for aliases in alternatives for alias in aliases))
 
 
-def alias_result(result: Alias, argument: Aliases) -> Aliases:
-    """The aliases of a result that is, or holds, a part of an argument."""
+def aliases_of_result(result: Alias, argument: Aliases) -> Aliases:
+    """The caller's aliases of a call's result that is, or contains, a component of an argument."""
     aliases = []
     for alias in argument:
         depth = alias.depth_of(result.source)
         if depth is None:
-            aliases.append(Alias(alias.object, alias.source, min(result.depth + alias.depth - result.source, DEEPEST)))
+            aliases.append(
+                Alias(alias.object, alias.source, min(result.depth + alias.depth - result.source, MAX_ALIAS_DEPTH))
+            )
         else:
-            aliases.append(Alias(alias.object, min(depth, DEEPEST), result.depth))
+            aliases.append(Alias(alias.object, min(depth, MAX_ALIAS_DEPTH), result.depth))
     return tuple(aliases)
 
 
-def retire(aliases: Aliases, reason: Hashable) -> Aliases:
-    """The aliases, where a place in the program has made another object: those that it made before are earlier ones."""
+def retire_allocation_site(aliases: Aliases, site: Hashable) -> Aliases:
+    """The aliases after `site` has allocated another object: its previous objects become the earlier ones."""
     return tuple(
-        replace(alias, object=("earlier", reason)) if _allocation_site(alias.object) is reason else alias
+        replace(alias, object=("earlier", site)) if _allocation_site(alias.object) is site else alias
         for alias in aliases
     )
 
@@ -100,11 +107,11 @@ def _allocation_site(object: Hashable) -> Hashable:
     return object
 
 
-def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases]) -> set[str]:
-    """The names that an iteration of a loop gives each other's objects, as in `old, new = new, old`.
+def swapped_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases]) -> set[str]:
+    """The names whose objects an iteration of a loop permutes, as in `old, new = new, old`.
 
-    Each of them holds one object, which no other name has a part of, before and after. The objects are the function's
-    own, so that they can change their roles: the next iteration starts as this one did.
+    Before and after the iteration, each name refers to exactly one object, which the function created and which shares
+    no component with another name. The next iteration therefore starts from an equivalent state.
 
     >>> first, second = (Alias("first", 0, 0),), (Alias("second", 0, 0),)
     >>> sorted(exchanged_names({"a": first, "b": second}, {"a": second, "b": first}))
@@ -119,14 +126,14 @@ def exchanged_names(before: Mapping[str, Aliases], after: Mapping[str, Aliases])
         len(aliases) != 1 for aliases in new_aliases
     ):
         return set()
-    changed = {alias.object for alias in objects}
-    others = [aliases for way in (before, after) for name, aliases in way.items() if name not in names]
-    elsewhere = any(alias.object in changed for aliases in others for alias in aliases)
-    return set() if elsewhere or len(objects) < len(names) else names
+    permuted = {alias.object for alias in objects}
+    other_aliases = [aliases for state in (before, after) for name, aliases in state.items() if name not in names]
+    has_other_name = any(alias.object in permuted for aliases in other_aliases for alias in aliases)
+    return set() if has_other_name or len(objects) < len(names) else names
 
 
 def _is_local_object(aliases: Aliases) -> bool:
-    """Whether a value is one whole object created by this function, not by its caller."""
+    """Whether a value is exactly one object, and this function created it."""
     if len(aliases) != 1 or aliases[0].source or aliases[0].depth:
         return False
     object = aliases[0].object
@@ -139,17 +146,17 @@ def _is_local_object(aliases: Aliases) -> bool:
 
 @dataclass
 class Sharing:
-    """What a function does to objects, up to the point that has been compiled."""
+    """The objects that the code compiled so far shares or changes."""
 
-    shared: dict[Hashable, int] = field(default_factory=dict)  # from which depth on one value has it in two places
+    shared: dict[Hashable, int] = field(default_factory=dict)  # object → depth from which a value contains it twice
     changed: set[Hashable] = field(default_factory=set)
 
-    def note_twice(self, aliases: Aliases, beside: Aliases = ()) -> None:
-        """A value has these objects, beside others: those that are there twice cannot be told apart any more."""
-        times = Counter(alias.object for alias in (*aliases, *beside))
+    def record_shared(self, aliases: Aliases, siblings: Aliases = ()) -> None:
+        """Records the objects that occur twice in a value with these aliases, or in it and in its siblings."""
+        counts = Counter(alias.object for alias in (*aliases, *siblings))
         for alias in aliases:
-            if times[alias.object] > 1:
-                self.shared[alias.object] = min(self.shared.get(alias.object, DEEPEST), alias.source)
+            if counts[alias.object] > 1:
+                self.shared[alias.object] = min(self.shared.get(alias.object, MAX_ALIAS_DEPTH), alias.source)
 
     def is_shared(self, object: Hashable, depth: int) -> bool:
-        return is_outside(object) or (object in self.shared and min(depth, DEEPEST) >= self.shared[object])
+        return is_outside(object) or (object in self.shared and min(depth, MAX_ALIAS_DEPTH) >= self.shared[object])

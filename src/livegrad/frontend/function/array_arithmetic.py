@@ -1,6 +1,7 @@
-"""Arithmetic and functions on whole arrays in captured functions: what lazy tensors make of them.
+"""Compiles operators and functions on whole arrays by tracing the same operations on lazy tensors.
 
-Python's numbers take the type of the array beside them, and are 64 bits wide alone. Operators, calls and slices use it.
+Python numbers take the element type of the array operand; without one they are 64 bits wide. Used by operators, calls
+and slices.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from typing import Any
 
 from livegrad.diagnostics import LivegradError
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of, promote
+from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import TensorType
+from livegrad.frontend.function.promotion import promote
 from livegrad.ir import types as ir
 from livegrad.ops.indexing import lookup
 from livegrad.tensors import namespace, products
 from livegrad.tensors.handle import Tensor, wrap
 
-# The functions that take whole arrays, by the name that the compiler knows them by, with their names for tensors.
+# Intrinsics that accept whole arrays, mapped to the names of the tensor functions.
 _IN_FLOATS = (
     "sqrt", "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "hypot", "atan2",
@@ -44,7 +46,7 @@ def _element(value: Value) -> ir.Scalar | None:
 
 
 def _operands(context: Context, values: Sequence[Value], name: str, at: ast.AST, floats: bool) -> list[Tensor]:
-    """Arrays and numbers as tensors of one element type; weakly typed numbers take the type of the others."""
+    """Converts arrays and numbers to tensors of one element type; weakly typed numbers take the type of the others."""
     common: tuple[ir.Scalar, bool] | None = None
     for value in values:
         element = _element(value)
@@ -63,16 +65,16 @@ def _operands(context: Context, values: Sequence[Value], name: str, at: ast.AST,
 def array_operation(
     context: Context, run: Callable[..., Any], values: Sequence[Value], name: str, at: ast.AST, floats: bool = False
 ) -> Value:
-    """An operation on arrays, or on arrays and numbers, element by element with NumPy's broadcasting."""
+    """Applies an elementwise operation to arrays and numbers, with NumPy's broadcasting."""
     operands = _operands(context, values, name, at, floats)
-    result = lazily(context, at, lambda: run(*operands))
+    result = trace_tensors(context, at, lambda: run(*operands))
     assert isinstance(result.node.type, ir.Tensor)
     differentiable = ir.is_differentiable(result.node.type.element)
     return array_result(context, result, list(values) if differentiable else [], at)
 
 
 def array_binary(context: Context, op: ast.operator, symbol: str, values: Sequence[Value], at: ast.AST) -> Value:
-    """`left op right` where one is an array."""
+    """`left op right` where at least one operand is an array."""
     return array_operation(context, _OPERATORS[type(op)], values, symbol, at, floats=isinstance(op, ast.Div))
 
 
@@ -85,7 +87,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def array_intrinsic(context: Context, name: str, values: Sequence[Value], at: ast.AST) -> Value:
-    """A function that the compiler knows, of whole arrays."""
+    """Calls an intrinsic on whole arrays."""
     if name not in _FUNCTIONS:
         raise context.error("LG201", f"`{name}` does not accept whole arrays", at, help="loop over the elements")
     if name == "where":
@@ -99,12 +101,12 @@ def _where(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         raise context.error("LG108", "`where` takes 3 arguments", at, found=str(len(values)))
     condition = _operands(context, values[:1], "where", at, False)[0]
     then, otherwise = _operands(context, values[1:], "where", at, False)
-    result = lazily(context, at, lambda: namespace.where(condition, then, otherwise))
+    result = trace_tensors(context, at, lambda: namespace.where(condition, then, otherwise))
     return array_result(context, result, list(values[1:]), at)
 
 
-def lazily(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tensor:
-    """What lazy tensors make of an operation on arrays; an error of theirs has the line of the captured function."""
+def trace_tensors(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tensor:
+    """Traces an operation on lazy tensors. Its errors are reported at the line of the captured function."""
     try:
         return compute()
     except FunctionError:
@@ -115,10 +117,10 @@ def lazily(context: Context, at: ast.AST, compute: Callable[[], Tensor]) -> Tens
 
 
 def array_result(context: Context, tensor: Tensor, inputs: list[Value], at: ast.AST) -> Value:
-    """A lazy tensor as a value: an array, or a number if it has no dimensions."""
+    """Converts a lazy tensor to a value: an array, or a number if it has no dimensions."""
     type = tensor.node.type
     assert isinstance(type, ir.Tensor)
     if not type.shape:
         return context.result(type.element, lookup(tensor.node), inputs, at)
-    shape = tuple(size for size in type.shape if isinstance(size, int))  # sizes of captured functions are known
+    shape = tuple(size for size in type.shape if isinstance(size, int))  # captured functions have no symbolic sizes
     return context.result(TensorType(type.element, shape), tensor.node, inputs, at)

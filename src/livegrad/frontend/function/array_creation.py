@@ -1,6 +1,6 @@
-"""Functions that make arrays in captured functions: `zeros`, `ones`, `empty`, `full` and their `_like` forms.
+"""Intrinsics that create arrays: `zeros`, `ones`, `empty`, `full` and their `_like` forms, with static shapes.
 
-Importing the module adds them to the functions that the compiler knows. Shapes are known at compile time.
+Importing the module adds them to `SPECIAL_FORMS`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, as_scalar_type, name_of
 from livegrad.frontend.function.function_types import TensorType
-from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS
 from livegrad.ir import types as ir
 from livegrad.ops.movement import broadcast_to
 from livegrad.ops.rules import filled, zero
 
 
 def _arguments(context: Context, node: ast.Call, name: str, names: Sequence[str]) -> dict[str, Value]:
-    """The arguments of a function by the names of its parameters."""
+    """Evaluates the arguments of a call and returns them by parameter name."""
     arguments = dict(zip(names, map(context.evaluate, node.args), strict=False))
     for keyword in node.keywords:
-        name_of_keyword = keyword.arg
-        if name_of_keyword is None or name_of_keyword not in names or name_of_keyword in arguments:
-            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{name_of_keyword}`")
-        arguments[name_of_keyword] = context.evaluate(keyword.value)
+        parameter = keyword.arg
+        if parameter is None or parameter not in names or parameter in arguments:
+            raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"`{parameter}`")
+        arguments[parameter] = context.evaluate(keyword.value)
     if len(node.args) > len(names) or names[0] not in arguments:
         raise context.error("LG108", f"`{name}` takes {', '.join(names)}", node, found=f"{len(node.args)} arguments")
     return arguments
@@ -47,47 +47,49 @@ def _shape(context: Context, value: Value, at: ast.AST) -> tuple[int, ...]:
 
 
 def scalar_type(context: Context, value: Value | None, default: ir.Scalar, at: ast.AST) -> ir.Scalar:
-    """The type of elements that a `dtype` argument names."""
-    named: Any = None if value is None else value.static
-    if named is None:
+    """The element type that a `dtype` argument names."""
+    dtype: Any = None if value is None else value.static
+    if dtype is None:
         return default
-    if isinstance(named, ir.Scalar):
-        return named
+    if isinstance(dtype, ir.Scalar):
+        return dtype
     try:
-        return ir.scalar_of_dtype(np.dtype(named))
+        return ir.scalar_of_dtype(np.dtype(dtype))
     except (TypeError, KeyError, ValueError):
-        raise context.error("LG202", "not a numeric type", at, found=repr(named)) from None
+        raise context.error("LG202", "not a numeric type", at, found=repr(dtype)) from None
 
 
-def _new(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:
+def _make_filled(context: Context, shape: tuple[int, ...], element: ir.Scalar, fill: Any, at: ast.AST) -> Value:
     type = ir.Tensor(element, shape)
-    whole = element.kind in ("bool", "signed", "unsigned")
-    node = zero(type) if not fill else filled(True if element is ir.bool_ else 1 if whole else 1.0, type)
+    is_integer = element.kind in ("bool", "signed", "unsigned")
+    node = zero(type) if not fill else filled(True if element is ir.bool_ else 1 if is_integer else 1.0, type)
     return context.result(TensorType(element, shape), node, [], at)
 
 
-def _maker(name: str, fill: int) -> None:
+def _register_filled(name: str, fill: int) -> None:
     def make(context: Context, node: ast.Call) -> Value:
         arguments = _arguments(context, node, name, ("shape", "dtype"))
         element = scalar_type(context, arguments.get("dtype"), ir.f64, node)
-        return _new(context, _shape(context, arguments["shape"], node), element, fill, node)
+        return _make_filled(context, _shape(context, arguments["shape"], node), element, fill, node)
 
     def make_like(context: Context, node: ast.Call) -> Value:
         arguments = _arguments(context, node, f"{name}_like", ("a", "dtype"))
-        like = _like(context, arguments["a"], node)
-        return _new(context, like.shape, scalar_type(context, arguments.get("dtype"), like.element, node), fill, node)
+        like = _require_array(context, arguments["a"], node)
+        return _make_filled(
+            context, like.shape, scalar_type(context, arguments.get("dtype"), like.element, node), fill, node
+        )
 
-    SPECIAL[name], SPECIAL[f"{name}_like"] = make, make_like
+    SPECIAL_FORMS[name], SPECIAL_FORMS[f"{name}_like"] = make, make_like
 
 
-def _like(context: Context, value: Value, at: ast.AST) -> TensorType:
+def _require_array(context: Context, value: Value, at: ast.AST) -> TensorType:
     if not isinstance(value.type, TensorType):
         raise context.error("LG202", "expected an array", at, found=name_of(value))
     return value.type
 
 
 for _name, _fill in (("zeros", 0), ("empty", 0), ("ones", 1)):
-    _maker(_name, _fill)
+    _register_filled(_name, _fill)
 
 
 def _full(context: Context, node: ast.Call, like: bool) -> Value:
@@ -96,7 +98,7 @@ def _full(context: Context, node: ast.Call, like: bool) -> Value:
     number = arguments.get("fill_value")
     if number is None or not isinstance(number.type, ir.Scalar):
         raise context.error("LG202", "an array can only be filled with a number", node)
-    like_type = _like(context, arguments["a"], node) if like else None
+    like_type = _require_array(context, arguments["a"], node) if like else None
     shape = like_type.shape if like_type is not None else _shape(context, arguments[first], node)
     element = scalar_type(
         context, arguments.get("dtype"), like_type.element if like_type is not None else number.type, node
@@ -105,5 +107,5 @@ def _full(context: Context, node: ast.Call, like: bool) -> Value:
     return context.result(TensorType(element, shape), filling, [number], node)
 
 
-SPECIAL["full"] = lambda context, node: _full(context, node, like=False)
-SPECIAL["full_like"] = lambda context, node: _full(context, node, like=True)
+SPECIAL_FORMS["full"] = lambda context, node: _full(context, node, like=False)
+SPECIAL_FORMS["full_like"] = lambda context, node: _full(context, node, like=True)

@@ -1,7 +1,8 @@
-"""Whole arrays in captured functions: elements, rows and slices are read and written by index.
+"""Compiles reads and writes of elements, rows and slices of whole arrays.
 
-A write makes a new version of the variable. Branches and loops carry versions like other variables, and the passes
-write them in place. Element accesses are `lookup` and `assign`; slices are those of lazy tensors.
+A write creates a new version of the array variable (as in SSA form), which branches and loops carry like any other
+variable; later passes turn versions into in-place writes. Element accesses become `lookup` and `assign`; slices are
+traced on lazy tensors.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from livegrad.frontend.function.aliases import Aliases, parameter_key
-from livegrad.frontend.function.array_arithmetic import array_result, lazily
+from livegrad.frontend.function.array_arithmetic import array_result, trace_tensors
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     as_scalar_type,
     name_of,
     node_of,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import TensorType, describe
 from livegrad.frontend.function.operators import expect_int
@@ -38,8 +39,8 @@ _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 
 
 @dataclass(frozen=True)
-class _Key:
-    """One index: static, computed at run time, or a slice."""
+class _Index:
+    """One index of a subscript: static, computed at run time, or a slice."""
 
     at: ast.expr
     static: int | slice | None = None
@@ -49,8 +50,8 @@ class _Key:
     def is_number(self) -> bool:
         return isinstance(self.static, int) or (self.value is not None and isinstance(self.value.type, ir.Scalar))
 
-    def lazily(self, context: Context) -> Any:
-        """The index as lazy tensors take it."""
+    def as_tensor_index(self, context: Context) -> Any:
+        """The index in the form that lazy tensors accept."""
         if self.value is None:
             return self.static
         scalar = isinstance(self.value.type, ir.Scalar)
@@ -59,39 +60,39 @@ class _Key:
         return wrap(node)
 
 
-def _keys(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Key]:
-    """One index per dimension; missing indices select whole dimensions."""
+def _parse_indices(context: Context, type: TensorType, indices: list[ast.expr], at: ast.AST) -> list[_Index]:
+    """Returns one index per dimension; `...` and missing indices select whole dimensions."""
     parts = [part for index in indices for part in (index.elts if isinstance(index, ast.Tuple) else [index])]
-    rest = [k for k, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
+    ellipses = [k for k, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
     rank = len(type.shape)
-    if len(parts) - len(rest) > rank or len(rest) > 1:
+    if len(parts) - len(ellipses) > rank or len(ellipses) > 1:
         raise context.error(
             "LG208", f"{describe(type)} takes {rank} {'index' if rank == 1 else 'indices'}", at, found=str(len(parts))
         )
-    missing = [_Key(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(rest))]
-    keys: list[_Key] = []
+    missing = [_Index(parts[-1], slice(None)) for _ in range(rank - len(parts) + len(ellipses))]
+    keys: list[_Index] = []
     for position, part in enumerate(parts):
-        keys += missing if position in rest else [_key(context, part, type.shape[len(keys)])]
-    return keys if rest else keys + missing
+        keys += missing if position in ellipses else [_parse_index(context, part, type.shape[len(keys)])]
+    return keys if ellipses else keys + missing
 
 
-def _key(context: Context, part: ast.expr, size: int) -> _Key:
+def _parse_index(context: Context, part: ast.expr, size: int) -> _Index:
     if isinstance(part, ast.Slice):
-        return _Key(part, _slice(context, part, size))
+        return _Index(part, _parse_slice(context, part, size))
     value = context.evaluate(part)
     if isinstance(value.static, int) and not isinstance(value.static, bool):
         if not -size <= value.static < size:
             expected = f"{-size} to {size - 1}" if size else "no index: the axis is empty"
             raise context.error("LG208", f"index {value.static} is out of range", part, expected=expected)
-        return _Key(part, value.static % size)
-    whole = isinstance(value.type, TensorType) and value.type.element.kind in ("signed", "unsigned")
-    if not whole:
+        return _Index(part, value.static % size)
+    is_index_array = isinstance(value.type, TensorType) and value.type.element.kind in ("signed", "unsigned")
+    if not is_index_array:
         expect_int(context, value, part, "an index")
-    return _Key(part, value=value)
+    return _Index(part, value=value)
 
 
-def _slice(context: Context, part: ast.Slice, size: int) -> slice:
-    """A slice with static bounds, or with a static length and a computed start, as in `a[i : i + 3]`."""
+def _parse_slice(context: Context, part: ast.Slice, size: int) -> slice:
+    """A slice with static bounds, or with a computed start and a static length, as in `a[i : i + 3]`."""
     values = [None if bound is None else context.evaluate(bound) for bound in (part.lower, part.upper, part.step)]
     static_values = [None if value is None else value.static for value in values]
     if all(bound is None or isinstance(bound, int) for bound in static_values):
@@ -107,14 +108,14 @@ def _slice(context: Context, part: ast.Slice, size: int) -> slice:
             part,
             help="write a[i : i + 3], or loop over the elements",
         )
-    # Python counts negative bounds from the end: as many elements follow if both are, and the first is in range.
+    # Negative bounds count from the end. If both are negative and the first is in range, the length stays `count`.
     from_end = (nodes[0] >= -size) & (nodes[0] + count < 0)
     start = select(nodes[0] < 0, select(from_end, nodes[0] + size, constant(size, ir.i64)), nodes[0])
     return slice(wrap(start), wrap(start + count), step)
 
 
-def _element_index(context: Context, key: _Key, size: int) -> Node:
-    """The index of an element. Negative indices count from the end; every index is checked at run time."""
+def _element_index(context: Context, key: _Index, size: int) -> Node:
+    """The index of an element as an i64. Negative indices count from the end; the access itself checks the range."""
     if isinstance(key.static, int):
         return constant(key.static, ir.i64)
     assert key.value is not None
@@ -124,45 +125,43 @@ def _element_index(context: Context, key: _Key, size: int) -> Node:
 
 
 def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
-    """An element, row or slice of an array."""
+    """Reads an element, row or slice of an array."""
     assert isinstance(value.type, TensorType)
-    keys = _keys(context, value.type, [index], at)
+    keys = _parse_indices(context, value.type, [index], at)
     node = node_of(value, context.span(at))
     if all(key.is_number for key in keys):
         indices = [_element_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
         return context.result(value.type.element, lookup(node, *indices), [value], at)
-    lazy_indices = tuple(key.lazily(context) for key in keys)
-    part = array_result(context, lazily(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
+    lazy_indices = tuple(key.as_tensor_index(context) for key in keys)
+    part = array_result(context, trace_tensors(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
     is_view = all(key.is_number or isinstance(key.static, slice) for key in keys)
-    return aliased(part, value.aliases) if is_view else part  # to change one is to change the other
+    return with_aliases(part, value.aliases) if is_view else part  # NumPy shares the memory of a view
 
 
-def write_array(context: Context, held: Value, indices: list[ast.expr], value: Value, at: ast.AST) -> Value:
-    """The array with an element, row or slice exchanged; `a[i][j]` has two indices."""
-    assert isinstance(held.type, TensorType)
-    keys = _keys(context, held.type, indices, at)
-    node = node_of(held, context.span(at))
-    new = _as_element(context, value, held.type, at)
+def write_array(context: Context, array: Value, indices: list[ast.expr], value: Value, at: ast.AST) -> Value:
+    """The array with an element, row or slice replaced; `a[i][j]` has two indices."""
+    assert isinstance(array.type, TensorType)
+    keys = _parse_indices(context, array.type, indices, at)
+    node = node_of(array, context.span(at))
+    new = _convert_to_element(context, value, array.type, at)
     if all(key.is_number for key in keys):
         if isinstance(new.type, ir.Tensor):
             raise context.error("LG202", "an element must be one number", at, found=name_of(value))
-        element_indices = [_element_index(context, key, size) for key, size in zip(keys, held.type.shape, strict=True)]
-        return context.result(held.type, assign(node, new, *element_indices), [held, value], at)
+        element_indices = [_element_index(context, key, size) for key, size in zip(keys, array.type.shape, strict=True)]
+        return context.result(array.type, assign(node, new, *element_indices), [array, value], at)
     target = wrap(node)
-    chosen = tuple(key.lazily(context) for key in keys)
-    lazily(context, at, lambda: _set(target, chosen, wrap(new)))
-    return context.result(held.type, target.node, [held, value], at)
+    lazy_indices = tuple(key.as_tensor_index(context) for key in keys)
+    trace_tensors(context, at, lambda: _assign_slice(target, lazy_indices, wrap(new)))
+    return context.result(array.type, target.node, [array, value], at)
 
 
-def _set(target: Tensor, key: Any, value: Tensor) -> Tensor:
+def _assign_slice(target: Tensor, key: Any, value: Tensor) -> Tensor:
     target[key] = value
     return target
 
 
-def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
-    """A value converted to the element type of the array: it may lose precision, as in NumPy, but cannot change its
-    kind.
-    """
+def _convert_to_element(context: Context, value: Value, type: TensorType, at: ast.AST) -> Node:
+    """Converts a value to the element type of the array. It may lose precision, as in NumPy, but not its kind."""
     element = value.type.element if isinstance(value.type, TensorType) else value.type
     if not isinstance(element, ir.Scalar) or _KINDS[element.kind] > _KINDS[type.element.kind]:
         raise context.error(
@@ -176,11 +175,11 @@ def _as_element(context: Context, value: Value, type: TensorType, at: ast.AST) -
     return as_scalar_type(value, type.element, context.span(at))
 
 
-# --- who may write ---------------------------------------------------------------------------------------------------
+# --- write permissions -----------------------------------------------------------------------------------------------
 
 
 def require_writable(context: Context, name: str, aliases: Aliases, at: ast.AST) -> None:
-    """An error unless the arrays are the function's own, or those of `inout` parameters."""
+    """Raises unless the function created the arrays, or received them in `inout` parameters."""
     for alias in aliases:
         parameter = _parameter_of(alias.object)
         if parameter is not None and parameter not in context.inouts:
@@ -194,7 +193,7 @@ def require_writable(context: Context, name: str, aliases: Aliases, at: ast.AST)
 
 
 def _parameter_of(object: Hashable) -> str | None:
-    """The parameter that an object was passed in, alone or in a tuple."""
+    """The parameter that an object was passed in, directly or inside a tuple."""
     while isinstance(object, tuple) and len(object) == 2:
         if object[0] == "parameter" and isinstance(object[1], str):
             return object[1]
@@ -203,7 +202,7 @@ def _parameter_of(object: Hashable) -> str | None:
 
 
 def require_same_array(context: Context, name: str, value: Value, at: ast.AST) -> None:
-    """An error if an `inout` parameter's name gets another array: its caller would not see it."""
+    """Raises if the name of an `inout` parameter is bound to another array, which the caller would not see."""
     if name not in context.inouts:
         return
     is_same = any(alias.object == parameter_key(name) for alias in aliases_of(value))
@@ -216,13 +215,13 @@ def require_same_array(context: Context, name: str, value: Value, at: ast.AST) -
         )
 
 
-def updated_in_place(context: Context, held: Value, new: Value, at: ast.AST) -> Value:
-    """`a += values`: the same array with other elements."""
-    assert isinstance(held.type, TensorType)
-    node = _as_element(context, new, held.type, at)
-    if node.type != ir_type(held.type):
+def update_in_place(context: Context, array: Value, new: Value, at: ast.AST) -> Value:
+    """`a += values`: the same array with new elements."""
+    assert isinstance(array.type, TensorType)
+    node = _convert_to_element(context, new, array.type, at)
+    if node.type != ir_type(array.type):
         raise context.error("LG202", "this would change the shape of the array", at, found=name_of(new))
-    return aliased(context.result(held.type, node, [held, new], at), aliases_of(held))
+    return with_aliases(context.result(array.type, node, [array, new], at), aliases_of(array))
 
 
 def ir_type(type: TensorType) -> ir.Type:

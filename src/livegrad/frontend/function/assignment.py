@@ -1,6 +1,6 @@
-"""Definite assignment: checks that no name is read before it has a value on every path.
+"""Definite-assignment analysis: rejects a read of a name that is not assigned on every path.
 
-In: the syntax tree of a function. Out: an error, or for each loop the names that are set after it.
+In: the syntax tree of a function. Out: an error, or for each loop the names that are assigned after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.python_source import Source
 
 Names = frozenset[str]
-State = Names | None  # None: no way leads here
+State = Names | None  # the assigned names; None: unreachable
 
 
 @dataclass
@@ -25,7 +25,7 @@ class _Jumps:
 
 
 def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that statements assign to, change in place or bind in loops; comprehensions keep their own."""
+    """The names that statements assign, change in place or bind in loops, except the names of comprehensions."""
     nodes = list(nodes)
     changed = (
         root_name(node)
@@ -36,7 +36,7 @@ def stored_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that statements make their own: those they assign to, not those whose value they change in place."""
+    """The names that statements bind; a name whose value is only changed in place is not bound."""
     names: set[str] = set()
     for node in _same_scope(nodes):
         if isinstance(node, ast.FunctionDef):
@@ -47,7 +47,7 @@ def bound_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Statements and everything in the same scope; comprehensions, lambdas and nested functions are excluded."""
+    """Yields the nodes in the scope of the statements: not those of comprehensions, lambdas and nested functions."""
     pending = list(nodes)
     while pending:
         node = pending.pop()
@@ -59,7 +59,7 @@ def _same_scope(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def root_name(node: ast.expr) -> ast.Name | None:
-    """The name at the bottom of `name.field[index]`."""
+    """The variable of an lvalue: `name` in `name.field[index]`."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node if isinstance(node, ast.Name) else None
@@ -71,31 +71,31 @@ def _meet(states: Iterable[State]) -> State:
 
 
 class DefiniteAssignment:
-    """Walks a function once; `after` has the names that are set after each loop."""
+    """Analyses a function in one walk; `assigned_after` maps each loop to the names that are assigned after it."""
 
     def __init__(
         self, source: Source, parameters: Iterable[str], runs_at_least_once: Callable[[ast.For | ast.While], bool]
     ) -> None:
         self._source = source
         self._locals = stored_names(source.body) | set(parameters)
-        self._runs = runs_at_least_once
-        self.after: dict[ast.For | ast.While, Names] = {}
-        self._block(source.body, frozenset(parameters), _Jumps())
+        self._runs_at_least_once = runs_at_least_once  # decides from the loop's iterable
+        self.assigned_after: dict[ast.For | ast.While, Names] = {}
+        self._visit_block(source.body, frozenset(parameters), _Jumps())
 
-    def _block(self, statements: list[ast.stmt], state: State, jumps: _Jumps) -> State:
+    def _visit_block(self, statements: list[ast.stmt], state: State, jumps: _Jumps) -> State:
         for statement in statements:
             if state is None:
                 return None
-            state = self._statement(statement, state, jumps)
+            state = self._visit_statement(statement, state, jumps)
         return state
 
-    def _statement(self, statement: ast.stmt, state: Names, jumps: _Jumps) -> State:
+    def _visit_statement(self, statement: ast.stmt, state: Names, jumps: _Jumps) -> State:
         match statement:
             case ast.If(test=test, body=body, orelse=orelse):
-                assigned = self._reads(test, state)
-                return _meet([self._block(body, assigned, jumps), self._block(orelse, assigned, jumps)])
+                assigned = self._check_reads(test, state)
+                return _meet([self._visit_block(body, assigned, jumps), self._visit_block(orelse, assigned, jumps)])
             case ast.For() | ast.While():
-                return self._loop(statement, state, jumps)
+                return self._visit_loop(statement, state, jumps)
             case ast.Break():
                 jumps.breaks.append(state)
                 return None
@@ -103,86 +103,86 @@ class DefiniteAssignment:
                 jumps.continues.append(state)
                 return None
             case ast.With() | ast.Try() | ast.ClassDef():
-                return None  # compiled functions do not support them, as the compiler will say
+                return None  # the compiler rejects these statements
             case ast.Return() | ast.Raise():
-                self._reads(statement, state)
+                self._check_reads(statement, state)
                 return None
             case ast.Assign(targets=targets, value=value):
-                assigned = self._reads(value, state)
+                assigned = self._check_reads(value, state)
                 for target in targets:
-                    assigned = self._store(target, assigned)
+                    assigned = self._assign_target(target, assigned)
                 return assigned
             case ast.AugAssign(target=target, value=value):
-                assigned = self._reads(value, state)
+                assigned = self._check_reads(value, state)
                 root = root_name(target)
                 if root is not None:
-                    self._read(root, assigned)
+                    self._check_name(root, assigned)
                 return assigned
             case ast.FunctionDef(name=name, args=arguments):
                 for default in (*arguments.defaults, *arguments.kw_defaults):
-                    state = state if default is None else self._reads(default, state)
+                    state = state if default is None else self._check_reads(default, state)
                 return state | {name}
             case ast.AnnAssign(target=target, value=value):
-                return state if value is None else self._store(target, self._reads(value, state))
-        return self._reads(statement, state)
+                return state if value is None else self._assign_target(target, self._check_reads(value, state))
+        return self._check_reads(statement, state)
 
-    def _loop(self, loop: ast.For | ast.While, state: Names, outer: _Jumps) -> State:
+    def _visit_loop(self, loop: ast.For | ast.While, state: Names, outer: _Jumps) -> State:
         jumps = _Jumps()
         if isinstance(loop, ast.For):
-            entry = self._reads(loop.iter, state)
-            inside = self._store(loop.target, entry)
+            entry = self._check_reads(loop.iter, state)
+            inside = self._assign_target(loop.target, entry)
         else:
-            entry = inside = self._reads(loop.test, state)
-        ended = self._block(loop.body, inside, jumps)
+            entry = inside = self._check_reads(loop.test, state)
+        ended = self._visit_block(loop.body, inside, jumps)
         endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
         finished: State
         if endless:
             finished = None
-        elif self._runs(loop):
+        elif self._runs_at_least_once(loop):
             finished = _meet([ended, *jumps.continues])
         else:
             finished = entry
         if loop.orelse:
-            finished = self._block(loop.orelse, finished, outer)
+            finished = self._visit_block(loop.orelse, finished, outer)
         after = _meet([finished, *jumps.breaks])
-        self.after[loop] = after if after is not None else frozenset()
+        self.assigned_after[loop] = after if after is not None else frozenset()
         return after
 
-    def _store(self, target: ast.expr, state: Names) -> Names:
+    def _assign_target(self, target: ast.expr, state: Names) -> Names:
         match target:
             case ast.Name(id=name):
                 return state | {name}
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 for element in elements:
-                    state = self._store(element, state)
+                    state = self._assign_target(element, state)
                 return state
             case ast.Starred(value=value):
-                return self._store(value, state)
-        return self._reads(target, state)
+                return self._assign_target(value, state)
+        return self._check_reads(target, state)
 
-    def _reads(self, node: ast.AST, state: Names) -> Names:
-        """Checks every name that an expression reads; returns the state with the names that `:=` sets."""
+    def _check_reads(self, node: ast.AST, state: Names) -> Names:
+        """Checks every name that an expression reads; returns the state with the names that `:=` assigns."""
         if isinstance(node, ast.Name):
-            self._read(node, state)
+            self._check_name(node, state)
             return state
         if isinstance(node, ast.NamedExpr):
-            return self._store(node.target, self._reads(node.value, state))
+            return self._assign_target(node.target, self._check_reads(node.value, state))
         if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp):
             inside = state
             for generator in node.generators:
-                inside = self._store(generator.target, self._reads(generator.iter, inside))
+                inside = self._assign_target(generator.target, self._check_reads(generator.iter, inside))
                 for condition in generator.ifs:
-                    inside = self._reads(condition, inside)
+                    inside = self._check_reads(condition, inside)
             for element in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-                inside = self._reads(element, inside)
+                inside = self._check_reads(element, inside)
             return state
         if isinstance(node, ast.Lambda | ast.FunctionDef):
             return state
         for child in ast.iter_child_nodes(node):
-            state = self._reads(child, state)
+            state = self._check_reads(child, state)
         return state
 
-    def _read(self, name: ast.Name, state: Names) -> None:
+    def _check_name(self, name: ast.Name, state: Names) -> None:
         if name.id not in self._locals or name.id in state:
             return
         raise FunctionError(
@@ -194,7 +194,7 @@ class DefiniteAssignment:
 
 
 def always_exits(statements: list[ast.stmt]) -> bool:
-    """Whether statements never reach what follows them, as far as can be seen from their form."""
+    """Whether control never reaches the end of the statements, judged by their syntax alone."""
     for statement in statements:
         if isinstance(statement, ast.Return | ast.Break | ast.Continue | ast.Raise):
             return True
@@ -204,7 +204,7 @@ def always_exits(statements: list[ast.stmt]) -> bool:
 
 
 def contains(statements: Iterable[ast.AST], kinds: type[ast.AST] | tuple[type[ast.AST], ...], loops: bool) -> bool:
-    """Whether a statement of these kinds stands among them; with `loops` also inside inner loops."""
+    """Whether the statements contain one of these kinds; with `loops`, inner loops are searched too."""
     pending = list(statements)
     while pending:
         node = pending.pop()

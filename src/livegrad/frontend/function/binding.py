@@ -1,4 +1,4 @@
-"""Assigns values to targets: names, tuples of names, components and fields.
+"""Binds values to assignment targets: names, tuples of names, components and fields; evaluates local annotations.
 
 Statements, loops and comprehensions call `assign`.
 """
@@ -25,11 +25,11 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
     match target:
         case ast.Name(id=name):
             require_same_array(context, name, value, target)
-            context.environment[name] = context.named(value, target)
+            context.environment[name] = context.bind_object(value, target)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            parts = unpacked(context, value, target)
+            parts = unpack(context, value, target)
             if any(isinstance(element, ast.Starred) for element in elements):
-                parts = _starred(context, elements, parts, target)
+                parts = _collect_starred(context, elements, parts, target)
             if len(parts) != len(elements):
                 raise context.error(
                     "LG202",
@@ -47,7 +47,7 @@ def assign(context: Context, target: ast.expr, value: Value) -> None:
             raise context.error("LG102", "compiled functions do not support this kind of assignment", target)
 
 
-def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
+def _collect_starred(context: Context, elements: list[ast.expr], parts: list[Value], at: ast.AST) -> list[Value]:
     index = next(i for i, element in enumerate(elements) if isinstance(element, ast.Starred))
     after = len(elements) - index - 1
     if len(parts) < len(elements) - 1:
@@ -56,7 +56,7 @@ def _starred(context: Context, elements: list[ast.expr], parts: list[Value], at:
     return [*parts[:index], context.list_of(middle, at), *parts[len(parts) - after :]]
 
 
-def unpacked(context: Context, value: Value, at: ast.AST) -> list[Value]:
+def unpack(context: Context, value: Value, at: ast.AST) -> list[Value]:
     """The members of a tuple, list or vector."""
     if value.items is not None:
         return list(value.items)
@@ -84,7 +84,7 @@ def _member_types(type: FrontType) -> Sequence[FrontType] | None:
 
 
 def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
-    """The type that an annotation inside a function names."""
+    """The type that an annotation in a function body names."""
     try:
         value = evaluate_annotation(context, annotation)
         return plain_type(value)
@@ -93,15 +93,15 @@ def annotation_type(context: Context, annotation: ast.expr) -> FrontType:
 
 
 def local_annotation(context: Context, annotation: ast.expr) -> Annotation:
-    """What the annotation of a variable says: a type, or a list whose length comes from the value."""
+    """Reads the annotation of a variable: a type, or a list whose length comes from the value."""
     try:
-        found = read_annotation(evaluate_annotation(context, annotation))
+        declared = read_annotation(evaluate_annotation(context, annotation))
     except TypeError as error:
         raise context.error("LG204", str(error), annotation) from None
-    if found.no_diff:
+    if declared.no_diff:
         problem = "a variable cannot be `no_diff`: only parameters, results and fields can"
         raise context.error("LG204", problem, annotation, help="assign `detach(value)` to it")
-    return Annotation(annotation_type(context, annotation)) if found.listed is None else found
+    return Annotation(annotation_type(context, annotation)) if declared.listed is None else declared
 
 
 def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:

@@ -1,7 +1,7 @@
-"""Compiles branches: which variables they change, their types, and the resulting `cond`; and what jumps set.
+"""Compiles branches to `cond`: merges the variables that the two paths change, and tracks pending jumps in flags.
 
-The statements module passes callables that compile the parts; this module makes the variables that may change explicit.
-`loop_regions` does the same for loops.
+The statements module passes callables that compile the paths; this module makes the variables that may change explicit
+results of the `cond`. `loop_regions` does the same for loops.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from livegrad.diagnostics import VerifyError
-from livegrad.frontend.function.aliases import alias_either
+from livegrad.frontend.function.aliases import merge_aliases
 from livegrad.frontend.function.compile_state import FIELD_FACT, Context, Environment
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     convert,
     flows_of,
@@ -25,6 +24,7 @@ from livegrad.frontend.function.compile_values import (
     runtime,
     static,
     tuple_value,
+    with_aliases,
     zero_value,
 )
 from livegrad.frontend.function.derivative_flow import Flow
@@ -41,7 +41,7 @@ FLAGS = ("$returned", "$broken", "$continued")
 
 @dataclass(frozen=True)
 class Conflict:
-    """The value of a variable that has different types on different paths: an error only if it is read."""
+    """The value of a variable that has different types on different paths; reading it is an error."""
 
     first: str
     second: str
@@ -49,16 +49,16 @@ class Conflict:
 
 @dataclass(frozen=True)
 class ReturnedArray:
-    """The result of a function that returns the array of a variable: what that is when the function ends.
+    """A result that is the array of a variable, which is read when the function ends.
 
-    A loop that returns early would otherwise carry a second array beside the one that it writes.
+    Without it, a loop that returns early would carry a second array beside the array that it writes.
     """
 
     name: str
 
 
 def resolve_returned(value: Value | None, environment: Environment) -> Value | None:
-    """A result with the arrays of variables in place of their names."""
+    """Replaces each `ReturnedArray` in a result by the array of its variable."""
     if value is None:
         return None
     if value.items is not None:
@@ -76,7 +76,7 @@ def flag(environment: Environment, name: str) -> Value:
 
 
 def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
-    """Whether a jump is under way: known, or a node."""
+    """Whether one of these jumps has been taken: a bool if that is static, else a node."""
     nodes: list[Node] = []
     for name in names:
         value = flag(context.environment, name)
@@ -91,8 +91,8 @@ def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
     return result
 
 
-def refuse_leaks(name: str, unknown: Iterable[Node]) -> None:
-    """An error if a function or region uses values of another, which would be unknown, or silently zero, in it."""
+def forbid_leaks(name: str, unknown: Iterable[Node]) -> None:
+    """Raises if a function or region uses values of another region, which would be undefined or silently zero there."""
     node = next(iter(unknown), None)
     if node is not None:
         raise VerifyError(
@@ -105,11 +105,11 @@ def refuse_leaks(name: str, unknown: Iterable[Node]) -> None:
 def close_regions(
     name: str, region_parameters: Sequence[Sequence[Node]], inputs: dict[Node, Node], results: Sequence[Sequence[Node]]
 ) -> tuple[list[Function], list[Node]]:
-    """Functions of their own parameters and then of the outer nodes that any of them uses."""
+    """Closes regions over the outer nodes that any of them uses: each function takes its own parameters, then these."""
     used: set[Node] = set()
     for parameters, group in zip(region_parameters, results, strict=True):
         reached = {node for node in toposort(group) if node.op is input_op}
-        refuse_leaks(name, reached.difference(parameters, inputs.values()))
+        forbid_leaks(name, reached.difference(parameters, inputs.values()))
         used |= reached
     captured = [outer for outer, inner in inputs.items() if inner in used]
     inner = [inputs[outer] for outer in captured]
@@ -126,29 +126,30 @@ def close_regions(
 def branch(
     context: Context, predicate: Node, then: Callable[[], None], otherwise: Callable[[], None], at: ast.AST
 ) -> None:
-    """One of two ways, chosen when the function runs; afterwards the variables are what the taken way made them."""
+    """Compiles two paths, of which the predicate selects one at run time, and merges their variables."""
     outer = context.environment
     inner, inputs = context.inner_environment()
-    ways: list[tuple[Environment, bool]] = []
+    paths: list[tuple[Environment, bool]] = []
     for run in (then, otherwise):
         context.environment, context.exited = dict(inner), False
         run()
-        ways.append((context.environment, context.exited))
-    context.environment = merge_ways(context, outer, inner, inputs, predicate, ways, at)
-    context.exited = ways[0][1] and ways[1][1]
+        paths.append((context.environment, context.exited))
+    context.environment = merge_paths(context, outer, inner, inputs, predicate, paths, at)
+    context.exited = paths[0][1] and paths[1][1]
 
 
-def merge_ways(
+def merge_paths(
     context: Context,
     outer: Environment,
     inner: Environment,
     inputs: dict[Node, Node],
     predicate: Node,
-    ways: Sequence[tuple[Environment, bool]],
+    paths: Sequence[tuple[Environment, bool]],
     at: ast.AST,
 ) -> Environment:
-    (first, first_exited), (second, second_exited) = ways
-    returned = [exited and flag(way, "$returned").static is True for way, exited in ways]
+    """The variables after a branch, given those at the end of each path and whether the path has exited."""
+    (first, first_exited), (second, second_exited) = paths
+    returned = [exited and flag(environment, "$returned").static is True for environment, exited in paths]
     merger = _Merger(context, at)
     merged: Environment = {}
     plans: dict[str, _Plan] = {}
@@ -160,15 +161,15 @@ def merge_ways(
         if name.startswith("~") and name not in outer:
             continue
         if name.startswith(FIELD_FACT):
-            continue  # facts end with the branch
+            continue  # narrowed types of fields hold only inside the branch
         if name == "$return" and a and b and not _same_variables(a, b):
             a, b = resolve_returned(a, first), resolve_returned(b, second)
         if not name.startswith("$") and name not in context.returned_names:
-            # Where a way has returned, its variables are read by nobody.
+            # After a path has returned, its variables are never read.
             a = None if returned[0] and not second_exited and b is not None else a
             b = None if returned[1] and not first_exited and a is not None else b
         plans[name] = merger.plan(a, b)
-    nodes = _cond_results(context, merger, inputs, predicate) if merger.slots else []
+    nodes = _build_cond(context, merger, inputs, predicate) if merger.slots else []
     for name, plan in plans.items():
         merged[name] = plan(nodes)
     return merged
@@ -178,14 +179,14 @@ _Plan = Callable[[list[Node]], Value]
 
 
 class _Merger:
-    """Collects the results that a `cond` must return to merge two values."""
+    """Collects the pairs of nodes that a `cond` must select between to merge two environments."""
 
     def __init__(self, context: Context, at: ast.AST) -> None:
         self.context, self.at = context, at
         self.slots: list[tuple[Node, Node]] = []
 
     def plan(self, first: Value | None, second: Value | None) -> _Plan:
-        """How to make the merged value, once the nodes of the slots are there."""
+        """Returns a function from the results of the `cond` to the merged value."""
         if first is None or second is None:
             present = first if second is None else second
             assert present is not None
@@ -194,18 +195,18 @@ class _Merger:
             if present.items is not None:
                 parts = [self.plan(*((item, None) if second is None else (None, item))) for item in present.items]
                 return lambda nodes: tuple_value([part(nodes) for part in parts])
-            return self._slot(first, second)
+            return self._add_slot(first, second)
         if same_static(first, second):
-            return lambda nodes: first  # not for a value of the running function: it belongs to its own way
+            return lambda nodes: first  # a run-time value belongs to its own region and cannot be reused
         if first.items is not None and second.items is not None and len(first.items) == len(second.items):
             parts = [self.plan(a, b) for a, b in zip(first.items, second.items, strict=True)]
             return lambda nodes: tuple_value([part(nodes) for part in parts])
         if join(first, second) is None:
             conflict = static(Conflict(name_of(first), name_of(second)))
             return lambda nodes: conflict
-        return self._slot(first, second)
+        return self._add_slot(first, second)
 
-    def _slot(self, first: Value | None, second: Value | None) -> _Plan:
+    def _add_slot(self, first: Value | None, second: Value | None) -> _Plan:
         present = [value for value in (first, second) if value is not None]
         type = join(present[0], present[-1])
         if type is None:
@@ -218,11 +219,11 @@ class _Merger:
         index = len(self.slots)
         self.slots.append((pair[0], pair[1]))
         weak = all(value.weak for value in present)
-        aliases = alias_either(*map(aliases_of, present))
+        aliases = merge_aliases(*map(aliases_of, present))
         flows = flows_of(*present)
-        return lambda nodes: aliased(self._merged(type, nodes[index], flows, weak), aliases)
+        return lambda nodes: with_aliases(self._merged_value(type, nodes[index], flows, weak), aliases)
 
-    def _merged(self, type: FrontType, node: Node, flows: list[Flow], weak: bool) -> Value:
+    def _merged_value(self, type: FrontType, node: Node, flows: list[Flow], weak: bool) -> Value:
         flow = flows[0] if len(flows) == 1 else None
         if len(flows) > 1 and differential_type(type) is not None:
             flow = self.context.graph.add("operation", self.context.span(self.at), flows)
@@ -230,7 +231,7 @@ class _Merger:
 
 
 def same_static(first: Value, second: Value) -> bool:
-    """Whether two values are known now, and are the same."""
+    """Whether two values are static and equal."""
     if not first.is_static or not second.is_static:
         return False
     a, b = first.static, second.static
@@ -248,7 +249,7 @@ def _same_variables(first: Value, second: Value) -> bool:
     return all(map(_same_variables, first.items, second.items))
 
 
-def _cond_results(context: Context, merger: _Merger, inputs: dict[Node, Node], predicate: Node) -> list[Node]:
+def _build_cond(context: Context, merger: _Merger, inputs: dict[Node, Node], predicate: Node) -> list[Node]:
     firsts, seconds = [a for a, _ in merger.slots], [b for _, b in merger.slots]
     (then, otherwise), captured = close_regions(context.source.name, [[], []], inputs, [firsts, seconds])
     value = cond(predicate, *captured, then=then, otherwise=otherwise)

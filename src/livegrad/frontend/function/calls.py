@@ -1,4 +1,4 @@
-"""Calls in captured functions: of other captured functions, of types, of methods, and of functions known by name.
+"""Compiles calls of captured functions, types, methods and intrinsics.
 
 In: a call expression. Out: its value. Objects of other modules are callable if they define `__livegrad_call__`.
 """
@@ -12,13 +12,12 @@ from inspect import signature
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-from livegrad.frontend.function.aliases import alias_copy, alias_members
+from livegrad.frontend.function.aliases import aliases_of_container, aliases_of_shallow_copy
 from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     as_scalar_type,
     convert,
@@ -26,10 +25,11 @@ from livegrad.frontend.function.compile_values import (
     name_of,
     node_of,
     static,
+    with_aliases,
 )
 from livegrad.frontend.function.complex_numbers import METHODS
 from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
-from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL, intrinsic_of
+from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL_FORMS, intrinsic_of
 from livegrad.frontend.function.iteration import evaluate_all
 from livegrad.frontend.function.overloads import call_captured
 from livegrad.frontend.function.type_rules import rules
@@ -42,7 +42,7 @@ Keywords = dict[str, Value]
 
 @dataclass(frozen=True, eq=False)
 class BoundMethod:
-    """A method with its instance; it can only be called."""
+    """A method with its instance, as a value that can only be called."""
 
     target: Value
     name: str
@@ -55,14 +55,14 @@ def call(context: Context, node: ast.Call) -> Value:
     if callee.type is not None or callee.items is not None:
         raise context.error("LG109", f"{name_of(callee)} cannot be called", node.func)
     name = intrinsic_of(callee.static)
-    if name in SPECIAL:
-        return SPECIAL[name](context, node)
+    if name in SPECIAL_FORMS:
+        return SPECIAL_FORMS[name](context, node)
     positional, keywords = arguments_of(context, node)
     return call_value(context, callee.static, positional, keywords, node)
 
 
 def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keywords]:
-    """The arguments, with `*values` of known length spread out."""
+    """Evaluates the arguments; expands `*values` of static length."""
     positional = evaluate_all(context, node.args)
     keywords: Keywords = {}
     for keyword in node.keywords:
@@ -73,20 +73,20 @@ def arguments_of(context: Context, node: ast.Call) -> tuple[list[Value], Keyword
 
 
 def call_value(context: Context, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
-    """A call of something that is known now."""
+    """Compiles a call of a static callee."""
     if isinstance(callee, BoundMethod):
         return callee.run(context, callee.target, positional, keywords, at)
     if isinstance(callee, CapturedFunction):
-        positional, keywords = _handed_on(context, positional, keywords, at)
+        positional, keywords = _export_arguments(context, positional, keywords, at)
         return call_captured(context, callee, positional, keywords, at)
     custom = getattr(callee, "__livegrad_call__", None)
     if custom is not None and not isinstance(callee, type):
         return custom(context, positional, keywords, at)
     name = intrinsic_of(callee)
     if name is not None:
-        return _intrinsic(context, name, callee, positional, keywords, at)
+        return _call_intrinsic(context, name, callee, positional, keywords, at)
     if isinstance(callee, ShapedConstructor):
-        return _shaped(context, callee, positional, at)
+        return _construct_shaped(context, callee, positional, at)
     if isinstance(callee, ir.Scalar):
         return _cast(context, callee, positional, at)
     record = getattr(callee, "__livegrad_type__", None)
@@ -95,7 +95,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     if isinstance(callee, RecordType):
         return construct(context, callee, positional, keywords, at)
     if isinstance(callee, BuiltinFunctionType) and callee.__module__ == "math":
-        folded = _folded(callee, [value.static for value in positional]) if not keywords else MISSING
+        folded = _fold_call(callee, [value.static for value in positional]) if not keywords else MISSING
         if folded is not MISSING:
             return static(folded)
     if isinstance(callee, FunctionType) and _is_library_function(callee):
@@ -106,7 +106,7 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
             help="call it outside and pass the result; a list of n zeros is [0.0] * n",
         )
     if isinstance(callee, FunctionType):
-        positional, keywords = _handed_on(context, positional, keywords, at)
+        positional, keywords = _export_arguments(context, positional, keywords, at)
         return call_captured(context, context.kind.capture(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
         instance = from_python(callee.__self__, context.span(at))
@@ -119,25 +119,23 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
     )
 
 
-def _handed_on(
+def _export_arguments(
     context: Context, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> tuple[list[Value], Keywords]:
-    """The arguments for another function. Local functions among them must not use enclosing variables."""
+    """Converts local functions among the arguments to standalone functions, which cannot use enclosing variables."""
 
-    def bind_argument(value: Value) -> Value:
-        alone = getattr(value.static, "__livegrad_argument__", None)
-        return value if alone is None else static(alone(context, at))
+    def export(value: Value) -> Value:
+        capture_standalone = getattr(value.static, "__livegrad_argument__", None)
+        return value if capture_standalone is None else static(capture_standalone(context, at))
 
-    return [bind_argument(value) for value in positional], {
-        name: bind_argument(value) for name, value in keywords.items()
-    }
+    return [export(value) for value in positional], {name: export(value) for name, value in keywords.items()}
 
 
-def _intrinsic(
+def _call_intrinsic(
     context: Context, name: str, callee: Any, positional: list[Value], keywords: Keywords, at: ast.AST
 ) -> Value:
     if positional and all(value.is_number for value in positional) and not keywords and callable(callee):
-        folded = _folded(callee, [value.static for value in positional])
+        folded = _fold_call(callee, [value.static for value in positional])
         if folded is not MISSING:
             return static(folded)
     if name not in ("len", "copy", "print", "detach") and any(map(is_array, positional)) and not keywords:
@@ -146,7 +144,7 @@ def _intrinsic(
     if handler is None:
         raise context.error("LG109", f"the compiler does not support `{name}`", at)
     shown = name.removesuffix("_int")
-    arguments = _in_order(callee, positional, keywords)
+    arguments = _bind_builtin(callee, positional, keywords)
     if arguments is None:
         raise context.error("LG108", f"`{shown}` takes no keywords", at, found=", ".join(keywords))
     if not arguments:
@@ -154,8 +152,8 @@ def _intrinsic(
     return handler(context, arguments, at)
 
 
-def _in_order(callee: Any, positional: list[Value], keywords: Keywords) -> list[Value] | None:
-    """The arguments of a builtin by position, as in `round(x, ndigits=2)`; None if its signature does not say how."""
+def _bind_builtin(callee: Any, positional: list[Value], keywords: Keywords) -> list[Value] | None:
+    """The arguments of a builtin by position, as in `round(x, ndigits=2)`; None if they cannot be bound that way."""
     if not keywords:
         return positional
     try:
@@ -166,22 +164,20 @@ def _in_order(callee: Any, positional: list[Value], keywords: Keywords) -> list[
 
 
 def _is_library_function(callee: FunctionType) -> bool:
-    """Whether a plain function is part of livegrad: an error while compiling it would point to a file that users did
-    not write.
-    """
+    """Whether a plain function belongs to livegrad; errors would point into a file that users did not write."""
     return (callee.__module__ or "").partition(".")[0] == __name__.partition(".")[0]
 
 
-def _folded(callee: Any, numbers: list[Any]) -> Any:
-    """A function of `math` at static numbers, computed by Python."""
+def _fold_call(callee: Any, numbers: list[Any]) -> Any:
+    """Evaluates a function of `math` on static numbers; `MISSING` if that fails."""
     try:
         result = callee(*numbers)
     except Exception:
-        return MISSING  # the compiled code says what is wrong, or computes it by the rules of floating point
+        return MISSING  # the compiled code reports the error, or follows IEEE rules where Python raises
     return result if type(result) in (bool, int, float) else MISSING
 
 
-# --- types as functions ----------------------------------------------------------------------------------------------
+# --- calls of types --------------------------------------------------------------------------------------------------
 
 
 def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.AST) -> Value:
@@ -197,7 +193,7 @@ def _cast(context: Context, scalar: ir.Scalar, positional: list[Value], at: ast.
     return context.result(node.type, node, [value], at)
 
 
-def _shaped(context: Context, constructor: ShapedConstructor, positional: list[Value], at: ast.AST) -> Value:
+def _construct_shaped(context: Context, constructor: ShapedConstructor, positional: list[Value], at: ast.AST) -> Value:
     type = constructor.type
     span = context.span(at)
     parts = []
@@ -219,7 +215,7 @@ def _shaped(context: Context, constructor: ShapedConstructor, positional: list[V
 
 
 def construct(context: Context, record: RecordType, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
-    """A struct from its fields, by position, keyword and default."""
+    """Constructs a struct from positional and keyword arguments and defaults."""
     fields = record.fields
     span = context.span(at)
     if len(positional) > len(fields):
@@ -242,14 +238,14 @@ def construct(context: Context, record: RecordType, positional: list[Value], key
             value = context.with_flow(value, "field", [value], at, field.name)
         values.append(value)
     node = make(*[node_of(value, span) for value in values], type=record.ir)
-    return aliased(context.result(record, node, values, at), alias_members(map(aliases_of, values)))
+    return with_aliases(context.result(record, node, values, at), aliases_of_container(map(aliases_of, values)))
 
 
 # --- methods ---------------------------------------------------------------------------------------------------------
 
 
 def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value | None:
-    """A method of a value, to be called; None if it has none of that name."""
+    """A method of a value, as a static `BoundMethod`; None if there is no method of that name."""
     if isinstance(value.type, RecordType) and name in value.type.methods:
         method = value.type.methods[name]
         return static(BoundMethod(value, name, _method_runner(method)))
@@ -258,7 +254,7 @@ def method_of(context: Context, value: Value, name: str, at: ast.AST) -> Value |
         if resolved is not None:
             return static(resolved)
     if name == "copy" and isinstance(value.type, ArrayType | TensorType | ir.Vector | ir.Matrix | RecordType):
-        return static(BoundMethod(value, name, lambda context, target, *_: _copied(target)))
+        return static(BoundMethod(value, name, lambda context, target, *_: _copy_value(target)))
     if name in METHODS and isinstance(value.type, ir.Scalar):
         return static(BoundMethod(value, name, _intrinsic_method(METHODS[name])))
     if name in ("append", "pop", "insert", "extend") and isinstance(value.type, ArrayType):
@@ -275,9 +271,9 @@ def _intrinsic_method(name: str) -> Callable[[Context, Value, list[Value], Keywo
     return run
 
 
-def _copied(value: Value) -> Value:
+def _copy_value(value: Value) -> Value:
     """The result of `.copy()`: a list of the same elements, or a struct whose fields are copied too."""
-    return aliased(value, alias_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
+    return with_aliases(value, aliases_of_shallow_copy(value.aliases) if isinstance(value.type, ArrayType) else ())
 
 
 def _method_runner(method: Any) -> Callable[[Context, Value, list[Value], Keywords, ast.AST], Value]:

@@ -1,7 +1,8 @@
-"""Captured functions: Python functions that run as native code, compiled for the types they are called with.
+"""Captured functions: Python functions that run as native code, specialised for the types they are called with.
 
-Describes a captured function: its source, signature, overloads and specialisations. Detects when one of these is stale
-because a constant or function that it uses has changed. `differentiable.plain_function` compiles and runs them.
+Describes a captured function: its source, signature, overloads and specialisations. Detects a stale specialisation: one
+whose source, or a constant or function that it uses, has changed. `differentiable.plain_function` compiles and runs
+captured functions.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, ForwardRef
 
 import numpy as np
 
-from livegrad.frontend.function.compile_state import Context, Dependencies, RememberedFields
+from livegrad.frontend.function.compile_state import Context, Dependencies, FieldsSnapshot
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, FrontType, RecordType
-from livegrad.frontend.function.python_source import Source, capture, look_for_text
+from livegrad.frontend.function.python_source import Source, capture, remember_exec_source
 from livegrad.frontend.function.signature import Signature, mentions
 from livegrad.frontend.function.type_reading import plain_type
 from livegrad.ir.node import Function, Node
@@ -28,7 +29,7 @@ from livegrad.ir.text import print_function
 
 @dataclass(frozen=True)
 class Slot:
-    """What one parameter is specialised for: a type, or (`static`) a function or another compile-time value."""
+    """The specialisation of one parameter: a type, or (`static`) a function or another compile-time value."""
 
     type: FrontType | None
     no_diff: bool = False
@@ -38,9 +39,9 @@ class Slot:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Slot):
             return NotImplemented
-        mine, theirs = (s.static for s in (self, other))
-        same = mine is theirs or (type(mine) is type(theirs) and isinstance(mine, str | int | float) and mine == theirs)
-        return same and (self.type, self.no_diff, self.weak) == (other.type, other.no_diff, other.weak)
+        a, b = self.static, other.static
+        same_static = a is b or (type(a) is type(b) and isinstance(a, str | int | float) and a == b)
+        return same_static and (self.type, self.no_diff, self.weak) == (other.type, other.no_diff, other.weak)
 
     def __hash__(self) -> int:
         return hash((self.type, self.no_diff, self.weak))
@@ -58,13 +59,13 @@ class Specialization:
     dependencies: Dependencies
     context: Context
     edition: int = 0
-    result_weak: bool = False  # a number that met nothing with a type of its own
-    updating: Function | None = None  # for compiled callers: gives the result and the new `inout` arrays
-    returned_type: FrontType | None = None  # what `updating` gives as the result
-    returned_inout: str | None = None  # the parameter whose array is the result
+    result_weak: bool = False  # the result is a weakly typed number
+    updating: Function | None = None  # for compiled callers: returns the result and the new `inout` arrays
+    returned_type: FrontType | None = None  # the type of the result that `updating` returns
+    returned_inout: str | None = None  # the `inout` parameter whose array is the result
 
-    def require_nothing_lost(self, span: Span) -> None:
-        """An error if the result lacks an `inout` array, for a call that gets nothing but the result."""
+    def require_inouts_returned(self, span: Span) -> None:
+        """Raises if the result lacks an `inout` array, for a caller that receives only the result."""
         context = self.context
         returned = context.inouts if context.returned_inouts is None else context.returned_inouts
         lost = [name for name in context.inouts if name not in returned]
@@ -82,57 +83,60 @@ class Specialization:
         return [slot for slot in self.slots if slot.type is not None]
 
     def is_current(self) -> bool:
-        """Whether everything that it was made from is as it was."""
+        """Whether everything that it was compiled from is unchanged."""
         owner, dependencies = self.owner, self.dependencies
         if self.edition != owner.edition:
             return False
         lookup = owner.source.lookup
-        # Every call comes here: functions and numbers around it are mostly the same objects.
+        # Hot path of every call: most dependencies are the same immutable objects.
         for name, value in dependencies.names.items():
-            now = lookup(name)
-            if (now is not value or value.__class__ not in _IMMUTABLE) and not unchanged(now, value):
+            current = lookup(name)
+            if (current is not value or value.__class__ not in _IMMUTABLE) and not unchanged(current, value):
                 return False
-        for holder, name, value in dependencies.attributes:
-            now = getattr(holder, name, None)
-            if (now is not value or value.__class__ not in _IMMUTABLE) and not unchanged(now, value):
+        for owner_object, name, value in dependencies.attributes:
+            current = getattr(owner_object, name, None)
+            if (current is not value or value.__class__ not in _IMMUTABLE) and not unchanged(current, value):
                 return False
-        return not dependencies.callees or all(current() for current in dependencies.callees)
+        return not dependencies.callees or all(is_current() for is_current in dependencies.callees)
 
 
 _IMMUTABLE = frozenset({FunctionType, BuiltinFunctionType, ModuleType, type, float, int, bool, str, complex, NoneType})
 
 
 def is_mutable_value(value: Any) -> bool:
-    """Whether a Python value could be changed in place: lists, arrays and structs."""
+    """Whether a Python value can be changed in place: a list, array or struct."""
     value_type = getattr(value, "__livegrad_type__", None)
-    struct = isinstance(value_type, RecordType) and not isinstance(value, type) and hasattr(value, "copy")
-    return struct or isinstance(value, list | np.ndarray)
+    is_struct = isinstance(value_type, RecordType) and not isinstance(value, type) and hasattr(value, "copy")
+    return is_struct or isinstance(value, list | np.ndarray)
 
 
-def unchanged(now: Any, then: Any) -> bool:
-    """Whether a value from around a function is what it was."""
-    if isinstance(then, RememberedFields):
-        if now is not then.instance:
+def unchanged(current: Any, snapshot: Any) -> bool:
+    """Whether a value outside a function equals its snapshot from compile time."""
+    if isinstance(snapshot, FieldsSnapshot):
+        if current is not snapshot.instance:
             return False
-        names = [field.name for field in now.__livegrad_type__.fields]
-        return all(unchanged(getattr(now, name, None), old) for name, old in zip(names, then.fields, strict=True))
-    if now is then and not isinstance(now, list | dict | np.ndarray):
+        names = [field.name for field in current.__livegrad_type__.fields]
+        pairs = zip(names, snapshot.fields, strict=True)
+        return all(unchanged(getattr(current, name, None), old) for name, old in pairs)
+    if current is snapshot and not isinstance(current, list | dict | np.ndarray):
         return True
-    if type(now) is not type(then):
+    if type(current) is not type(snapshot):
         return False
-    if isinstance(now, np.ndarray):
-        return np.array_equal(now, then, equal_nan=now.dtype.kind in "fc")
-    if isinstance(now, list | tuple):
-        return len(now) == len(then) and all(map(unchanged, now, then))
-    if isinstance(now, dict):
-        return now.keys() == then.keys() and all(unchanged(value, then[key]) for key, value in now.items())
-    if isinstance(now, float):
-        return now == then or (now != now and then != then)
-    return isinstance(now, bool | int | str | complex | np.generic) and bool(now == then)
+    if isinstance(current, np.ndarray):
+        return np.array_equal(current, snapshot, equal_nan=current.dtype.kind in "fc")
+    if isinstance(current, list | tuple):
+        return len(current) == len(snapshot) and all(map(unchanged, current, snapshot))
+    if isinstance(current, dict):
+        return current.keys() == snapshot.keys() and all(
+            unchanged(value, snapshot[key]) for key, value in current.items()
+        )
+    if isinstance(current, float):
+        return current == snapshot or (current != current and snapshot != snapshot)
+    return isinstance(current, bool | int | str | complex | np.generic) and bool(current == snapshot)
 
 
 class CapturedFunction:
-    """A Python function that is compiled on demand. Subclasses compile and run it: `PlainFunction` and those below."""
+    """A Python function that is compiled on demand. `PlainFunction` and its subclasses compile and run it."""
 
     differentiable = False
     __name__: str
@@ -141,14 +145,14 @@ class CapturedFunction:
         self.python_function = function
         self._specializations: dict[tuple[Slot, ...], Specialization] = {}
         self.overloads: list[CapturedFunction] = [self]
-        self._frames = frames_around(function)  # until the annotations are read
-        self.known_calls: dict[tuple[Any, ...], Any] = {}  # by the kinds of their arguments
-        self.quick_calls: tuple[Any, ...] = ()  # those that were found last
-        self.dispatched = False  # it stands in an interface: its body is that of the value's own type
-        self.edition = 0  # how often what it was made from has been changed by decorators
-        self.compile_count = 0  # how often a body was compiled: for tests of what an edit costs
+        self._frames = enclosing_frames(function)  # kept until the annotations are read
+        self.call_cache: dict[tuple[Any, ...], Any] = {}  # by the kinds of the arguments
+        self.direct_calls: tuple[Any, ...] = ()  # most recently used first
+        self.dispatched = False  # a method of an interface: its body calls the method of the value's own type
+        self.edition = 0  # incremented when a decorator or overload makes the specialisations stale
+        self.compile_count = 0  # the number of compiled bodies, which tests of the cost of an edit read
         update_wrapper(self, function, updated=())
-        look_for_text(function)
+        remember_exec_source(function)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.python_function.__qualname__}>"
@@ -157,14 +161,14 @@ class CapturedFunction:
         return self if instance is None else BoundFunction(self, instance)
 
     def dispatch(self) -> None:
-        """Makes it a method of an interface: its body is that of the method which its first argument has."""
+        """Turns it into a method of an interface, whose body calls the method of its first argument's own type."""
         self.dispatched = True
         self.__dict__.pop("source", None)
 
     @cached_property
     def source(self) -> Source:
         python_source = capture(self.python_function)
-        return python_source.dispatching() if self.dispatched else python_source
+        return python_source.as_interface_method() if self.dispatched else python_source
 
     @cached_property
     def signature(self) -> Signature:
@@ -176,7 +180,7 @@ class CapturedFunction:
         return signature
 
     def overload(self, function: Callable[..., Any]) -> CapturedFunction:
-        """Adds a definition for other parameter types; a call takes the one that fits.
+        """Adds a definition for other parameter types; a call selects the one that matches.
 
         >>> import livegrad as lg
         >>> names = lg.run_source("def f(x: float): return x / 2.0\\ndef g(x: int): return x // 2")
@@ -188,7 +192,7 @@ class CapturedFunction:
         added = function if isinstance(function, CapturedFunction) else type(self)(function)  # type: ignore[arg-type]
         self.overloads += [overload for overload in added.overloads if overload not in self.overloads]
         for overload in self.overloads:
-            overload.forget_specializations()  # calls that were compiled before may choose another one now
+            overload.forget_specializations()  # compiled calls may now resolve to another overload
         return self
 
     # --- running ---
@@ -197,38 +201,39 @@ class CapturedFunction:
         raise NotImplementedError
 
     def choose(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CapturedFunction:
-        """The overload that fits these arguments."""
+        """The overload that matches these arguments."""
         raise NotImplementedError
 
-    def python_version(self) -> FunctionType:
-        """The same source for plain Python, with functions of numbers in place of those of tensors."""
+    def make_plain_version(self) -> FunctionType:
+        """The function as plain Python, with functions of numbers in place of tensor functions."""
         raise NotImplementedError
 
     def python(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs the same source, and that of the functions it calls, under plain Python, where a debugger can follow."""
-        plain_calls.depth += 1
+        """Runs the source, and the functions that it calls, as plain Python, so that a debugger can step through it."""
+        python_calls.depth += 1
         try:
             return self.run_as_python(arguments, keywords)
         finally:
-            plain_calls.depth -= 1
+            python_calls.depth -= 1
 
     def debug(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs as `python` does, and checks that no iteration of a parallel loop writes what another one accesses."""
-        plain_calls.checked += 1
+        """Runs like `python`, and checks that no iteration of a parallel loop writes what another one accesses."""
+        python_calls.checked += 1
         try:
             return self.python(*arguments, **keywords)
         finally:
-            plain_calls.checked -= 1
+            python_calls.checked -= 1
 
     def run_as_python(self, arguments: tuple[Any, ...], keywords: dict[str, Any], inside: bool = False) -> Any:
-        """Runs the overload that fits under plain Python; arguments are values, so it gets copies.
+        """Runs the matching overload as plain Python, on copies of mutable arguments, because compiled calls copy them.
 
-        `inside` another function that runs under plain Python, it writes the arrays of `inout` parameters themselves.
+        With `inside`, the caller also runs as plain Python, and `inout` parameters write its arrays.
         """
         function = self if len(self.overloads) == 1 else self.choose(arguments, keywords)
-        version, signature = function.python_version(), function.signature
-        takes = [p.annotation.inout and inside for p in signature.parameters] + [False] * len(arguments)
-        values = [v if same or not is_mutable_value(v) else v.copy() for v, same in zip(arguments, takes, strict=False)]
+        version, signature = function.make_plain_version(), function.signature
+        shared = [p.annotation.inout and inside for p in signature.parameters] + [False] * len(arguments)
+        pairs = zip(arguments, shared, strict=False)
+        values = [v if is_shared or not is_mutable_value(v) else v.copy() for v, is_shared in pairs]
         bound = signature.bind(values, keywords)
         if isinstance(bound, str) or not any(p.annotation.pattern for p in signature.parameters):
             return version(*values, **keywords)
@@ -240,11 +245,13 @@ class CapturedFunction:
         return written[0] if len(written) == 1 else tuple(written)
 
     def transform(self, target: Any, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
-        """A transform of this function, or of a method or derivative made from it; `lazily` is that of tensor code."""
+        """A transform of `target`, which is this function, or a method or derivative of it. `lazily` is the same
+        transform for tensor arguments.
+        """
         raise NotImplementedError
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
-        """What `lg.grad` and the other transforms of tensor code do to this function."""
+        """Implements `lg.grad` and the other transforms for this function."""
         return self.transform(self, name, lazily, **options)
 
     # --- compiling ---
@@ -255,18 +262,18 @@ class CapturedFunction:
 
     @classmethod
     def capture(cls, function: FunctionType) -> CapturedFunction:
-        """A plain Python function that compiled code calls, as a captured one that is not differentiable."""
+        """Captures a plain Python function that compiled code calls, without making it differentiable."""
         raise NotImplementedError
 
     def verify(self, context: Context) -> None:
-        """What a kind of function demands of its body, beyond that it compiles."""
+        """Checks the compiled body; subclasses add requirements, such as the derivative flow check."""
 
-    def called(self, result: Node) -> Node:
-        """What a kind of function makes of the result where another function calls it."""
+    def wrap_call_result(self, result: Node) -> Node:
+        """Wraps the result node where another function calls this one; subclasses may override it."""
         return result
 
     def specialize(self, slots: tuple[Slot, ...]) -> Specialization:
-        """The function for these slots: compiled now, or kept from before if it is still current."""
+        """The specialisation for these slots: from the cache if it is current, otherwise compiled now."""
         specialization = self._specializations.get(slots)
         if specialization is not None and specialization.is_current():
             return specialization
@@ -277,16 +284,16 @@ class CapturedFunction:
         return compiled
 
     def forget_specializations(self) -> None:
-        """Compiles the function anew when it is next called, and what was made from it."""
+        """Discards the specialisations; the function and its dependents are compiled again when next called."""
         self._specializations.clear()
         self.edition += 1
 
     def ir(self, *types: Any) -> str:
-        """The text of the IR for these parameter types (those of the signature unless told)."""
+        """The text of the IR for these parameter types; omitted types come from the signature."""
         return print_function(self.specialization_for(*types).function)
 
     def specialization_for(self, *types: Any) -> Specialization:
-        """The specialisation for parameter types; those of the signature unless told."""
+        """The specialisation for these parameter types; omitted types come from the signature."""
         slots = []
         for index, parameter in enumerate(self.signature.parameters):
             annotation = parameter.annotation
@@ -310,7 +317,7 @@ class CapturedFunction:
         return f"<pre>{escaped}</pre>"
 
 
-@dataclass(frozen=True, eq=False, slots=True)  # slots: whatever wraps it copies the attributes that lie in a dict
+@dataclass(frozen=True, eq=False, slots=True)  # slots: `functools.wraps` would copy attributes from a `__dict__`
 class BoundFunction:
     """A method of an instance, with its first argument bound."""
 
@@ -325,11 +332,11 @@ class BoundFunction:
         return self.function(self.instance, *arguments, **keywords)
 
     def python(self, *arguments: Any, **keywords: Any) -> Any:
-        """Runs the method's source under plain Python."""
+        """Runs the method's source as plain Python."""
         return self.function.python(self.instance, *arguments, **keywords)
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
-        """A gradient by arguments of the method; the instance stays as it is."""
+        """A transform with respect to the method's arguments; the instance is constant."""
         argnums = options.get("argnums")
         if argnums is None:
             return self.function.transform(self, name, lazily, **options)
@@ -339,20 +346,22 @@ class BoundFunction:
 
 
 class _PlainCalls(threading.local):
-    """The number of active calls of `python` in this thread, and how many of them check parallel loops."""
+    """The number of active `python` calls in this thread, and the number of those that check parallel loops."""
 
     depth = 0
     checked = 0
 
 
-plain_calls = _PlainCalls()
+python_calls = _PlainCalls()
 
 
-def frames_around(function: FunctionType) -> list[FrameType]:
-    """The frames of the functions in which another one is being defined: its annotations may name their locals."""
+def enclosing_frames(function: FunctionType) -> list[FrameType]:
+    """The frames of the functions that enclose a nested definition, because its string annotations may name their
+    locals. Empty if it has no string annotations.
+    """
     annotations = function.__annotations__.values()
-    texts = any(mentions(value, lambda part: isinstance(part, str | ForwardRef)) for value in annotations)
-    if "<locals>" not in function.__qualname__ or not texts:
+    has_strings = any(mentions(value, lambda part: isinstance(part, str | ForwardRef)) for value in annotations)
+    if "<locals>" not in function.__qualname__ or not has_strings:
         return []
     frames = []
     frame: FrameType | None = sys._getframe(1)

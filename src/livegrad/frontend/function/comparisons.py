@@ -1,4 +1,4 @@
-"""Python's comparisons of values, identity and membership among them."""
+"""Compiles comparisons: ordering and equality, identity (`is`) and membership (`in`)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Any, str]] 
 def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     """`left op right` for one comparison."""
     if isinstance(op, ast.Is | ast.IsNot):
-        return _identity(context, op, left, right, at)
+        return _compare_identity(context, op, left, right, at)
     if isinstance(op, ast.In | ast.NotIn):
-        return _membership(context, op, left, right, at)
+        return _test_membership(context, op, left, right, at)
     python, comparison, symbol = _COMPARISONS[type(op)]
     if left.is_static and right.is_static and ((left.is_number and right.is_number) or left.type is right.type is None):
         return static(bool(python(left.static, right.static)))
     if isinstance(op, ast.Eq | ast.NotEq):
-        whole = _compared_members(context, op, left, right, at)
-        if whole is not None:
-            return whole
+        result = _compare_members(context, op, left, right, at)
+        if result is not None:
+            return result
     if is_array(left) or is_array(right):
         return array_operation(context, python, [left, right], symbol, at)
     shape, a, b = unify(context, left, right, at, symbol)
@@ -57,7 +57,8 @@ def compare(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.
     return runtime(front_type_of(node), node)
 
 
-def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
+def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value | None:
+    """`==` or `!=` of two tuples, lists or structs, member by member; None for other types."""
     if left.items is not None and right.items is not None:
         pairs = list(zip(left.items, right.items, strict=False))
         if len(left.items) != len(right.items):
@@ -67,7 +68,7 @@ def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value
             return static(isinstance(op, ast.NotEq))
         pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
     elif isinstance(left.type, RecordType) and left.type == right.type:
-        pairs = list(zip(_fields(context, left, at), _fields(context, right, at), strict=True))
+        pairs = list(zip(_field_values(context, left, at), _field_values(context, right, at), strict=True))
     else:
         return None
     total: Value = static(True)
@@ -81,20 +82,20 @@ def _compared_members(context: Context, op: ast.cmpop, left: Value, right: Value
     return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
 
 
-def _fields(context: Context, value: Value, at: ast.AST) -> list[Value]:
+def _field_values(context: Context, value: Value, at: ast.AST) -> list[Value]:
     assert isinstance(value.type, RecordType)
     node = node_of(value, context.span(at))
     return [runtime(field.type, member(node, index)) for index, field in enumerate(value.type.fields)]
 
 
-def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     same: Value | None = None
-    for one, other in ((left, right), (right, left)):
+    for operand, other in ((left, right), (right, left)):
         if other.type is NONE:
             for rule in rules.presence:
-                identity = rule(one)
-                if identity is not None:
-                    same = unary(context, ast.Not(), identity[0], at)
+                presence = rule(operand)
+                if presence is not None:
+                    same = unary(context, ast.Not(), presence[0], at)
     if same is None:
         if left.is_static and right.is_static:
             same = static(left.static is right.static)
@@ -105,7 +106,7 @@ def _identity(context: Context, op: ast.cmpop, left: Value, right: Value, at: as
     return unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
 
 
-def _membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
+def _test_membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     if right.items is not None:
         members = list(right.items)
     elif isinstance(right.type, ArrayType):

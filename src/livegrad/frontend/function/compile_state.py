@@ -1,6 +1,6 @@
-"""The state of compiling one function: variables, derivative flow, dependencies and error reporting.
+"""The compiler's state for one function: variables, aliases, derivative flow, dependencies and error reporting.
 
-`function_compiler` creates one for each specialisation; expressions and statements read and update it.
+`function_compiler` creates a `Context` for each specialisation; expressions and statements read and update it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 from livegrad.frontend.function.aliases import (
     Aliases,
     Sharing,
-    alias_either,
-    alias_members,
-    alias_parts,
+    aliases_of_container,
+    aliases_of_element,
+    merge_aliases,
     outside_alias,
 )
 from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     array_value,
     flows_of,
     from_python,
-    owned,
     runtime,
-    with_retired,
+    with_aliases,
+    with_allocation,
+    with_retired_site,
 )
 from livegrad.frontend.function.derivative_flow import FlowGraph
 from livegrad.frontend.function.function_errors import FunctionError, Span
@@ -48,16 +48,16 @@ from livegrad.passes.affine_bounds import Range, range_of
 
 Environment = dict[str, Value]
 
-FIELD_FACT = "$narrowed "  # prefix of the entries that hold what a test established about a field, see `narrowing`
+FIELD_FACT = "$narrowed "  # prefix of environment entries that record the narrowed type of a field, see `narrowing`
 
 
 @dataclass(eq=False)
 class Dependencies:
-    """What a compiled function depends on besides its own source: it is compiled again when any of it changes."""
+    """The dependencies of a compiled function besides its source; a change of any makes the specialisation stale."""
 
-    names: dict[str, Any] = field(default_factory=dict)  # names of the function's surroundings
-    attributes: list[tuple[Any, str, Any]] = field(default_factory=list)  # of modules
-    callees: list[Callable[[], bool]] = field(default_factory=list)  # whether what was called is still current
+    names: dict[str, Any] = field(default_factory=dict)  # global and closure names, with snapshots of their values
+    attributes: list[tuple[Any, str, Any]] = field(default_factory=list)  # (owner, name, snapshot of the value)
+    callees: list[Callable[[], bool]] = field(default_factory=list)  # whether each callee is still current
     types: dict[FrontType, FrontType] = field(default_factory=dict)  # differentiable types with their differentials
 
 
@@ -71,30 +71,28 @@ class Context:
         self.graph = FlowGraph()
         self.environment: Environment = {}
         self.sharing = Sharing()
-        self.rebound: frozenset[str] = frozenset()  # names that the loop whose iterable is looked at assigns to
-        self.expected_value: tuple[ast.AST | None, frozenset[str] | None] = (
-            None,
-            None,
-        )  # a call, and names it gives new values to
+        self.rebound: frozenset[str] = frozenset()  # names that the loop assigns whose iterable is being compiled
+        # The value expression of the current assignment, and the names assigned; names are None for `return`.
+        self.result_target: tuple[ast.AST | None, frozenset[str] | None] = (None, None)
         self.result_aliases: Aliases = ()
         self.inouts: list[str] = []  # parameters whose arrays the function writes
-        self.ordered_writes = 0  # how many writes there are that parallel loops make in order: `a[k] += x`
-        self.loops: list[frozenset[str]] = []  # for each loop around, the variables that it began with
-        self.returned_names: set[str] = set()  # variables that a result is read from when the function ends
-        self.returned_inouts: set[str] | None = None  # those that every result contains
-        self.ranges: dict[Node, Range] = {}  # what is known of integers
-        self.sizes: dict[str, int] = {}  # what the names of sizes in annotations stand for
-        self.exited = False  # no way leads from here to the next statement
-        self.after_loop: dict[Any, frozenset[str]] = {}
+        self.ordered_writes = 0  # the number of writes that parallel loops must keep in order: `a[k] += x`
+        self.enclosing_loops: list[frozenset[str]] = []  # for each enclosing loop, the variables before it
+        self.returned_names: set[str] = set()  # variables whose final value is the result
+        self.returned_inouts: set[str] | None = None  # `inout` parameters whose arrays every result contains
+        self.ranges: dict[Node, Range] = {}  # value ranges of integers
+        self.sizes: dict[str, int] = {}  # named sizes of the annotations
+        self.exited = False  # control does not reach the next statement
+        self.assigned_after_loop: dict[Any, frozenset[str]] = {}
         self.result_type: FrontType | None = None
         self.result_pattern: TensorPattern | TuplePattern | None = None
         self.result_no_diff = False
-        self.type_variables: dict[Any, FrontType] = {}  # what they stand for here
-        self.complete_signature = True  # every parameter has a type of its own
-        self.kind: Any = None  # the class of captured functions that is being compiled
-        self.inlining: list[ast.AST] = []  # local functions that are being written out
-        self.standing_alone: dict[ast.AST, Any] = {}  # local functions that were handed on
-        self.dropped: ast.expr | None = None  # an expression whose value nobody takes
+        self.type_variables: dict[Any, FrontType] = {}  # the types that replace them
+        self.complete_signature = True  # every parameter has a concrete type
+        self.kind: Any = None  # the subclass of `CapturedFunction` that is being compiled
+        self.inlining: list[ast.AST] = []  # the stack of local functions that are being inlined
+        self.standalone_functions: dict[ast.AST, Any] = {}  # local functions that were passed as arguments
+        self.discarded_expression: ast.expr | None = None  # the current expression statement, whose value is unused
         self.has_effects = False  # checks or prints
         self.prints = False
         self._evaluate: Callable[[Context, ast.expr], Value]
@@ -102,13 +100,13 @@ class Context:
         self._call: Callable[[Context, Any, list[Value], dict[str, Value], ast.AST], Value]
         self._temporary = 0
 
-    # --- the parts of the compiler that call each other, given by it ---
+    # --- mutually recursive parts of the compiler, injected by `connect` ---
 
     def connect(self, evaluate: Any, execute: Any, call: Any) -> None:
         self._evaluate, self._execute, self._call = evaluate, execute, call
 
     def evaluate(self, expression: ast.expr) -> Value:
-        """The value of an expression; its nodes stand for the expression's place."""
+        """The value of an expression; its nodes get the source location of the expression."""
         with originating_from((self.span(expression).origin,)):
             return self._evaluate(self, expression)
 
@@ -118,7 +116,7 @@ class Context:
     def call(self, callee: Any, positional: list[Value], at: ast.AST) -> Value:
         return self._call(self, callee, positional, {}, at)
 
-    # --- places and errors ---
+    # --- source locations and errors ---
 
     def span(self, node: ast.AST) -> Span:
         return self.source.span(node)
@@ -129,7 +127,7 @@ class Context:
     # --- values ---
 
     def result(self, type: FrontType, node: Node, inputs: Iterable[Value], at: ast.AST, weak: bool = False) -> Value:
-        """The result of an operation on values: its derivative flows on from theirs."""
+        """The result of an operation on values; the derivative flow graph connects it to them."""
         differential = differential_type(type)
         flow = None
         inputs = list(inputs)
@@ -139,38 +137,38 @@ class Context:
             flow = self.graph.add("operation", self.span(at), flows) if flows else None
         value = runtime(type, node, flow, weak)
         if isinstance(type, ir.Vector | ir.Matrix | TensorType):
-            return value  # arithmetic makes new ones
-        return aliased(value, alias_either(*map(aliases_of, inputs)))  # unless the caller knows better
+            return value  # arithmetic allocates new objects
+        return with_aliases(value, merge_aliases(*map(aliases_of, inputs)))  # conservative; callers may refine it
 
     def part(self, type: FrontType, node: Node, whole: Value, at: ast.AST, weak: bool = False) -> Value:
-        """An element or field of a value: the very object that is in it."""
-        return aliased(self.result(type, node, [whole], at, weak), alias_parts(aliases_of(whole)))
+        """An element or field of a value, which shares its object with the value."""
+        return with_aliases(self.result(type, node, [whole], at, weak), aliases_of_element(aliases_of(whole)))
 
-    def named(self, value: Value, holder: Hashable) -> Value:
-        """The value as a variable holds it that gets it at a place in the program."""
+    def bind_object(self, value: Value, site: Hashable) -> Value:
+        """The value as a variable holds it; a new object is allocated at the site that binds it."""
         if value.items is None and not mutable_depth(value.type):
             return value
-        self.sharing.note_twice(aliases_of(value))
-        fresh = owned(with_retired(value, holder), holder)
+        self.sharing.record_shared(aliases_of(value))
+        fresh = with_allocation(with_retired_site(value, site), site)
         if any(alias.object not in {a.object for a in aliases_of(value)} for alias in aliases_of(fresh)):
-            for name, other in self.environment.items():
-                self.environment[name] = with_retired(other, holder)
+            for name, variable in self.environment.items():
+                self.environment[name] = with_retired_site(variable, site)
         return fresh
 
     def outside_value(self, value: Any, name: str, at: ast.AST) -> Value:
-        """A value from around the function, which others may see."""
-        return aliased(from_python(value, self.span(at)), (outside_alias(name),))
+        """A global or closure value, whose changes other code may see."""
+        return with_aliases(from_python(value, self.span(at)), (outside_alias(name),))
 
     def list_of(self, items: Sequence[Value], at: ast.AST) -> Value:
-        """A list of values of one type, through which their derivatives flow."""
-        listed = array_value(items, self.span(at))
-        assert listed.type is not None
-        assert listed.node is not None
-        value = self.result(listed.type, listed.node, items, at, listed.weak)
-        return aliased(value, alias_members(map(aliases_of, items)))
+        """A list of values of one type; derivatives flow from the values to the list."""
+        array = array_value(items, self.span(at))
+        assert array.type is not None
+        assert array.node is not None
+        value = self.result(array.type, array.node, items, at, array.weak)
+        return with_aliases(value, aliases_of_container(map(aliases_of, items)))
 
     def with_flow(self, value: Value, kind: str, inputs: Iterable[Value], at: ast.AST, label: str = "") -> Value:
-        """The same value with a flow of its own in the place of what it had."""
+        """The value with a new flow, of this kind and with these inputs, in place of its own."""
         flow = self.graph.add(kind, self.span(at), flows_of(*inputs), label)
         return self._reflow(value, flow)
 
@@ -181,43 +179,43 @@ class Context:
         return replace(value, flow=flow if carries else None)
 
     def expect(self, value: Value) -> None:
-        """A derivative is expected to come through this value."""
+        """Records that a derivative is expected to arrive through this value."""
         self.graph.expected += flows_of(value)
 
     # --- names ---
 
     def temporary(self, label: str) -> str:
-        """A variable that no program can name, for use in this region of control flow and those inside it."""
+        """A new hidden variable, visible in this control-flow region and in regions inside it."""
         self._temporary += 1
         return f"~{label}{self._temporary}"
 
     def outcome(self) -> str:
-        """A variable that no program can name, which branches set and what follows them reads."""
+        """A new hidden variable that branches assign and code after them reads."""
         self._temporary += 1
         return f"$outcome{self._temporary}"
 
-    def outside(self, name: ast.Name) -> Any:
-        """What a name means outside the function; the function is compiled anew when that changes."""
+    def lookup_outside(self, name: ast.Name) -> Any:
+        """The value of a global or closure name, recorded as a dependency of the specialisation."""
         value = self.source.lookup(name.id)
         if value is MISSING:
             raise self.error("LG104", f"`{name.id}` is not defined", name, help="assign it first, or import it")
-        self.dependencies.names[name.id] = remembered(value)
+        self.dependencies.names[name.id] = snapshot(value)
         return value
 
     def inner_environment(self) -> tuple[Environment, dict[Node, Node]]:
-        """The variables as a region of control flow sees them, and which input stands for which node."""
+        """The variables as seen inside a control-flow region, and the region input that represents each outer node."""
         inputs: dict[Node, Node] = {}
-        inner = {name: _inside(value, name, inputs) for name, value in self.environment.items()}
-        for outside, inside in inputs.items():
-            bounds = range_of(outside, self.ranges) if outside.type is ir.i64 else None
+        inner = {name: _as_region_input(value, name, inputs) for name, value in self.environment.items()}
+        for outer_node, region_input in inputs.items():
+            bounds = range_of(outer_node, self.ranges) if outer_node.type is ir.i64 else None
             if bounds is not None:
-                self.ranges[inside] = bounds
+                self.ranges[region_input] = bounds
         return inner, inputs
 
 
-def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
+def _as_region_input(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
     if value.items is not None:
-        return replace(value, items=tuple(_inside(item, name, inputs) for item in value.items))
+        return replace(value, items=tuple(_as_region_input(item, name, inputs) for item in value.items))
     if value.node is None:
         return value
     if value.node not in inputs:
@@ -226,22 +224,22 @@ def _inside(value: Value, name: str, inputs: dict[Node, Node]) -> Value:
 
 
 @dataclass(frozen=True)
-class RememberedFields:
-    """A struct instance, and the values of its fields at compile time."""
+class FieldsSnapshot:
+    """A struct instance and snapshots of its fields at compile time."""
 
     instance: Any
     fields: tuple[Any, ...]
 
 
-def remembered(value: Any) -> Any:
-    """A value to compare with later: things that can be changed in place are copied."""
+def snapshot(value: Any) -> Any:
+    """A copy of a value that later comparisons detect changes with; immutable values are not copied."""
     if isinstance(value, list | tuple):
-        return type(value)(map(remembered, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(snapshot, value)) if type(value) in (list, tuple) else value
     if type(value) is dict:
-        return {key: remembered(item) for key, item in value.items()}
+        return {key: snapshot(item) for key, item in value.items()}
     record = getattr(value, "__livegrad_type__", None)
     if isinstance(record, RecordType) and not isinstance(value, type):
-        return RememberedFields(value, tuple(remembered(getattr(value, field.name)) for field in record.fields))
+        return FieldsSnapshot(value, tuple(snapshot(getattr(value, field.name)) for field in record.fields))
     copy = getattr(value, "__array__", None)
     if copy is not None and not isinstance(value, type):
         return value.copy() if hasattr(value, "copy") else value

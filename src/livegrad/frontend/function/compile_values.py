@@ -1,6 +1,6 @@
-"""Compile-time values: what is known at compile time, and the IR node of what is known only at run time.
+"""Values of the compiler: static (known at compile time), or IR nodes (known at run time).
 
-Numeric literals are weakly typed: combined with a typed value they take its type, alone they follow Python.
+Numeric literals are weakly typed: combined with a typed value they take its type; alone they have Python's types.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.frontend.function.aliases import Alias, Aliases, alias_either, alias_members, alias_parts, retire
+from livegrad.frontend.function.aliases import (
+    Alias,
+    Aliases,
+    aliases_of_container,
+    aliases_of_element,
+    merge_aliases,
+    retire_allocation_site,
+)
 from livegrad.frontend.function.derivative_flow import Flow
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import (
@@ -26,6 +33,7 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     mutable_depth,
 )
+from livegrad.frontend.function.promotion import adopts_type, is_lossless, promote
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
@@ -45,7 +53,7 @@ class Value:
     weak: bool = False
     items: tuple[Value, ...] | None = None
     flow: Flow | None = None
-    aliases: Aliases = ()  # the objects of the program that it is, is a part of, or holds; none: it is new
+    aliases: Aliases = ()  # the objects that it is, is contained in, or contains; empty for a new value
 
     @property
     def is_static(self) -> bool:
@@ -57,7 +65,7 @@ class Value:
 
 
 def static(value: Any) -> Value:
-    """A value that is known now; plain numbers are weak."""
+    """A compile-time value; Python numbers are weakly typed."""
     if isinstance(value, bool | int | float | complex):
         kinds = {bool: ir.bool_, int: ir.i64, float: ir.f64, complex: ir.c128}
         wrapper = next(kind for python, kind in kinds.items() if isinstance(value, python))
@@ -68,47 +76,48 @@ def static(value: Any) -> Value:
 
 
 def aliases_of(value: Value) -> Aliases:
-    """The objects that a value is, is a part of, or holds."""
+    """The objects that a value is, is contained in, or contains."""
     if value.items is not None:
-        return alias_members(map(aliases_of, value.items))
+        return aliases_of_container(map(aliases_of, value.items))
     return value.aliases
 
 
-def aliased(value: Value, aliases: Aliases) -> Value:
-    """The value as one that has to do with these objects, if it can be changed in place."""
+def with_aliases(value: Value, aliases: Aliases) -> Value:
+    """The value with these aliases, as far as its type has components that can be changed in place."""
     if value.items is not None:
-        parts = alias_parts(aliases)
-        return replace(value, items=tuple(aliased(item, parts) for item in value.items))
+        parts = aliases_of_element(aliases)
+        return replace(value, items=tuple(with_aliases(item, parts) for item in value.items))
     depth = 0 if value.node is None else mutable_depth(value.type)
     return replace(value, aliases=tuple(alias for alias in aliases if alias.depth < depth))
 
 
-def owned(value: Value, key: Hashable) -> Value:
-    """A value as a variable holds it: what is new becomes an object, known by where it got its name."""
+def with_allocation(value: Value, site: Hashable) -> Value:
+    """The value with an object identity: a new value becomes an object that is allocated at `site`."""
     if value.items is not None:
-        return replace(value, items=tuple(owned(item, (key, index)) for index, item in enumerate(value.items)))
+        items = tuple(with_allocation(item, (site, index)) for index, item in enumerate(value.items))
+        return replace(value, items=items)
     if all(alias.depth for alias in value.aliases):
-        return aliased(value, (*value.aliases, Alias(key, 0, 0)))
-    return replace(value, aliases=alias_either(value.aliases))
+        return with_aliases(value, (*value.aliases, Alias(site, 0, 0)))
+    return replace(value, aliases=merge_aliases(value.aliases))
 
 
-def with_retired(value: Value, allocation_site: Hashable) -> Value:
-    """The value, after a place in the program has made another object."""
+def with_retired_site(value: Value, allocation_site: Hashable) -> Value:
+    """The value after the site has allocated another object."""
     if value.items is not None:
-        return replace(value, items=tuple(with_retired(item, allocation_site) for item in value.items))
-    aliases = retire(value.aliases, allocation_site)
+        return replace(value, items=tuple(with_retired_site(item, allocation_site) for item in value.items))
+    aliases = retire_allocation_site(value.aliases, allocation_site)
     return value if aliases == value.aliases else replace(value, aliases=aliases)
 
 
 def tuple_value(items: Sequence[Value]) -> Value:
-    """A tuple; it stays apart, so that members known now stay known."""
+    """A tuple of separate values, so that static members stay static."""
     types = tuple(item.type for item in items)
     tuple_type = TupleType(tuple(type for type in types if type is not None)) if None not in types else None
     return Value(tuple_type, items=tuple(items))
 
 
 def runtime(type: FrontType, node: Node, flow: Flow | None = None, weak: bool = False) -> Value:
-    """A value that the running function computes; tuples are taken apart at once."""
+    """A value that is computed at run time; tuples are split into their elements."""
     if isinstance(type, TupleType):
         items = tuple(runtime(inner, member(node, index), flow) for index, inner in enumerate(type.elements))
         return Value(type, items=items, flow=flow)
@@ -118,7 +127,7 @@ def runtime(type: FrontType, node: Node, flow: Flow | None = None, weak: bool = 
 
 
 def flows_of(*values: Value) -> list[Flow]:
-    """The derivatives that may come with these values."""
+    """The derivative flows of these values, without duplicates."""
     flows: list[Flow] = []
     for value in values:
         if value.items is not None:
@@ -129,7 +138,7 @@ def flows_of(*values: Value) -> list[Flow]:
 
 
 def node_of(value: Value, span: Span) -> Node:
-    """The IR node of a value, in its own type."""
+    """The IR node of a value, in the value's own type; numbers become constants."""
     if value.node is not None:
         return value.node
     if value.items is not None:
@@ -157,7 +166,7 @@ def constant_of(number: Any, type: ir.Scalar, span: Span) -> Node:
 
 
 def name_of(value: Value) -> str:
-    """What to call a value in a message."""
+    """The description of a value in a message: its type, its name or its repr."""
     if value.type is not None:
         return describe(value.type)
     if value.items is not None:
@@ -167,85 +176,35 @@ def name_of(value: Value) -> str:
 
 
 def array_advice(value: Value) -> str | None:
-    """How to declare an argument as an array, for a number that is used like one."""
+    """Advice on declaring an array parameter, for a number that is used like an array."""
     if not isinstance(value.type, ir.Scalar):
         return None
     return 'an argument without an annotation is a number; for an array, write `a: lg.array[float, "n"]`'
 
 
-# --- numbers of different types --------------------------------------------------------------------------------------
-
-_RANK = {"bool": 0, "unsigned": 1, "signed": 2, "float": 3, "complex": 4}
-
-
-def gives_way(weak: ir.Scalar, strong: ir.Scalar) -> bool:
-    """Whether a number without a type of its own takes the type of what it meets: ints take that of any integer.
-
-    >>> gives_way(ir.i64, ir.u8), gives_way(ir.f32, ir.i64)
-    (True, False)
-    """
-    return _RANK[weak.kind] <= _RANK[strong.kind] or (weak.kind, strong.kind) == ("signed", "unsigned")
-
-
-def promote(first: ir.Scalar, first_weak: bool, second: ir.Scalar, second_weak: bool) -> ir.Scalar:
-    """The type in which two numbers meet: the weak one gives way, then the kind decides, then the width.
-
-    >>> promote(ir.f32, False, ir.f64, True), promote(ir.i64, False, ir.f32, False)
-    (f32, f32)
-    """
-    if first is second:
-        return first
-    if first_weak != second_weak:
-        strong, weak = (second, first) if first_weak else (first, second)
-        if gives_way(weak, strong):
-            return strong
-        return weak  # 0.5 beside an integer: Python's float
-    if first.kind == second.kind:
-        return first if first.bits >= second.bits else second
-    low, high = sorted((first, second), key=lambda scalar: _RANK[scalar.kind])
-    if low.kind == "unsigned" and high.kind == "signed" and low.bits >= high.bits:
-        return ir.SCALARS[f"i{min(64, 2 * low.bits)}"]
-    if low.kind == "float" and high.kind == "complex" and low.bits == 64:
-        return ir.c128
-    return high
-
-
-def is_lossless(source: ir.Scalar, target: ir.Scalar) -> bool:
-    """Whether a call may turn one scalar type into another by itself."""
-    if source is target:
-        return True
-    if _RANK[source.kind] > _RANK[target.kind]:
-        return False
-    if source.kind == target.kind or (source.kind == "unsigned" and target.kind == "signed"):
-        return source.bits < target.bits
-    if source.kind == "bool":
-        return True
-    if target.kind in ("float", "complex") and source.kind in ("signed", "unsigned"):
-        # Python's own rule: an int may stand where a float is expected.
-        return target in (ir.f64, ir.c128) or source.bits < target.bits
-    return source.kind == "float" and target.real.bits >= source.bits
+# --- casts of numbers -------------------------------------------------------------------------------------------------
 
 
 def cast_to(node: Node, scalar: ir.Scalar) -> Node:
-    """The same number (or vector of numbers) in another scalar type."""
+    """Casts a number, vector or matrix to a scalar type."""
     return node if ir.scalar_of(node.type) is scalar else cast(node, type=scalar)
 
 
 def as_scalar_type(value: Value, scalar: ir.Scalar, span: Span) -> Node:
-    """A number or vector with its elements in a scalar type."""
+    """The node of a number, vector or matrix with elements of a scalar type."""
     if value.is_number:
-        return constant_of(_fitting(value.static, scalar), scalar, span)
+        return constant_of(_convert_literal(value.static, scalar), scalar, span)
     return cast_to(node_of(value, span), scalar)
 
 
-def _fitting(number: Any, scalar: ir.Scalar) -> Any:
+def _convert_literal(number: Any, scalar: ir.Scalar) -> Any:
     if scalar.kind in ("float", "complex") and isinstance(number, bool | int):
         return float(number)
     return int(number) if scalar.kind in ("signed", "unsigned") and isinstance(number, bool) else number
 
 
 def splat_to(node: Node, type: ir.Type) -> Node:
-    """A scalar spread over a vector or matrix; anything else as it is."""
+    """Broadcasts a scalar to a vector or matrix type; returns other nodes unchanged."""
     return splat(node, type=type) if isinstance(node.type, ir.Scalar) and node.type is not type else node
 
 
@@ -256,7 +215,7 @@ EMPTY_LIST = ArrayType(ir.i64, 0)
 
 
 def convertible(value: Value, target: FrontType) -> bool:
-    """Whether a value may be used where `target` is expected, without anything being said."""
+    """Whether a value converts to `target` implicitly."""
     if value.type == target:
         return True
     for rule in rules.conversion:
@@ -266,7 +225,7 @@ def convertible(value: Value, target: FrontType) -> bool:
         return len(value.items) == len(target.elements) and all(map(convertible, value.items, target.elements))
     if isinstance(target, ir.Scalar) and isinstance(value.type, ir.Scalar):
         if value.weak:
-            return gives_way(value.type, target)
+            return adopts_type(value.type, target)
         return is_lossless(value.type, target)
     if isinstance(target, ir.Vector | ir.Matrix) and isinstance(value.type, ir.Vector | ir.Matrix):
         shaped = ir.with_scalar(value.type, target.element)
@@ -278,13 +237,13 @@ def convertible(value: Value, target: FrontType) -> bool:
 
 
 def convert(value: Value, target: FrontType, span: Span, role: str = "the value") -> Value:
-    """A value as the type that is expected, or an error."""
+    """Converts a value to the expected type; raises if there is no implicit conversion."""
     if value.type == target and not value.weak and (value.node is not None or value.items is not None):
         return value
     for rule in rules.conversion:
         converted = rule(value, target, span)
         if converted is not None:
-            return aliased(converted, aliases_of(value))
+            return with_aliases(converted, aliases_of(value))
     if not convertible(value, target):
         raise FunctionError(
             "LG202",
@@ -319,18 +278,18 @@ def _cast_help(source: FrontType | None, target: FrontType) -> str | None:
     if not isinstance(source, ir.Vector | ir.Matrix) or not isinstance(target, ir.Vector | ir.Matrix):
         return None
     if ir.with_scalar(source, target.element) is target:
-        wide = f"a {describe(source.element)} makes a {describe(source)}"
-        return f"write {describe(target)}(...) to convert it, or compute with {describe(target.element)}: {wide}"
+        reason = f"a {describe(source.element)} makes a {describe(source)}"
+        return f"write {describe(target)}(...) to convert it, or compute with {describe(target.element)}: {reason}"
     return None
 
 
 def join(first: Value, second: Value) -> FrontType | None:
-    """The type that holds either value, or None if there is none."""
+    """The common type of two values, or None if there is none."""
     if first.type is None or second.type is None:
         return None
     if isinstance(first.type, ir.Scalar) and isinstance(second.type, ir.Scalar):
         if (first.type is ir.bool_) != (second.type is ir.bool_):
-            return None  # a truth value on one way and a number on the other is hardly meant
+            return None  # a bool on one path and a number on the other is probably a mistake
         return promote(first.type, first.weak, second.type, second.weak)
     if first.type == second.type:
         return first.type
@@ -339,9 +298,9 @@ def join(first: Value, second: Value) -> FrontType | None:
             return second.type if first.type == EMPTY_LIST else first.type
         inner = join(Value(first.type.element, weak=first.weak), Value(second.type.element, weak=second.weak))
         return None if inner is None else ArrayType(inner, first.type.size)
-    for one, other in ((first, second), (second, first)):
-        if other.type is not None and convertible(one, other.type):
-            return other.type
+    for value, target in ((first, second), (second, first)):
+        if target.type is not None and convertible(value, target.type):
+            return target.type
     for rule in rules.join:
         common = rule(first.type, second.type)
         if common is not None:
@@ -350,15 +309,15 @@ def join(first: Value, second: Value) -> FrontType | None:
 
 
 def zero_value(type: FrontType) -> Node:
-    """What stands in a variable that nobody will read."""
+    """A placeholder for a variable that is never read on this path."""
     return zero(ir_of(type))
 
 
-# --- values from around the function ---------------------------------------------------------------------------------
+# --- global and closure values ---------------------------------------------------------------------------------------
 
 
 def from_python(value: Any, span: Span) -> Value:
-    """A module-level or closure value as the function sees it: numbers, arrays, lists and structs become constants."""
+    """Converts a global or closure value: NumPy numbers, arrays, lists and structs become constants."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         scalar = ir.scalar_of_dtype(value.dtype)
         return Value(scalar, constant_of(value.item(), scalar, span))
@@ -387,8 +346,8 @@ def _array_constant(value: np.ndarray[Any, Any], span: Span) -> Value:
 
 
 def array_value(items: Sequence[Value], span: Span) -> Value:
-    """A list of values of one type, to which weak ones are brought."""
-    if not items:  # of any type: nothing in it has one
+    """A list of the values, converted to their common type."""
+    if not items:  # weakly typed: it converts to an empty list of any type
         return Value(EMPTY_LIST, make(type=EMPTY_LIST.ir), weak=True)
     common: Value = items[0]
     for item in items[1:]:

@@ -1,4 +1,4 @@
-"""Intrinsics for complex numbers: `complex(re, im)`, `z.real`, `z.imag`, `z.conjugate()` and livegrad's names for them.
+"""Intrinsics for complex numbers: `complex(re, im)`, `z.real`, `z.imag`, `z.conjugate()`, `lg.real`, `lg.conj`, ...
 
 Importing the module adds them to `INTRINSICS`.
 """
@@ -21,7 +21,7 @@ METHODS = {"conjugate": "conj"}
 
 
 def _number(context: Context, values: Sequence[Value], name: str, at: ast.AST) -> tuple[Node, bool]:
-    """The one argument, and whether it is complex; integers become floats."""
+    """The node of the only argument, and whether it is complex; integers become floats."""
     require_count(context, values, 1, name, at)
     (value,) = values
     if not isinstance(value.type, ir.Scalar):

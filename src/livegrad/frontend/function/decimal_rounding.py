@@ -1,7 +1,7 @@
-"""`round(x, digits)` in captured functions: what CPython gives, bit for bit, as ops.
+"""Decimal rounding as ops: `round(x, digits)` with exactly CPython's results. Called by `intrinsics`.
 
-`intrinsics.py` calls it. CPython rounds the exact decimal value of a float. `round(x * 100) / 100` does not: the
-product is rounded first and may land on a tie, so that 1.115 would become 1.12, although it is less in decimals.
+CPython rounds the exact decimal value of a float. `round(x * 100) / 100` rounds the product first, which may create a
+tie: it would round 1.115 to 1.12, although the float 1.115 is slightly less than the decimal 1.115.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from livegrad.ir.node import Node
 from livegrad.ops import elementwise
 
-LARGEST_POWER = 18  # of ten, in an int64
+LARGEST_POWER = 18  # the largest power of ten in an int64 is 10 ** 18
 MOST_DIGITS = 22  # 10 ** 22 is the largest power of ten that a float64 holds exactly
 _SPLIT = float((1 << 27) + 1)  # Veltkamp's constant: it splits 53 bits into two halves
-_WHOLE = 2.0**53  # from here on, floats are whole numbers of the last digit
+_WHOLE = 2.0**53  # a scaled value of at least this size is an integer, so the float has no further digits
 
 
 def round_float(x: Node, digits: int) -> Node:
-    """A float64 rounded to so many digits after the point, ties to even."""
+    """A float64 rounded to `digits` decimal places, ties to even."""
     scale = 10.0**digits
     scaled = x * scale
     error = _product_error(x, scale, scaled)
@@ -28,7 +28,7 @@ def round_float(x: Node, digits: int) -> Node:
 
 
 def _product_error(x: Node, scale: float, product: Node) -> Node:
-    """x * scale - product, exactly (Dekker). Products of halves are exact, so that fusing them changes nothing."""
+    """x * scale - product, exactly (Dekker). Products of halves are exact, so contraction to FMA changes nothing."""
     x_high, x_low = _halves(x)
     wide = _SPLIT * scale
     high = wide - (wide - scale)
@@ -44,7 +44,7 @@ def _halves(x: Node) -> tuple[Node, Node]:
 
 
 def round_integer(x: Node, digits: int) -> Node:
-    """An integer rounded to a power of ten, ties to even; unchanged if there are digits after the point."""
+    """An integer rounded to a multiple of 10 ** -digits, ties to even; unchanged if digits >= 0."""
     if digits >= 0:
         return x
     scale = 10**-digits

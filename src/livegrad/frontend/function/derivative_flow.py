@@ -1,7 +1,6 @@
-"""The derivative flow graph of a function, built next to the IR while the function is compiled.
+"""The derivative flow graph: which values could carry a derivative, and which values it comes from.
 
-`compile_values` and the compiler add nodes; `differentiable.flow_check` finds which of them produce and which expect a
-derivative.
+The compiler builds it beside the IR; `differentiable.flow_check` propagates derivatives through it to find lost ones.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from livegrad.frontend.function.function_errors import Span
 
 @dataclass(eq=False)
 class Flow:
-    """One value that could carry a derivative, and the values it was made from.
+    """A value that could carry a derivative, with the flows that it depends on.
 
-    The kind is `parameter` (the derivative starts here), `operation` (it passes), `call` (of a function that is not
-    differentiable: it stops here unless told), `field` (stored in a field that is not differentiable: likewise),
-    `read_field` (read from such a field: no derivative comes along), or `cut` (it was told to stop).
+    Kinds: `parameter` (a derivative starts here), `operation` (it passes through), `call` (a call of a function that is
+    not differentiable loses it), `field` (storing it in a `no_diff` field loses it), `read_field` (a value read from
+    such a field has none), `cut` (dropped on purpose), `no_diff` (dropped on purpose, by a `no_diff` that must have
+    something to drop).
     """
 
     kind: str
@@ -28,7 +28,7 @@ class Flow:
 
 @dataclass
 class FlowGraph:
-    """All flows of a function, and those that a derivative is expected from."""
+    """All flows of a function, and those through which a derivative is expected to arrive."""
 
     flows: list[Flow] = field(default_factory=list)
     expected: list[Flow] = field(default_factory=list)

@@ -1,52 +1,39 @@
-"""Dispatches calls of captured functions from Python: scalar arguments run immediately, arrays are mapped over.
+"""Call dispatch from Python: resolves the overload, specialises it and runs it; arrays are mapped over.
 
 In: a function and Python arguments. Out: Python values, or NumPy arrays with one value per point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
-from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from livegrad.diagnostics import Origin, UsageError, caller_origin
 from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
+from livegrad.frontend.function.call_cache import CachedCall
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_values import Value, convertible, static
+from livegrad.frontend.function.execution import compile_cached, is_lifted, run_prepared
 from livegrad.frontend.function.function_errors import Span
 from livegrad.frontend.function.function_types import (
     NONE,
     ArrayType,
     Composite,
     FrontType,
-    RecordType,
     TupleType,
-    describe,
-    from_result,
-    ir_of,
-    to_argument,
 )
-from livegrad.frontend.function.known_calls import KnownCall
 from livegrad.frontend.function.overloads import Match, choose
 from livegrad.frontend.function.signature import Default
 from livegrad.frontend.function.type_reading import type_of_value
 from livegrad.frontend.function.vectors import VectorValue
 from livegrad.ir import types as ir
-from livegrad.ir.node import Function, Node
-from livegrad.ops.aggregate import make, member
-from livegrad.ops.control import make_map, map_over
-from livegrad.ops.movement import broadcast_to
-from livegrad.runtime.cpu import compile_function
-from livegrad.tensors.handle import ShapeError, join_shapes
 
 
 @dataclass
-class Prepared:
-    """A prepared call from Python: the specialisation, its arguments, and which of them have one value per point."""
+class PreparedCall:
+    """A resolved call: the specialisation, its arguments, and whether each is lifted (has one value per point)."""
 
     specialization: Specialization
     arguments: list[Any]
@@ -56,14 +43,14 @@ class Prepared:
 def run_now(
     function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any], key: tuple[Any, ...] | None
 ) -> Any:
-    """Calls a captured function with Python values; `key` names the kinds of its arguments, for the next such call."""
-    match = _chosen(function, positional, keywords)
-    prepared = _gather(match, positional, keywords)
+    """Calls a captured function with Python values, and caches the resolved call under `key` if it is not None."""
+    match = _choose_overload(function, positional, keywords)
+    prepared = _specialize_call(match, positional, keywords)
     specialization = prepared.specialization
     types = [slot.type for slot in specialization.runtime_slots if slot.type is not None]
     if key is not None and not any(prepared.lifted):
-        function.known_calls[key] = KnownCall(
-            execute_function(specialization.function),
+        function.call_cache[key] = CachedCall(
+            compile_cached(specialization.function),
             _argument_sources(match, positional, keywords),
             types,
             specialization.result_type,
@@ -75,12 +62,12 @@ def run_now(
 def choose_overload(
     function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]
 ) -> CapturedFunction:
-    """The overload that fits these arguments."""
-    return _chosen(function, positional, keywords).function
+    """The overload that matches these arguments."""
+    return _choose_overload(function, positional, keywords).function
 
 
 def _argument_sources(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> list[int | Default]:
-    """For each run-time argument, the index of the value that was passed, or its default."""
+    """For each run-time argument, the index of the passed value, or its default."""
     indices = range(len(positional) + len(keywords))
     named = dict(zip(keywords, indices[len(positional) :], strict=True))
     bound = match.function.signature.bind(indices[: len(positional)], named)
@@ -89,50 +76,40 @@ def _argument_sources(match: Match, positional: tuple[Any, ...], keywords: dict[
     return [bound[parameter.name] for parameter, slot in parameters if slot.type is not None]
 
 
-def run_prepared(
-    function: Function, arguments: Sequence[Any], lifted: Sequence[bool], types: Sequence[Any], result: FrontType
-) -> Any:
-    """Runs an IR function on Python arguments of the given types; `lifted` ones have one value a point."""
-    if any(lifted):
-        return run_mapped(function, arguments, lifted, types, result)
-    converted = [to_argument(type, value) for type, value in zip(types, arguments, strict=True)]
-    return from_result(result, execute_function(function)(*converted))
+def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> PreparedCall:
+    """Resolves a call with Python arguments: the overload, the specialisation and its arguments."""
+    return _specialize_call(_choose_overload(function, positional, keywords), positional, keywords)
 
 
-@lru_cache(maxsize=1024)
-def execute_function(function: Function) -> Any:
-    """A function as native code."""
-    return compile_function(function)
+def _choose_overload(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
+    overloaded = len(function.overloads) > 1
+    values = [
+        abstract_argument(value, _annotated_type(function, index, value), overloaded)
+        for index, value in enumerate(positional)
+    ]
+    keyword_values = {
+        name: abstract_argument(value, _annotated_type(function, name, value), overloaded)
+        for name, value in keywords.items()
+    }
+    return choose(function, values, keyword_values, call_span())
 
 
-def prepare(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
-    """Chooses the overload and the specialisation for Python arguments."""
-    return _gather(_chosen(function, positional, keywords), positional, keywords)
-
-
-def _chosen(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Match:
-    many = len(function.overloads) > 1
-    values = [abstract_argument(v, _annotated_type(function, index, v), many) for index, v in enumerate(positional)]
-    named = {name: abstract_argument(v, _annotated_type(function, name, v), many) for name, v in keywords.items()}
-    return choose(function, values, named, call_span())
-
-
-def _gather(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Prepared:
+def _specialize_call(match: Match, positional: tuple[Any, ...], keywords: dict[str, Any]) -> PreparedCall:
     bound = match.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
     specialization = match.function.specialize(match.slots)
     if specialization.updating is not None:
-        specialization.require_nothing_lost(call_span())
+        specialization.require_inouts_returned(call_span())
     arguments, lifted = [], []
-    for parameter_, slot in zip(match.function.signature.parameters, match.slots, strict=True):
+    for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
         if slot.type is None:
             continue
-        value = bound[parameter_.name]
+        value = bound[parameter.name]
         if isinstance(value, Default):
             value = value.value
         arguments.append(value)
         lifted.append(is_lifted(slot.type, value))
-    return Prepared(specialization, arguments, lifted)
+    return PreparedCall(specialization, arguments, lifted)
 
 
 def call_span() -> Span:
@@ -160,18 +137,19 @@ class CallSpan(Span):
         raise AttributeError(name)
 
 
-def abstract_argument(value: Any, expected: Pattern | None, fitting: bool = False) -> Value:
-    """What is known of a Python argument: its type, by which the overload is chosen.
+def abstract_argument(value: Any, expected: Pattern | None, weak_numbers: bool = False) -> Value:
+    """The abstract value of a Python argument: its type, which determines the overload.
 
-    Python's own numbers fit parameters of every width, if there is one expected or they are `fitting` to any.
+    Python numbers are weakly typed, so they match parameters of every width. Without an expected type, NumPy scalars
+    are weak only if `weak_numbers` is set.
     """
     abstract = getattr(value, "__livegrad_abstract__", None)
     if abstract is not None and not isinstance(value, type):
-        return abstract(abstract_argument, expected, fitting)
+        return abstract(abstract_argument, expected, weak_numbers)
     if _is_static_argument(value):
         return static(value)
     if isinstance(expected, TuplePattern) and isinstance(value, tuple) and len(value) == len(expected.elements):
-        parts = [abstract_argument(item, abstract) for item, abstract in zip(value, expected.elements, strict=True)]
+        parts = [abstract_argument(item, pattern) for item, pattern in zip(value, expected.elements, strict=True)]
         return Value(TupleType(tuple(part.type or NONE for part in parts)))
     expected = None if isinstance(expected, TuplePattern) else expected
     if expected is not None and not isinstance(expected, TensorPattern) and is_lifted(expected, value):
@@ -182,10 +160,10 @@ def abstract_argument(value: Any, expected: Pattern | None, fitting: bool = Fals
         argument = argument_type(value, expected)
     except TypeError as error:
         raise UsageError("cannot find a type for this argument", where=caller_origin(), help=str(error)) from None
-    # NumPy's own default numbers, elements of arrays for one, are as good as Python's.
+    # NumPy's default numbers, such as elements of arrays, count as Python numbers; `np.float64` is a subclass of float.
     weak = isinstance(value, bool | int | float | complex) or value.__class__ is np.int64
-    if expected is None and not fitting:
-        weak = weak and not isinstance(value, np.generic)  # without an annotation, a type of NumPy's decides
+    if expected is None and not weak_numbers:
+        weak = weak and not isinstance(value, np.generic)  # without an annotation, the NumPy type is binding
     return Value(argument, weak=weak)
 
 
@@ -200,22 +178,22 @@ def _is_static_argument(value: Any) -> bool:
 def _annotated_type(function: CapturedFunction, which: int | str, value: Any) -> Pattern | None:
     if len(function.overloads) > 1:
         return None
-    for index, parameter_ in enumerate(function.signature.parameters):
-        if which in (index, parameter_.name):
-            return parameter_.annotation.expected_for(value)
+    for index, parameter in enumerate(function.signature.parameters):
+        if which in (index, parameter.name):
+            return parameter.annotation.expected_for(value)
     return None
 
 
 def argument_type(value: Any, expected: FrontType | None) -> FrontType:
-    """The type of a Python argument; what fits the expected type as it is counts as that type."""
-    if expected is not None and _fits(expected, value):
+    """The type of a Python argument: the expected type if the argument matches it, else the type of the value."""
+    if expected is not None and _matches_type(expected, value):
         return expected
     if isinstance(value, np.ndarray) and not isinstance(value, VectorValue) and value.ndim and expected is None:
-        return ir.scalar_of_dtype(value.dtype)  # one number a point
+        return ir.scalar_of_dtype(value.dtype)  # lifted: one number per point
     return type_of_value(value)
 
 
-def _fits(type: FrontType, value: Any) -> bool:
+def _matches_type(type: FrontType, value: Any) -> bool:
     if isinstance(type, ir.Vector | ir.Matrix):
         shape = (type.size,) if isinstance(type, ir.Vector) else (type.rows, type.columns)
         try:
@@ -226,7 +204,7 @@ def _fits(type: FrontType, value: Any) -> bool:
         return (
             isinstance(value, list | tuple | np.ndarray)
             and len(value) == type.size
-            and all(_fits(type.element, item) or _is_element(type.element, item) for item in value)
+            and all(_matches_type(type.element, item) or _is_element(type.element, item) for item in value)
         )
     if isinstance(type, TupleType):
         return isinstance(value, tuple) and len(value) == len(type.elements)
@@ -240,167 +218,3 @@ def _is_element(type: FrontType, item: Any) -> bool:
         return convertible(Value(type_of_value(item), weak=True), type)
     except TypeError:
         return False
-
-
-# --- one value a point -----------------------------------------------------------------------------------------------
-
-
-def is_lifted(type: FrontType, value: Any) -> bool:
-    """Whether an argument has one value for each point of an array."""
-    if isinstance(type, RecordType):
-        return any(is_lifted(field.type, getattr(value, field.name, None)) for field in type.fields)
-    if isinstance(type, TupleType):
-        return isinstance(value, tuple) and any(map(is_lifted, type.elements, value))
-    if isinstance(type, Composite):
-        return False
-    rank = 0 if isinstance(type, ir.Scalar) else (1 if isinstance(type, ir.Vector) else 2)
-    return not isinstance(value, list | tuple) and np.ndim(value) > rank if hasattr(value, "__array__") else False
-
-
-def run_mapped(
-    function: Function, arguments: Sequence[Any], lifted: Sequence[bool], types: Sequence[Any], result: FrontType
-) -> Any:
-    """The function at every point; leading shapes are broadcast against each other."""
-    what = f"an argument of `{function.name}`"
-    leaves = [
-        _leaves(type, value, what) if flag else [] for type, value, flag in zip(types, arguments, lifted, strict=True)
-    ]
-    domain: tuple[Any, ...] = reduce(partial(join_shapes, function.name), chain.from_iterable(leaves), ())
-    count = int(np.prod(domain))
-    operands = [
-        _flattened(type, value, domain, count) if flag else to_argument(type, value)
-        for type, value, flag in zip(types, arguments, lifted, strict=True)
-    ]
-    mapped = _mapped(function, tuple(lifted))
-    return _unflattened(result, execute_function(mapped)(*operands), domain)
-
-
-@lru_cache(maxsize=1024)
-def _mapped(function: Function, lifted: tuple[bool, ...]) -> Function:
-    return map_over(function, lifted)
-
-
-def _leaves(type: FrontType, value: Any, what: str) -> list[tuple[int, ...]]:
-    if isinstance(type, RecordType):
-        return [s for field in type.fields for s in _leaves(field.type, getattr(value, field.name), what)]
-    if isinstance(type, TupleType):
-        return [s for element, item in zip(type.elements, value, strict=True) for s in _leaves(element, item, what)]
-    return [points_of(type, np.shape(value), what)]
-
-
-def points_of(type: FrontType, shape: tuple[Any, ...], what: str) -> tuple[Any, ...]:
-    """The shape of the points at each of which an array has a value of this type: vectors take its last axis.
-
-    >>> points_of(ir.Vector(ir.f32, 3), (4, 5, 3), "p")
-    (4, 5)
-    """
-    point_shape = _component_shape(type)
-    start = len(shape) - len(point_shape)
-    if start < 0 or shape[start:] != point_shape:
-        raise ShapeError(
-            f"{what} takes {describe(type)}",
-            where=caller_origin(),
-            expected=f"shape (..., {', '.join(map(str, point_shape))})",
-            found=str(shape),
-        )
-    return shape[:start]
-
-
-def _component_shape(type: FrontType) -> tuple[int, ...]:
-    if isinstance(type, ir.Scalar):
-        return ()
-    if isinstance(type, ir.Vector):
-        return (type.size,)
-    if isinstance(type, ir.Matrix):
-        return (type.rows, type.columns)
-    raise UsageError(f"values of type {type!r} cannot be mapped over", where=caller_origin())
-
-
-def _flattened(type: FrontType, value: Any, domain: tuple[int, ...], count: int) -> Any:
-    if isinstance(type, RecordType):
-        return tuple(_flattened(field.type, getattr(value, field.name), domain, count) for field in type.fields)
-    if isinstance(type, TupleType):
-        return tuple(_flattened(shape, item, domain, count) for shape, item in zip(type.elements, value, strict=True))
-    shape = _component_shape(type)
-    scalar = ir.scalar_of(ir_of(type))
-    assert scalar is not None
-    array = cast_array(value, scalar)
-    return np.ascontiguousarray(np.broadcast_to(array, domain + shape)).reshape((count, *shape))
-
-
-def cast_array(value: Any, scalar: ir.Scalar) -> np.ndarray:
-    """Values at points as elements of another type of the same kind: what is cast may lose digits, but nothing else.
-
-    >>> cast_array([1, 2], ir.f32)
-    array([1., 2.], dtype=float32)
-    """
-    array = np.asarray(value)
-    if array.dtype == scalar.dtype:
-        return array
-    if not np.can_cast(array.dtype, scalar.dtype, "same_kind"):
-        raise UsageError(
-            "an array of the wrong type", where=caller_origin(), expected=str(scalar), found=str(array.dtype),
-            help=f"pass an array of {scalar.dtype}",
-        )  # fmt: skip
-    return array.astype(scalar.dtype)
-
-
-def _unflattened(type: FrontType, value: Any, domain: tuple[int, ...]) -> Any:
-    if isinstance(type, RecordType):
-        parts = {f.name: _unflattened(f.type, v, domain) for f, v in zip(type.fields, value, strict=True)}
-        return type.make(**parts)
-    if isinstance(type, TupleType):
-        return tuple(_unflattened(element, item, domain) for element, item in zip(type.elements, value, strict=True))
-    if isinstance(type, ArrayType):
-        return [_unflattened(type.element, item, domain) for item in value]
-    if isinstance(type, Composite):
-        return None
-    return np.asarray(value).reshape(domain + _component_shape(type))
-
-
-def apply_mapped(function: Function, arguments: Sequence[Node]) -> Node:
-    """The function at every point, on IR nodes: tensors where its parameters are scalars, vectors or structs.
-
-    Arguments of a parameter's own type are shared by all points; the leading shapes of the others are broadcast.
-
-    >>> from livegrad.ir.function import trace
-    >>> from livegrad.ir.leaves import parameter
-    >>> square = trace(lambda x: x * x, ir.f32)
-    >>> apply_mapped(square, [parameter(0, ir.Tensor(ir.f32, (4, 5)))]).type
-    tensor<f32, [4, 5]>
-    """
-    lifted = [node.type is not type for node, type in zip(arguments, function.parameter_types, strict=True)]
-    if not any(lifted):
-        raise UsageError("nothing to map over: every argument is a single value", where=caller_origin())
-    domains = [
-        _tensor_domain(node.type, type)
-        for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)
-        if flag
-    ]
-    domain = reduce(partial(join_shapes, function.name), domains)
-    spread = [
-        _spread(node, type, domain) if flag else node
-        for node, type, flag in zip(arguments, function.parameter_types, lifted, strict=True)
-    ]
-    return make_map(function, *spread)
-
-
-def _tensor_domain(type: ir.Type, point: ir.Type) -> tuple[Any, ...]:
-    while isinstance(point, ir.Struct | ir.Tuple) and isinstance(type, ir.Struct | ir.Tuple):
-        type, point = ir.components(type)[0], ir.components(point)[0]
-    assert isinstance(type, ir.Tensor)
-    depth = {ir.Vector: 1, ir.Matrix: 2}.get(point.__class__, 0)
-    return type.shape[: type.rank - depth]
-
-
-def _spread(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
-    if isinstance(node.type, ir.Struct) and isinstance(point, ir.Struct):
-        parts = [_spread(member(node, k), type, domain) for k, type in enumerate(ir.components(point))]
-        named = tuple((name, part.type) for (name, _), part in zip(point.fields, parts, strict=True))
-        return make(*parts, type=ir.Struct(point.name, named))
-    if not isinstance(node.type, ir.Tensor):
-        return node
-    depth = {ir.Vector: 1, ir.Matrix: 2}.get(point.__class__, 0)
-    components = node.type.shape[node.type.rank - depth :]
-    shape = (*domain, *components)
-    return node if node.type.shape == shape else broadcast_to(node, shape)

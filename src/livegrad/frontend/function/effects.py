@@ -1,7 +1,7 @@
-"""Effects of a captured function: a token that carries checks and prints through branches and loops to the result.
+"""Threads an effect token through a captured function, so that its result depends on its checks and prints.
 
-Statements extend the token, and `function_compiler` makes the result depend on it. Everything computed from the result,
-including its derivatives, therefore depends on the checks: they also fail if only the gradient is computed.
+Statements extend the token; branches and loops carry it; `function_compiler` makes the result depend on it. Derivatives
+of the result therefore depend on the checks too: a check also fails if only the gradient is computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livegrad.ops.custom import make_custom_call
 from livegrad.ops.host import make_print
 from livegrad.ops.order import after, each_after
 
-_ORDERS = 3  # up to which derivatives of a result are checked each for itself
+_CHECKED_ORDERS = 3  # derivatives up to this order are checked like the value
 
 
 def _token(context: Context) -> Node:
@@ -35,20 +35,21 @@ def _set_token(context: Context, token: Node) -> None:
 
 
 def add_check(context: Context, condition: Node, message: str) -> None:
-    """Ends the run with a message unless the condition holds where the program comes to this."""
+    """Adds a run-time check, which ends the run with a message if the condition is false."""
     _set_token(context, check(_token(context), condition, message=message))
 
 
 def add_print(context: Context, template: str, values: list[Node]) -> None:
-    """Prints values where the program comes to this."""
+    """Adds a print of values, in program order."""
     before = _token(context)
     context.prints = True
     _set_token(context, after(before, make_print(template, *values, follows=(before,))))
 
 
 def add_effects_of_call(context: Context, result: Node | None, prints: bool) -> None:
-    """The checks and prints of a called function are those of its caller. A result carries them itself; a function
-    without one gives its token."""
+    """Adds the effects of a call to the caller's. A result already depends on them; a function without a result returns
+    its token, which is passed as `result`.
+    """
     context.has_effects = True
     context.prints |= prints
     if result is not None:
@@ -56,31 +57,31 @@ def add_effects_of_call(context: Context, result: Node | None, prints: bool) -> 
         _set_token(context, result if before is None else before | result)
 
 
-def tied(context: Context, node: Node) -> Node:
-    """A result that is there only if the function's checks hold, after everything has been printed."""
+def tie_to_effects(context: Context, node: Node) -> Node:
+    """Makes a result depend on the function's checks and prints."""
     token = context.environment.get("$effects", static(0)).node
     if token is None:
         return node
     ordered = each_after(node, token) if context.prints else node
-    return _tied(ordered, equal(token, 0))
+    return _tie_to_checks(ordered, equal(token, 0))
 
 
-def _tied(node: Node, holds: Node) -> Node:
+def _tie_to_checks(node: Node, holds: Node) -> Node:
     if isinstance(node.type, ir.Struct | ir.Tuple | ir.Array):
         count = len(ir.components(node.type))
-        return make(*[_tied(member(node, index), holds) for index in range(count)], type=node.type)
+        return make(*[_tie_to_checks(member(node, index), holds) for index in range(count)], type=node.type)
     if not ir.is_differentiable(node.type):
         return check(node, holds, message="assertion failed")
-    return call(node, holds, function=_tie(node.type, _ORDERS))
+    return call(node, holds, function=_checked_identity(node.type, _CHECKED_ORDERS))
 
 
 @cache
-def _tie(type: ir.Type, orders: int) -> Function:
-    """(value, whether the checks hold) → the value; its derivatives are checked like the value itself."""
+def _checked_identity(type: ir.Type, orders: int) -> Function:
+    """A function (value, whether the checks hold) → value, whose derivatives are checked up to `orders`."""
     plain = trace(lambda value, holds: check(value, holds, message="assertion failed"), type, ir.bool_)
     if orders == 0:
         return plain
-    inner = _tie(type, orders - 1)
+    inner = _checked_identity(type, orders - 1)
     differential = ir.differential_of(type)
     rule = trace(lambda value, holds, d: call(d, holds, function=inner), type, ir.bool_, differential)
     return trace(

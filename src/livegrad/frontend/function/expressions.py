@@ -1,7 +1,7 @@
-"""Expressions of a captured function: each becomes a value.
+"""Compiles expressions to values, with Python's short-circuit evaluation.
 
-`evaluate` dispatches on the kind of expression. The operand of `and`, `or` or a conditional expression that is not
-taken is not computed.
+`evaluate` dispatches on the kind of expression. Operands of `and`, `or` and conditional expressions are computed only
+if they are needed, except for cheap ones that cannot fail.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from math import prod
 from types import ModuleType
 from typing import Any, TypeVar
 
-from livegrad.frontend.function.array_arithmetic import array_intrinsic, is_array
-from livegrad.frontend.function.assignment import stored_names
 from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branch_regions import Conflict, branch
-from livegrad.frontend.function.calls import arguments_of, call, call_value, method_of
+from livegrad.frontend.function.calls import call, call_value, method_of
 from livegrad.frontend.function.comparisons import compare
-from livegrad.frontend.function.compile_state import Context, remembered
+from livegrad.frontend.function.compile_state import Context, snapshot
 from livegrad.frontend.function.compile_values import (
     Value,
     array_advice,
@@ -30,9 +28,10 @@ from livegrad.frontend.function.compile_values import (
     tuple_value,
 )
 from livegrad.frontend.function.complex_numbers import PARTS
+from livegrad.frontend.function.comprehensions import comprehension
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
-from livegrad.frontend.function.intrinsics import INTRINSICS, SPECIAL
-from livegrad.frontend.function.iteration import evaluate_all, listed
+from livegrad.frontend.function.intrinsics import INTRINSICS
+from livegrad.frontend.function.iteration import evaluate_all
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrow_field, narrowings
@@ -46,7 +45,7 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
     """The value of an expression."""
     handler = _EXPRESSIONS.get(type(expression))
     if handler is None:
-        what = {
+        descriptions = {
             "Dict": "dictionaries",
             "Set": "sets",
             "DictComp": "dictionaries",
@@ -55,9 +54,9 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
             "YieldFrom": "`yield`",
             "Await": "`await`",
         }
-        name = what.get(type(expression).__name__, f"`{type(expression).__name__}`")
-        instead = "use a struct for named fields, or a list" if name == "dictionaries" else None
-        raise context.error("LG102", f"compiled functions do not support {name}", expression, help=instead)
+        name = descriptions.get(type(expression).__name__, f"`{type(expression).__name__}`")
+        advice = "use a struct for named fields, or a list" if name == "dictionaries" else None
+        raise context.error("LG102", f"compiled functions do not support {name}", expression, help=advice)
     return handler(context, expression)
 
 
@@ -68,10 +67,10 @@ def _constant(context: Context, node: ast.Constant) -> Value:
 def _name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
-        value_outside = context.outside(node)
-        if isinstance(value_outside, TypeVar):
-            value_outside = context.type_variables.get(value_outside, value_outside)
-        return context.outside_value(value_outside, node.id, node)
+        outside = context.lookup_outside(node)
+        if isinstance(outside, TypeVar):
+            outside = context.type_variables.get(outside, outside)
+        return context.outside_value(outside, node.id, node)
     if isinstance(value.static, Conflict):
         raise context.error(
             "LG203",
@@ -91,20 +90,20 @@ def _unary(context: Context, node: ast.UnaryOp) -> Value:
     return unary(context, node.op, context.evaluate(node.operand), node)
 
 
-# --- choices ---------------------------------------------------------------------------------------------------------
+# --- conditional evaluation ------------------------------------------------------------------------------------------
 
-_HARMLESS = (
+_SPECULATABLE = (
     ast.Name, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context,
     ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Attribute,
 )  # fmt: skip
 
 
-def _is_harmless(expression: ast.expr) -> bool:
-    """Whether an expression may be computed without need: it is cheap and cannot fail."""
-    return all(isinstance(part, _HARMLESS) for part in ast.walk(expression))
+def _is_speculatable(expression: ast.expr) -> bool:
+    """Whether an expression may be computed even if it is not needed: it is cheap and cannot fail."""
+    return all(isinstance(part, _SPECULATABLE) for part in ast.walk(expression))
 
 
-def _is_ready(expression: ast.expr) -> bool:
+def _is_trivial(expression: ast.expr) -> bool:
     return isinstance(expression, ast.Name | ast.Constant) or (
         isinstance(expression, ast.UnaryOp) and isinstance(expression.operand, ast.Constant)
     )
@@ -113,56 +112,56 @@ def _is_ready(expression: ast.expr) -> bool:
 def _boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
-    facts: Facts = {}  # what is known where the operands before leave the answer open
+    facts: Facts = {}  # type facts that hold where the previous operands did not decide the result
     for index, right in enumerate(node.values[1:]):
         then, otherwise = narrowings(node.values[index])
         facts |= then if is_and else otherwise
-        value = _joined(context, is_and, value, right, node.values[index], facts)
+        value = _short_circuit(context, is_and, value, right, node.values[index], facts)
     return value
 
 
-def _joined(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
-    """`left and right` or `left or right`; the right operand is only computed if the left one does not decide."""
+def _short_circuit(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
+    """`left and right` or `left or right`; the right operand is computed only if the left one does not decide."""
     test = truth(context, left, at)
     if test.is_static:
-        return _narrowed(context, right, facts) if bool(test.static) is is_and else left
-    if left.type is ir.bool_ and _is_harmless(right):
-        other = _narrowed(context, right, facts)
-        if other.type is ir.bool_:
+        return _evaluate_narrowed(context, right, facts) if bool(test.static) is is_and else left
+    if left.type is ir.bool_ and _is_speculatable(right):
+        right_value = _evaluate_narrowed(context, right, facts)
+        if right_value.type is ir.bool_:
             if is_and:
-                return both(left, other, context, right)
-            nodes = [node_of(value, context.span(right)) for value in (left, other)]
+                return both(left, right_value, context, right)
+            nodes = [node_of(value, context.span(right)) for value in (left, right_value)]
             return runtime(ir.bool_, nodes[0] | nodes[1])
-    result, kept = context.outcome(), context.outcome()
-    context.environment[kept] = left
+    result, left_name = context.outcome(), context.outcome()
+    context.environment[left_name] = left
 
-    def keep() -> None:
-        context.environment[result] = context.environment[kept]
+    def use_left() -> None:
+        context.environment[result] = context.environment[left_name]
 
-    def compute() -> None:
-        context.environment[result] = _narrowed(context, right, facts)
+    def compute_right() -> None:
+        context.environment[result] = _evaluate_narrowed(context, right, facts)
 
-    ways = (compute, keep) if is_and else (keep, compute)
-    branch(context, node_of(test, context.span(at)), *ways, right)
-    context.environment.pop(kept)
-    return _outcome(context, context.environment.pop(result), right)
+    paths = (compute_right, use_left) if is_and else (use_left, compute_right)
+    branch(context, node_of(test, context.span(at)), *paths, right)
+    context.environment.pop(left_name)
+    return _require_one_type(context, context.environment.pop(result), right)
 
 
-def _narrowed(context: Context, expression: ast.expr, facts: Facts) -> Value:
+def _evaluate_narrowed(context: Context, expression: ast.expr, facts: Facts) -> Value:
     """The value of an expression under the given type facts."""
     names = [environment_name(path) for path in facts]
     before = {name: context.environment.get(name) for name in names}
     narrow(context, facts)
     value = context.evaluate(expression)
-    for name, held in before.items():
-        if held is None:
+    for name, previous in before.items():
+        if previous is None:
             context.environment.pop(name, None)
         else:
-            context.environment[name] = held
+            context.environment[name] = previous
     return value
 
 
-def _outcome(context: Context, value: Value, at: ast.AST) -> Value:
+def _require_one_type(context: Context, value: Value, at: ast.AST) -> Value:
     if isinstance(value.static, Conflict):
         found = f"{value.static.first} and {value.static.second}"
         raise context.error("LG203", "the two branches have different types", at, found=found)
@@ -175,32 +174,32 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
         return context.evaluate(node.body if test.static else node.orelse)
     predicate = node_of(test, context.span(node.test))
     narrowed = any(narrowings(node.test))
-    if _is_ready(node.body) and _is_ready(node.orelse) and not narrowed:
+    if _is_trivial(node.body) and _is_trivial(node.orelse) and not narrowed:
         then, otherwise = context.evaluate(node.body), context.evaluate(node.orelse)
         if isinstance(then.type, ir.Scalar) and isinstance(otherwise.type, ir.Scalar):
             type, a, b = joined_values(context, then, otherwise, node)
-            chosen = select(predicate, *(node_of(value, context.span(node)) for value in (a, b)))
-            return context.result(type, chosen, [then, otherwise], node, then.weak and otherwise.weak)
+            selected = select(predicate, *(node_of(value, context.span(node)) for value in (a, b)))
+            return context.result(type, selected, [then, otherwise], node, then.weak and otherwise.weak)
     result = context.outcome()
-    then_known, otherwise_known = narrowings(node.test)
+    then_facts, otherwise_facts = narrowings(node.test)
 
-    def way(expression: ast.expr, facts: Facts) -> Callable[[], None]:
+    def path(expression: ast.expr, facts: Facts) -> Callable[[], None]:
         def run() -> None:
-            context.environment[result] = _narrowed(context, expression, facts)
+            context.environment[result] = _evaluate_narrowed(context, expression, facts)
 
         return run
 
-    branch(context, predicate, way(node.body, then_known), way(node.orelse, otherwise_known), node)
-    return _outcome(context, context.environment.pop(result), node)
+    branch(context, predicate, path(node.body, then_facts), path(node.orelse, otherwise_facts), node)
+    return _require_one_type(context, context.environment.pop(result), node)
 
 
 def _comparison(context: Context, node: ast.Compare) -> Value:
-    """`a < b < c` compares a < b first, and b < c only if that holds; b is computed once."""
+    """`a < b < c` evaluates `b < c` only if `a < b` holds; `b` is computed once."""
     left = context.evaluate(node.left)
     total: Value | None = None
     for index, (op, right) in enumerate(zip(node.ops, node.comparators, strict=True)):
-        if total is not None and not total.is_static and not _is_harmless(right):
-            return _guarded_rest(context, total, left, node, index)
+        if total is not None and not total.is_static and not _is_speculatable(right):
+            return _compare_rest(context, total, left, node, index)
         value = context.evaluate(right)
         answer = compare(context, op, left, value, node)
         total = answer if total is None else both(total, answer, context, node)
@@ -209,21 +208,21 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
     return total
 
 
-def _guarded_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
-    """The comparisons from `index` on, computed only if all previous ones hold."""
-    result, kept = context.outcome(), context.temporary("left")
-    context.environment[kept] = left
-    held = ast.copy_location(ast.Name(kept, ast.Load()), node)
-    rest = ast.copy_location(ast.Compare(held, node.ops[index:], node.comparators[index:]), node)
+def _compare_rest(context: Context, total: Value, left: Value, node: ast.Compare, index: int) -> Value:
+    """The comparisons from `index` on, evaluated only if all previous ones hold."""
+    result, left_name = context.outcome(), context.temporary("left")
+    context.environment[left_name] = left
+    left_expression = ast.copy_location(ast.Name(left_name, ast.Load()), node)
+    rest = ast.copy_location(ast.Compare(left_expression, node.ops[index:], node.comparators[index:]), node)
 
-    def ask() -> None:
+    def compare_rest() -> None:
         context.environment[result] = context.evaluate(rest)
 
-    def no() -> None:
+    def give_false() -> None:
         context.environment[result] = static(False)
 
-    branch(context, node_of(total, context.span(node)), ask, no, node)
-    context.environment.pop(kept)
+    branch(context, node_of(total, context.span(node)), compare_rest, give_false, node)
+    context.environment.pop(left_name)
     return context.environment.pop(result)
 
 
@@ -273,9 +272,9 @@ def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Valu
         attribute = getattr(owner, node.attr)
     except AttributeError:
         raise context.error("LG207", f"{name_of(static(owner))} has no attribute `{node.attr}`", node) from None
-    # A bound method is made anew each time that it is asked for; it changes only with its class.
+    # Reading a bound method creates a new object each time, which no snapshot could match; it changes with its class.
     if attribute is getattr(owner, node.attr) or isinstance(owner, ModuleType) or not isinstance(owner, type):
-        context.dependencies.attributes.append((owner, node.attr, remembered(attribute)))
+        context.dependencies.attributes.append((owner, node.attr, snapshot(attribute)))
     return context.outside_value(attribute, node.attr, node)
 
 
@@ -291,85 +290,12 @@ def _list(context: Context, node: ast.List) -> Value:
     return context.list_of(evaluate_all(context, node.elts), node)
 
 
-def _comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
-    """A list whose length is known at compile time."""
-    return context.list_of(comprehension_values(context, node), node)
-
-
-def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp) -> list[Value]:
-    """The elements of a comprehension one by one; its names are its own."""
-    before = dict(context.environment)
-    values: list[Value] = []
-
-    def go(depth: int) -> None:
-        if depth == len(node.generators):
-            values.append(context.evaluate(node.elt))
-            return
-        generator = node.generators[depth]
-        items = listed(context, generator.iter)
-        if items is None:
-            raise context.error(
-                "LG107",
-                "the length of a list must be known at compile time",
-                generator.iter,
-                help="use a loop that accumulates the result",
-            )
-        for item in items:
-            assign(context, generator.target, item)
-            tests = [truth(context, context.evaluate(test), test) for test in generator.ifs]
-            if any(not test.is_static for test in tests):
-                raise context.error("LG107", "the condition of a list's elements must be known at compile time", node)
-            if all(test.static for test in tests):
-                go(depth + 1)
-
-    go(0)
-    context.environment = before
-    return values
-
-
-def _sum(context: Context, node: ast.Call) -> Value:
-    """`sum(f(i) for i in range(n))`: a loop with an accumulator, for any number of values."""
-    generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
-    if not isinstance(generator, ast.GeneratorExp):
-        positional, keywords = arguments_of(context, node)
-        if len(positional) == 1 and list(keywords) == ["start"]:
-            positional, keywords = [*positional, keywords["start"]], {}
-        if keywords or not positional:
-            raise context.error("LG108", "`sum` takes values and `start`", node)
-        if is_array(positional[0]):
-            return array_intrinsic(context, "sum", positional, node)
-        return INTRINSICS["sum"](context, positional, node)
-    total = context.temporary("total")
-
-    def at(new_node: ast.expr) -> Any:
-        return ast.copy_location(new_node, node)
-
-    added: list[ast.stmt] = [
-        ast.copy_location(ast.AugAssign(at(ast.Name(total, ast.Store())), ast.Add(), generator.elt), generator.elt)
-    ]
-    for part in reversed(generator.generators):
-        for test in reversed(part.ifs):
-            added = [ast.copy_location(ast.If(test, added, []), test)]
-        added = [ast.copy_location(ast.For(part.target, part.iter, added, []), part.iter)]
-    names = stored_names([part.target for part in generator.generators])
-    before = {name: context.environment[name] for name in names if name in context.environment}
-    context.environment[total] = static(0)
-    context.execute(added)
-    for name in names:
-        context.environment.pop(name, None)
-    context.environment.update(before)
-    return context.environment.pop(total)
-
-
-SPECIAL["sum"] = _sum
-
-
-def _named(context: Context, node: ast.NamedExpr) -> Value:
+def _assign_expression(context: Context, node: ast.NamedExpr) -> Value:
     assign(context, node.target, context.evaluate(node.value))
     return context.environment[node.target.id]
 
 
-def _text(context: Context, node: ast.JoinedStr) -> Value:
+def _format_string(context: Context, node: ast.JoinedStr) -> Value:
     parts = []
     for part in node.values:
         value = context.evaluate(part.value if isinstance(part, ast.FormattedValue) else part)
@@ -401,10 +327,10 @@ _EXPRESSIONS: dict[type[ast.expr], Callable[[Context, Any], Value]] = {
     ast.Subscript: _subscript,
     ast.Tuple: _tuple,
     ast.List: _list,
-    ast.ListComp: _comprehension,
-    ast.GeneratorExp: _comprehension,
-    ast.NamedExpr: _named,
-    ast.JoinedStr: _text,
+    ast.ListComp: comprehension,
+    ast.GeneratorExp: comprehension,
+    ast.NamedExpr: _assign_expression,
+    ast.JoinedStr: _format_string,
     ast.Call: call,
     ast.Lambda: define,
 }

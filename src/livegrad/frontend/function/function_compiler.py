@@ -1,6 +1,6 @@
-"""Compiles a captured function, given its parameter types, to an IR function.
+"""Compiles a captured function to an IR function for given parameter types.
 
-`captured` calls `compile_function` for each specialisation.
+`PlainFunction` calls `compile_specialization` for each specialisation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from livegrad.frontend.function.assignment import DefiniteAssignment
 from livegrad.frontend.function.branch_regions import (
     FLAGS,
     flag,
-    refuse_leaks,
+    forbid_leaks,
     resolve_returned,
     set_flag,
 )
@@ -26,18 +26,18 @@ from livegrad.frontend.function.compile_values import (
     Value,
     aliases_of,
     node_of,
-    owned,
     runtime,
     static,
     tuple_value,
+    with_allocation,
     zero_value,
 )
-from livegrad.frontend.function.effects import tied
+from livegrad.frontend.function.effects import tie_to_effects
 from livegrad.frontend.function.expressions import evaluate
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
 from livegrad.frontend.function.lvalues import detached
-from livegrad.frontend.function.statements import checked_result, execute
+from livegrad.frontend.function.statements import check_result, execute
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import input_node, input_op
@@ -49,7 +49,7 @@ from livegrad.ops.aggregate import make
 
 
 class _Stack(threading.local):
-    """The functions that this thread is compiling, to detect recursion."""
+    """The functions that this thread is compiling, for the detection of recursion."""
 
     def __init__(self) -> None:
         self.entries: list[CapturedFunction] = []
@@ -59,7 +59,7 @@ _stack = _Stack()
 
 
 def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
-    """The IR function for one list of slots."""
+    """Compiles a function for one list of slots."""
     source = function.source
     if function in _stack.entries:
         names = " -> ".join(f.__name__ for f in [*_stack.entries[_stack.entries.index(function) :], function])
@@ -76,7 +76,7 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
             return _compile(function, slots)
     except RecursionError:
         if len(_stack.entries) > 1:
-            raise  # reported once, for the function that was called
+            raise  # reported once, for the outermost function
         raise FunctionError(
             "LG112",
             f"`{function.__name__}` nests too deeply",
@@ -87,8 +87,8 @@ def compile_specialization(function: CapturedFunction, slots: tuple[Slot, ...]) 
         _stack.entries.pop()
 
 
-def context_of(function: CapturedFunction, dependencies: Dependencies, differentiable: bool) -> Context:
-    """The state in which code of a function is compiled."""
+def make_context(function: CapturedFunction, dependencies: Dependencies, differentiable: bool) -> Context:
+    """Creates the compiler state for code of a function."""
     context = Context(function.source, dependencies, differentiable)
     context.connect(evaluate, execute, call_value)
     context.kind = type(function)
@@ -97,7 +97,7 @@ def context_of(function: CapturedFunction, dependencies: Dependencies, different
 
 def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specialization:
     source, signature = function.source, function.signature
-    context = context_of(function, Dependencies(), function.differentiable)
+    context = make_context(function, Dependencies(), function.differentiable)
     context.complete_signature = signature.is_complete
     context.result_type = result_annotation(function, slots)
     context.result_pattern = signature.result.pattern
@@ -107,14 +107,16 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     inputs = _bind_parameters(context, function, slots)
     _bind_sizes(context, function, slots)
     names = [parameter.name for parameter in signature.parameters]
-    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: _runs_once(context, loop)).after)
+    context.assigned_after_loop.update(
+        DefiniteAssignment(source, names, lambda loop: _runs_at_least_once(context, loop)).assigned_after
+    )
     with originating_from((source.span(source.definition).origin,)):
         context.execute(source.body)
         value = _result_value(context)
         returned_type, updating = value.type, None
         if context.inouts:
-            updating, value = _with_updates(context, value, inputs)
-        node = tied(context, node_of(value, source.span(source.definition)))
+            updating, value = _build_updating_function(context, value, inputs)
+        node = tie_to_effects(context, node_of(value, source.span(source.definition)))
         if value.type is NONE and context.has_effects:
             node = node_of(context.environment["$effects"], source.span(source.definition))
     context.result_aliases = aliases_of(value)
@@ -126,7 +128,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     result_type = value.type
     assert result_type is not None
     function_ir = make_function(source.name, inputs, [node])
-    refuse_leaks(source.name, (n for n in toposort(function_ir.results) if n.op is input_op))
+    forbid_leaks(source.name, (n for n in toposort(function_ir.results) if n.op is input_op))
     return Specialization(
         function,
         slots,
@@ -143,7 +145,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
 
 
 def result_annotation(function: CapturedFunction, slots: tuple[Slot, ...]) -> FrontType | None:
-    """The declared type of the result, with type variables filled in from the slots."""
+    """The declared type of the result, with type variables replaced by the types of the slots."""
     annotation = function.signature.result
     if annotation.variable is None:
         return annotation.type
@@ -170,16 +172,16 @@ def _bind_parameters(context: Context, function: CapturedFunction, slots: tuple[
             context.inouts.append(parameter.name)
             context.returned_names.add(parameter.name)
         value = _parameter_value(context, parameter, slot, node)
-        context.environment[parameter.name] = owned(value, parameter_key(parameter.name))
+        context.environment[parameter.name] = with_allocation(value, parameter_key(parameter.name))
     return inputs
 
 
 def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot, ...]) -> None:
-    """Binds the names of sizes in annotations as variables of the function."""
+    """Binds the named sizes of annotations as variables of the function."""
     sizes: dict[str, int] = {}
     for parameter, slot in zip(function.signature.parameters, slots, strict=True):
         if parameter.annotation.pattern is not None:
-            parameter.annotation.pattern.misfit(slot.type, sizes)
+            parameter.annotation.pattern.explain_mismatch(slot.type, sizes)
     for parameter in function.signature.parameters:
         if parameter.name in sizes:
             raise FunctionError(
@@ -194,7 +196,7 @@ def _bind_sizes(context: Context, function: CapturedFunction, slots: tuple[Slot,
 
 
 def _require_bound_sizes(context: Context, function: CapturedFunction) -> None:
-    """Raises if the annotation of the result has a size that no parameter has."""
+    """Raises if the result annotation has a named size that no parameter has."""
     pattern, definition = function.signature.result.pattern, context.source.definition
     for part in pattern.elements if isinstance(pattern, TuplePattern) else (pattern,):
         for size in part.sizes if isinstance(part, TensorPattern) else ():
@@ -208,13 +210,13 @@ def _require_bound_sizes(context: Context, function: CapturedFunction) -> None:
                 )
 
 
-def _with_updates(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
-    """The function that returns the result and the updated arrays to compiled callers, and the result for callers from
-    Python.
+def _build_updating_function(context: Context, value: Value, inputs: list[Node]) -> tuple[Function, Value]:
+    """Returns the function for compiled callers, whose results are the value and the new `inout` arrays, and the result
+    for callers from Python: the value, or the arrays if there is none.
     """
     span = context.span(context.source.definition)
     arrays = [context.environment[name] for name in context.inouts]
-    nodes = [tied(context, node_of(part, span)) for part in (value, *arrays)]
+    nodes = [tie_to_effects(context, node_of(part, span)) for part in (value, *arrays)]
     both = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
     updating = make_function(context.source.name, inputs, [both])
     if value.type is NONE:
@@ -235,21 +237,21 @@ def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -
 
 
 def _result_value(context: Context) -> Value:
-    """What the function returns; falling off the end returns None."""
+    """The result of the function; falling off the end returns None."""
     definition = context.source.definition
     returned = flag(context.environment, "$returned")
     if returned.is_static and not returned.static:
-        return checked_result(context, static(None), definition)
+        return check_result(context, static(None), definition)
     value = resolve_returned(context.environment.get("$return"), context.environment)
     if value is None and returned.static is True and context.result_type is not None:
-        return runtime(context.result_type, zero_value(context.result_type))  # every way ends the run
+        return runtime(context.result_type, zero_value(context.result_type))  # every path raises
     if value is None:
-        return checked_result(context, static(None), definition)
+        return check_result(context, static(None), definition)
     if not returned.is_static and value.type is not NONE:
         raise context.error(
             "LG202",
             f"`{context.source.name}` may end without returning a value",
-            _last(context.source.body),
+            context.source.body[-1],
             help="return a value on every path",
         )
     if value.type is None:
@@ -264,12 +266,8 @@ def _result_value(context: Context) -> Value:
     return value
 
 
-def _last(body: list[ast.stmt]) -> ast.AST:
-    return body[-1]
-
-
-def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
-    """Whether a loop runs at least once: it iterates over a non-empty range of constants."""
+def _runs_at_least_once(context: Context, loop: ast.For | ast.While) -> bool:
+    """Whether a loop provably runs at least once: it iterates over a non-empty display or a static, non-empty range."""
     if not isinstance(loop, ast.For):
         return False
     iterable = loop.iter
@@ -277,15 +275,15 @@ def _runs_once(context: Context, loop: ast.For | ast.While) -> bool:
         return bool(iterable.elts)
     if not (isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.func.id == "range"):
         return False
-    numbers = []
+    bounds = []
     for argument in iterable.args:
         try:
-            iterations = ast.literal_eval(argument)
+            bound = ast.literal_eval(argument)
         except ValueError:
-            iterations = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
-            local = isinstance(argument, ast.Name) and argument.id in context.environment
-            if local or not isinstance(iterations, int):
+            bound = context.source.lookup(argument.id) if isinstance(argument, ast.Name) else None
+            is_local = isinstance(argument, ast.Name) and argument.id in context.environment
+            if is_local or not isinstance(bound, int):
                 return False
-        numbers.append(iterations)
-    fits = 1 <= len(numbers) <= 3 and all(isinstance(number, int) for number in numbers) and numbers[2:] != [0]
-    return fits and bool(range(*numbers))  # the compiler says what does not fit
+        bounds.append(bound)
+    is_valid = 1 <= len(bounds) <= 3 and all(isinstance(bound, int) for bound in bounds) and bounds[2:] != [0]
+    return is_valid and bool(range(*bounds))  # the compiler reports invalid arguments of `range`

@@ -1,7 +1,7 @@
-"""Diagnostics of captured functions. Each has a code, shows the source and suggests a fix.
+"""Diagnostics of captured functions: each has a code, shows an excerpt of the source and suggests a fix.
 
-The capture, the compiler of function bodies and the checks of `differentiable` raise `FunctionError`; the codes are
-listed in docs/diagnostics.md.
+Capture, the function compiler and the checks of `differentiable` raise `FunctionError`; docs/diagnostics.md lists the
+codes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CODES = {
 
 @dataclass(frozen=True)
 class Span:
-    """A range of the user's source: its start, its end and the text of the line."""
+    """A range of the user's source on one line, with the text of the line."""
 
     file: str
     line: int
@@ -68,7 +68,7 @@ class Span:
         return str(self.origin)
 
     def excerpt(self) -> list[str]:
-        """The line with the part underlined."""
+        """The source line with the range underlined."""
         number = str(self.line)
         margin = " " * len(number)
         stripped = self.text.rstrip("\n")

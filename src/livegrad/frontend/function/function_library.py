@@ -1,7 +1,7 @@
-"""The library functions for captured functions, and their behaviour in plain Python.
+"""Library functions for captured functions, with their implementations for plain Python.
 
-Inside a captured function, the compiler recognises each by name. Outside, they work on NumPy values and on lazy
-tensors, whose last axis (or two, for matrices) is the vector; the result is then a lazy tensor with gradients.
+Inside a captured function, the compiler recognises each as an intrinsic. Outside, they accept NumPy values and lazy
+tensors, whose last axis (the last two, for matrices) holds the components; the result is then a lazy tensor.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Item = TypeVar("Item")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def known_as(name: str) -> Callable[[_Function], _Function]:
-    """Marks a Python function as what the compiler knows under a name."""
+def named_intrinsic(name: str) -> Callable[[_Function], _Function]:
+    """Marks a Python function as the intrinsic of this name."""
 
     def mark(function: _Function) -> _Function:
         function.__livegrad_intrinsic__ = name  # type: ignore[attr-defined]
@@ -37,19 +37,19 @@ def known_as(name: str) -> Callable[[_Function], _Function]:
 
 
 def on_tensors(lazily: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Says what a function does where a lazy tensor is among its arguments."""
+    """Gives a function an implementation for calls with a lazy tensor among the arguments."""
 
     def choose(function: _Function) -> _Function:
         signature = inspect.signature(function)
 
         @wraps(function)
-        def either(*values: Any, **named: Any) -> Any:
-            if named:
-                values = signature.bind(*values, **named).args
-            lazy = builtins.any(isinstance(value, Tensor) for value in values)
-            return lazily(*values) if lazy else function(*values)
+        def dispatch(*values: Any, **keywords: Any) -> Any:
+            if keywords:
+                values = signature.bind(*values, **keywords).args
+            is_lazy = builtins.any(isinstance(value, Tensor) for value in values)
+            return lazily(*values) if is_lazy else function(*values)
 
-        return either  # type: ignore[return-value]
+        return dispatch  # type: ignore[return-value]
 
     return choose
 
@@ -65,7 +65,7 @@ def _vector(value: Any) -> Any:
 
 
 def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., Any]) -> Any:
-    """The minimum or maximum of several values or of one sequence; the first of equal values."""
+    """The minimum or maximum of several values, or of one sequence; of equal values, the first."""
     if len(values) == 1:
         return _extremum(tuple(values[0]), is_better, of_numbers)
     best = values[0]
@@ -74,9 +74,9 @@ def _extremum(values: Sequence[Any], is_better: Any, of_numbers: Callable[..., A
     return _vector(best) if np.ndim(best) else of_numbers(*values)
 
 
-@known_as("max")
+@named_intrinsic("max")
 def max(*values: Any) -> Any:
-    """The largest value, as Python's `max`; of vectors, component by component.
+    """The largest value, like Python's `max`; vectors are compared component by component.
 
     >>> float(max(1.0, 3.0))
     3.0
@@ -84,9 +84,9 @@ def max(*values: Any) -> Any:
     return _extremum(values, np.greater, builtins.max)
 
 
-@known_as("min")
+@named_intrinsic("min")
 def min(*values: Any) -> Any:
-    """The smallest value, as Python's `min`; of vectors, component by component.
+    """The smallest value, like Python's `min`; vectors are compared component by component.
 
     >>> float(min(1.0, 3.0))
     1.0
@@ -94,7 +94,7 @@ def min(*values: Any) -> Any:
     return _extremum(values, np.less, builtins.min)
 
 
-@known_as("clamp")
+@named_intrinsic("clamp")
 @on_tensors(lambda x, low, high: arithmetic.minimum(arithmetic.maximum(x, low), high))
 def clamp(x: Any, low: Any, high: Any) -> Any:
     """Limits a value to a range.
@@ -105,7 +105,7 @@ def clamp(x: Any, low: Any, high: Any) -> Any:
     return _vector(np.minimum(np.maximum(x, low), high))
 
 
-@known_as("mix")
+@named_intrinsic("mix")
 def mix(a: Any, b: Any, t: Any) -> Any:
     """Interpolates linearly from a (t = 0) to b (t = 1).
 
@@ -115,7 +115,7 @@ def mix(a: Any, b: Any, t: Any) -> Any:
     return a + (b - a) * t
 
 
-@known_as("step")
+@named_intrinsic("step")
 @on_tensors(_step_of_tensors)
 def step(edge: Any, x: Any) -> Any:
     """0 below the edge, 1 at the edge and above.
@@ -126,7 +126,7 @@ def step(edge: Any, x: Any) -> Any:
     return _vector(np.where(np.less(x, edge), 0.0, 1.0))
 
 
-@known_as("smoothstep")
+@named_intrinsic("smoothstep")
 def smoothstep(low: Any, high: Any, x: Any) -> Any:
     """A smooth step from 0 at `low` to 1 at `high`.
 
@@ -137,7 +137,7 @@ def smoothstep(low: Any, high: Any, x: Any) -> Any:
     return t * t * (3.0 - 2.0 * t)
 
 
-@known_as("select")
+@named_intrinsic("select")
 @on_tensors(where)
 def select(condition: Any, then: Any, otherwise: Any) -> Any:
     """Selects one of two values. Both are computed.
@@ -148,11 +148,10 @@ def select(condition: Any, then: Any, otherwise: Any) -> Any:
     return _vector(np.where(condition, then, otherwise))
 
 
-@known_as("dot")
+@named_intrinsic("dot")
 @on_tensors(products.dot)
 def dot(a: Any, b: Any) -> Any:
-    """The inner product of two vectors. For matrices and tensors it follows NumPy's `dot`; `lg.vecdot` works along one
-    axis.
+    """The inner product of two vectors. Matrices and tensors follow NumPy's `dot`; `lg.vecdot` works along one axis.
 
     >>> float(dot([1.0, 2.0], [3.0, 4.0]))
     11.0
@@ -160,10 +159,10 @@ def dot(a: Any, b: Any) -> Any:
     return np.dot(np.asarray(a), np.asarray(b))
 
 
-@known_as("cross")
+@named_intrinsic("cross")
 @on_tensors(linalg.cross)
 def cross(a: Any, b: Any) -> Any:
-    """The vector product.
+    """The cross product of two vectors.
 
     >>> cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).tolist()
     [0.0, 0.0, 1.0]
@@ -171,7 +170,7 @@ def cross(a: Any, b: Any) -> Any:
     return _vector(np.cross(np.asarray(a), np.asarray(b)))
 
 
-@known_as("length")
+@named_intrinsic("length")
 @on_tensors(lambda v: norms.vector_norm(v, axis=-1))
 def length(v: Any) -> Any:
     """The length of a vector.
@@ -182,7 +181,7 @@ def length(v: Any) -> Any:
     return np.sqrt(np.dot(np.asarray(v), np.asarray(v)))
 
 
-@known_as("normalize")
+@named_intrinsic("normalize")
 @on_tensors(lambda v: v / norms.vector_norm(v, axis=-1, keepdims=True))
 def normalize(v: Any) -> Any:
     """Scales a vector to length one.
@@ -193,7 +192,7 @@ def normalize(v: Any) -> Any:
     return _vector(np.asarray(v) / length(v))
 
 
-@known_as("determinant")
+@named_intrinsic("determinant")
 @on_tensors(linalg.det)
 def determinant(m: Any) -> Any:
     """The determinant of a small matrix.
@@ -205,7 +204,7 @@ def determinant(m: Any) -> Any:
     return np.linalg.det(np.asarray(m))
 
 
-@known_as("inverse")
+@named_intrinsic("inverse")
 @on_tensors(linalg.inv)
 def inverse(m: Any) -> Any:
     """The inverse of a small matrix.
@@ -217,14 +216,14 @@ def inverse(m: Any) -> Any:
     return _vector(np.linalg.inv(np.asarray(m)))
 
 
-@known_as("transpose")
+@named_intrinsic("transpose")
 @on_tensors(products.matrix_transpose)
 def transpose(m: Any) -> Any:
     """The transpose of a small matrix."""
     return _vector(np.transpose(np.asarray(m)))
 
 
-@known_as("fract")
+@named_intrinsic("fract")
 @on_tensors(lambda x: x - arithmetic.floor(x))
 def fract(x: Any) -> Any:
     """The fractional part: x - floor(x).
@@ -235,13 +234,13 @@ def fract(x: Any) -> Any:
     return _vector(np.asarray(x) - np.floor(x))
 
 
-@known_as("sign")
+@named_intrinsic("sign")
 def sign(x: Any) -> Any:
     """-1, 0 or 1."""
     return _vector(np.sign(x))
 
 
-@known_as("detach")
+@named_intrinsic("detach")
 @on_tensors(transforms.stop_gradient)
 def detach(x: Item) -> Item:
     """Returns the value without its derivative.
@@ -252,7 +251,7 @@ def detach(x: Item) -> Item:
     return x
 
 
-@known_as("copy")
+@named_intrinsic("copy")
 def copy(x: Item) -> Item:
     """Returns an independent copy of a value.
 
@@ -267,9 +266,9 @@ def copy(x: Item) -> Item:
     return x.copy() if hasattr(x, "copy") else copying.copy(x)  # type: ignore[attr-defined]
 
 
-@known_as("unroll")
+@named_intrinsic("unroll")
 def unroll(values: Iterable[Item]) -> Iterable[Item]:
-    """Iterates over a known number of values; the compiler unrolls the loop.
+    """Iterates over a static number of values; the compiler unrolls the loop.
 
     >>> list(unroll(range(2)))
     [0, 1]
@@ -277,12 +276,12 @@ def unroll(values: Iterable[Item]) -> Iterable[Item]:
     return values
 
 
-@known_as("parallel")
+@named_intrinsic("parallel")
 def parallel(start: int, stop: int | None = None) -> range:
-    """The indices of a loop whose iterations are independent, in any order.
+    """The indices of a loop whose iterations are independent and may run in any order.
 
-    Two iterations must not write one element of an array; `a[k] += x` adds in the order of the iterations. The
-    compiler refuses loops that provably break the rule, and `f.debug(...)` finds the others.
+    Two iterations must not write the same element of an array; `a[k] += x` adds in the order of the iterations. The
+    compiler rejects loops that provably break this rule, and `f.debug(...)` finds the others at run time.
 
     >>> list(parallel(3)), list(parallel(1, 3))
     ([0, 1, 2], [1, 2])
@@ -290,9 +289,9 @@ def parallel(start: int, stop: int | None = None) -> range:
     return range(start) if stop is None else range(start, stop)
 
 
-@known_as("bounded")
+@named_intrinsic("bounded")
 def bounded(condition: Any, limit: int) -> Any:
-    """`while bounded(condition, limit)`: the condition of a loop and its maximum number of iterations.
+    """`while bounded(condition, limit)`: a loop condition with a maximum number of iterations.
 
     Exceeding the limit is an error. The limit also bounds what reverse mode stores.
 

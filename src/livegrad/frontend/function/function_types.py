@@ -1,7 +1,6 @@
-"""The types that captured functions work with: the IR's scalars, vectors and matrices, and types over them with fields
-and lengths.
+"""The frontend's types: the IR's scalars, vectors and matrices, and composite types (lists, tuples, arrays, records).
 
-`type_reading` derives one from an annotation or a Python value; `ir_of` returns the IR type of its values.
+`type_reading` derives one from an annotation or a Python value; `ir_of` returns the corresponding IR type.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin
-from livegrad.frontend.function.aliases import DEEPEST
+from livegrad.frontend.function.aliases import MAX_ALIAS_DEPTH
 from livegrad.frontend.function.vectors import SHAPED_NAMES, VectorValue
 from livegrad.ir import types as ir
 from livegrad.ir.bfloat16 import widen
@@ -23,7 +22,7 @@ MISSING: Any = object()
 
 
 class Composite(ir.UnionMember):
-    """A type made of other types. Equal types compare equal."""
+    """A type composed of other types, with its IR type, its Differential and its conversions of Python values."""
 
     @property
     def ir(self) -> ir.Type:
@@ -35,15 +34,15 @@ class Composite(ir.UnionMember):
         raise NotImplementedError
 
     def accepts(self, value: Any) -> bool:
-        """Whether a Python value that has another type is a value of this one too."""
+        """Whether a Python value of another type is accepted where this type is expected."""
         return False
 
     def to_argument(self, value: Any) -> Any:
-        """A Python value as backends take it."""
+        """Converts a Python value to a backend argument."""
         raise NotImplementedError
 
     def from_result(self, value: Any) -> Any:
-        """A backend's value as people get it."""
+        """Converts a backend's result to a Python value."""
         raise NotImplementedError
 
 
@@ -90,7 +89,7 @@ def _require_length(value: Any, size: int, type: FrontType) -> None:
 
 @dataclass(frozen=True)
 class TupleType(Composite):
-    """Values by position."""
+    """A tuple: values of different types by position."""
 
     elements: tuple[FrontType, ...]
 
@@ -118,7 +117,7 @@ class TupleType(Composite):
 
 @dataclass(frozen=True)
 class TensorType(Composite):
-    """A whole array that a function reads by index; its shape is known when the function is compiled.
+    """A whole array that a function indexes; its shape is static.
 
     >>> TensorType(ir.f64, (100, 3))
     tensor[float, 100, 3]
@@ -177,7 +176,7 @@ class Field:
     type: FrontType
     no_diff: bool = False
     default: Any = MISSING
-    derivative_member: str | None = None  # the field of a supplied Differential that belongs to this one
+    derivative_member: str | None = None  # the member of a custom Differential that belongs to this field
 
 
 class RecordType(Composite):
@@ -186,9 +185,9 @@ class RecordType(Composite):
     def __init__(self, name: str, resolve: Callable[[], Sequence[Field]], make: Callable[..., Any]) -> None:
         self.name = name
         self._resolve = resolve
-        self.make = make  # an instance from keyword arguments
+        self.make = make  # creates an instance from keyword arguments
         self.methods: dict[str, Any] = {}
-        self.properties: dict[str, Any] = {}  # functions that are called when their name is read
+        self.properties: dict[str, Any] = {}  # getters by name
         self._differential: FrontType | None = MISSING
 
     def __repr__(self) -> str:
@@ -203,7 +202,7 @@ class RecordType(Composite):
         return ir.Struct(self.name, tuple((field.name, ir_of(field.type)) for field in self.fields))
 
     def __call__(self, *positional: Any, **keywords: Any) -> Any:
-        """An instance, from its fields by position or keyword."""
+        """Creates an instance from its fields, by position or keyword."""
         names = [field.name for field in self.fields]
         values = dict(zip(names, positional, strict=False)) | keywords
         for field in self.fields:
@@ -225,18 +224,18 @@ class RecordType(Composite):
         return self._differential
 
     def make_differential(self) -> FrontType | None:
-        """The synthesised Differential: a field for each field that has a differential itself."""
-        kept = tuple(
+        """Synthesises the Differential: a record with one member for each field that has a differential."""
+        members = tuple(
             Field(field.name, differential, default=MISSING)
             for field in self.fields
             if not field.no_diff and (differential := differential_type(field.type)) is not None
         )
-        if not kept:
+        if not members:
             return None
-        if self.name.endswith(".Differential") and [f.type for f in kept] == [f.type for f in self.fields]:
+        if self.name.endswith(".Differential") and [f.type for f in members] == [f.type for f in self.fields]:
             return self
         name = f"{self.name}.Differential"
-        record = RecordType(name, lambda: kept, lambda **values: Instance(record, values))
+        record = RecordType(name, lambda: members, lambda **values: Instance(record, values))
         return record
 
     def to_argument(self, value: Any) -> Any:
@@ -248,7 +247,7 @@ class RecordType(Composite):
 
 
 class Instance:
-    """A value of a record that has no Python class of its own: a Differential, a pair.
+    """A value of a record without a Python class of its own, such as a synthesised Differential or a pair.
 
     >>> record = RecordType("Point", lambda: [Field("x", ir.f64)], lambda **v: Instance(record, v))
     >>> record.make(x=1.0)
@@ -260,7 +259,7 @@ class Instance:
         self.__dict__.update(values)
 
     def __livegrad_parts__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
-        """What makes such a value, and from which of its attributes."""
+        """The pytree protocol: a constructor, and the names of the attributes that it takes."""
         record = self.__livegrad_type__
         return record.make, tuple(field.name for field in record.fields)
 
@@ -278,13 +277,13 @@ class Instance:
     __hash__ = None  # type: ignore[assignment]
 
 
-# --- what every type can be asked ------------------------------------------------------------------------------------
+# --- queries and conversions for every type --------------------------------------------------------------------------
 
 _PYTHON_NAMES = {ir.f64: "float", ir.i64: "int", ir.bool_: "bool", ir.c128: "complex"}
 
 
 def describe(type: FrontType) -> str:
-    """A type as people write it.
+    """The name of a type as users write it.
 
     >>> describe(ir.f64), describe(ir.Vector(ir.f32, 3))
     ('float', 'vec3')
@@ -299,7 +298,7 @@ def describe(type: FrontType) -> str:
 
 
 def ir_of(type: FrontType) -> ir.Type:
-    """The IR type that holds values of a type."""
+    """The IR type of a frontend type."""
     return type.ir if isinstance(type, Composite) else type
 
 
@@ -315,12 +314,12 @@ def differential_type(type: FrontType) -> FrontType | None:
 
 
 def is_mutable(type: FrontType) -> bool:
-    """Whether Python lets values of the type be changed in place."""
+    """Whether values of the type can be changed in place in Python."""
     return isinstance(type, ArrayType | RecordType | TensorType | ir.Vector | ir.Matrix)
 
 
 def mutable_depth(type: FrontType | None) -> int:
-    """How deep objects that Python lets be changed in place lie in each other in values of the type.
+    """The nesting depth of mutable Python objects in values of the type.
 
     >>> [mutable_depth(type) for type in (ir.f64, ir.Vector(ir.f32, 3), ArrayType(ArrayType(ir.f64, 2), 2))]
     [0, 1, 2]
@@ -337,20 +336,20 @@ def mutable_depth(type: FrontType | None) -> int:
             return 1 + mutable_depth(type.element)
         case RecordType():
             return 1 + max((mutable_depth(field.type) for field in type.fields), default=0)
-    return DEEPEST  # an optional value, one of an interface
+    return MAX_ALIAS_DEPTH  # optionals and interface values
 
 
 def to_argument(type: FrontType, value: Any) -> Any:
-    """A Python value as backends take it."""
+    """Converts a Python value to a backend argument."""
     return type.to_argument(value) if isinstance(type, Composite) else value
 
 
 def from_result(type: FrontType, value: Any) -> Any:
-    """A backend's value as Python people expect it: floats, ints, vectors, structs."""
+    """Converts a backend's result to a Python value: floats, ints, vectors, structs."""
     if isinstance(type, Composite):
         return type.from_result(value)
     if type is ir.bf16:
-        return np.float32(widen(value))  # NumPy has no number of its own for it
+        return np.float32(widen(value))  # NumPy has no bfloat16
     if isinstance(type, ir.Scalar):
         return value.item() if type in _PYTHON_NAMES else type.dtype.type(value)
     return np.asarray(value).view(VectorValue)

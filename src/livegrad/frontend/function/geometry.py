@@ -12,19 +12,19 @@ from livegrad.diagnostics import LivegradError
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     as_scalar_type,
     name_of,
     node_of,
-    promote,
     runtime,
     static,
     tuple_value,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import ArrayType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, intrinsic, require_count, shaped_result
 from livegrad.frontend.function.lvalues import detached
 from livegrad.frontend.function.operators import Shaped, binary, joined_values, unify
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.sequences import array_of
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
@@ -32,7 +32,7 @@ from livegrad.ir.op import Op
 from livegrad.ops import elementwise, vector
 from livegrad.ops.rules import filled, zero
 
-# --- choice and geometry ---------------------------------------------------------------------------------------------
+# --- selection and interpolation -------------------------------------------------------------------------------------
 
 
 @intrinsic("where", "select")
@@ -104,7 +104,7 @@ def _shaped(node: Node) -> Shaped:
     return node.type
 
 
-def _geometry(name: str, op: Op, count: int) -> None:
+def _register_vector_op(name: str, op: Op, count: int) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, count, name, at)
@@ -120,10 +120,10 @@ for _name, _operation, _operands in (
     ("length", vector.length, 1),
     ("normalize", vector.normalize, 1),
 ):
-    _geometry(_name, _operation, _operands)
+    _register_vector_op(_name, _operation, _operands)
 
 
-def _matrix(name: str, op: Op) -> None:
+def _register_matrix_op(name: str, op: Op) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, 1, name, at)
@@ -136,7 +136,7 @@ def _matrix(name: str, op: Op) -> None:
 for _name, _operation in (
     ("determinant", vector.determinant), ("inverse", vector.inverse), ("transpose", vector.matrix_transpose),
 ):  # fmt: skip
-    _matrix(_name, _operation)
+    _register_matrix_op(_name, _operation)
 
 
 @intrinsic("dist")
@@ -148,14 +148,14 @@ def _dist(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("detach")
 def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """The value without its derivative."""
+    """Drops the derivative of a value."""
     require_count(context, values, 1, "detach", at)
     (value,) = values
     if value.items is not None:
         return tuple_value([_detach(context, [item], at) for item in value.items])
     if value.node is None or value.type is None:
         return value
-    cut = aliased(runtime(value.type, detached(value.node), weak=value.weak), value.aliases)
+    cut = with_aliases(runtime(value.type, detached(value.node), weak=value.weak), value.aliases)
     return context.with_flow(cut, "cut", [value], at)
 
 

@@ -1,6 +1,6 @@
-"""Intrinsics: the functions of `math`, NumPy, Python's builtins and livegrad that the compiler implements itself.
+"""Intrinsics: functions of `math`, NumPy, Python's builtins and livegrad that the compiler implements itself.
 
-`intrinsic_of` returns the name of a Python object; `INTRINSICS` maps names to implementations.
+`intrinsic_of` maps a Python object to the name of its intrinsic; `INTRINSICS` maps names to implementations.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from livegrad.ir.op import Op
 from livegrad.ops import elementwise, transcendental
 
 Handler = Callable[[Context, Sequence[Value], ast.AST], Value]
-Special = Callable[[Context, ast.Call], Value]
+SpecialForm = Callable[[Context, ast.Call], Value]
 INTRINSICS: dict[str, Handler] = {}
-SPECIAL: dict[str, Special] = {}  # those that look at the expressions of their arguments
+SPECIAL_FORMS: dict[str, SpecialForm] = {}  # intrinsics that receive the call's syntax tree, not evaluated arguments
 
 _UNARY = [
     "sqrt",
@@ -107,10 +107,10 @@ _MARK = "__livegrad_intrinsic__"
 
 
 def intrinsic_of(target: Any) -> str | None:
-    """The name that the compiler knows a Python object by."""
-    named = getattr(target, _MARK, None)
-    if isinstance(named, str):
-        return named
+    """The name of the intrinsic that implements a Python object, or None."""
+    name = getattr(target, _MARK, None)
+    if isinstance(name, str):
+        return name
     if isinstance(target, Op):
         return target.name
     try:
@@ -119,24 +119,24 @@ def intrinsic_of(target: Any) -> str | None:
         return None
 
 
-# Functions on tensors whose name, or meaning under that name, is another one here.
+# Tensor functions whose intrinsic has another name; None: the intrinsic of that name has another meaning.
 _TENSOR_NAMES = {
     "isnan": "is_nan", "isinf": "is_infinite", "isfinite": "is_finite", "clip": "clamp", "remainder": "mod",
     "bool": None, "float": None, "int": None,
 }  # fmt: skip
 
 
-# The functions on tensors that captured code may call, with the name that each is known by.
+# The tensor functions that captured code may call, with the names of their intrinsics.
 TENSOR_FUNCTIONS: dict[Any, str] = {}
 
 
-def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
-    """Lets captured code call functions on tensors, such as `lg.sin`, by what they mean for scalars and vectors."""
+def register_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
+    """Registers tensor functions, such as `lg.sin`, as the intrinsics of the same meaning for scalars and vectors."""
     for name in names:
         tensor_name = _TENSOR_NAMES.get(name, name)
         function: Any = getattr(namespace, name)
         if (
-            (tensor_name in INTRINSICS or tensor_name in SPECIAL)
+            (tensor_name in INTRINSICS or tensor_name in SPECIAL_FORMS)
             and callable(function)
             and intrinsic_of(function) is None
         ):
@@ -145,7 +145,7 @@ def know_tensor_functions(namespace: Any, names: Sequence[str]) -> None:
 
 
 def intrinsic(*names: str) -> Callable[[Handler], Handler]:
-    """Registers what a name does."""
+    """Registers the implementation of the intrinsics with these names."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -156,14 +156,14 @@ def intrinsic(*names: str) -> Callable[[Handler], Handler]:
 
 
 def require_count(context: Context, values: Sequence[Value], count: int, name: str, at: ast.AST) -> None:
-    """An error unless there are as many arguments as a function takes."""
+    """Raises unless the number of arguments is `count`."""
     if len(values) != count:
         many = "1 argument" if count == 1 else f"{count} arguments"
         raise context.error("LG108", f"`{name}` takes {many}", at, found=str(len(values)))
 
 
-def _floating(context: Context, value: Value, name: str, at: ast.AST) -> Node:
-    """A number or vector of floats; integers become Python's float."""
+def _as_float_node(context: Context, value: Value, name: str, at: ast.AST) -> Node:
+    """The node of a number or vector of floats; integers become float64."""
     if not isinstance(value.type, Shaped):
         raise context.error("LG201", f"`{name}` does not accept {name_of(value)}", at)
     scalar = ir.scalar_of(value.type)
@@ -174,7 +174,7 @@ def _floating(context: Context, value: Value, name: str, at: ast.AST) -> Node:
 
 
 def shaped_result(context: Context, node: Node, inputs: Sequence[Value], at: ast.AST, weak: bool = False) -> Value:
-    """A number, vector or matrix that was made from inputs."""
+    """The value of a node that computes a number, vector or matrix from inputs."""
     assert isinstance(node.type, Shaped)
     return context.result(node.type, node, inputs, at, weak)
 
@@ -185,7 +185,7 @@ def _register_unary(name: str) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, 1, name, at)
-        return shaped_result(context, op(_floating(context, values[0], name, at)), values, at, values[0].weak)
+        return shaped_result(context, op(_as_float_node(context, values[0], name, at)), values, at, values[0].weak)
 
 
 for _name in [*_UNARY, "floor", "ceil", "trunc", "round"]:
@@ -217,22 +217,22 @@ def _register_test(name: str) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, 1, name, at)
-        return shaped_result(context, op(_floating(context, values[0], name, at)), [], at)
+        return shaped_result(context, op(_as_float_node(context, values[0], name, at)), [], at)
 
 
 for _name in ("is_nan", "is_infinite", "is_finite"):
     _register_test(_name)
 
 
-def _by_operator(name: str, op: ast.operator) -> None:
+def _register_operator(name: str, op: ast.operator) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, 2, name, at)
         return binary(context, op, values[0], values[1], at)
 
 
-_by_operator("mod", ast.Mod())
-_by_operator("matmul", ast.MatMult())
+_register_operator("mod", ast.Mod())
+_register_operator("matmul", ast.MatMult())
 
 
 @intrinsic("pow")
@@ -254,7 +254,7 @@ def _log(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         return binary(context, ast.Div(), first, base, at)
     require_count(context, values, 1, "log", at)
     return shaped_result(
-        context, transcendental.log(_floating(context, values[0], "log", at)), values, at, values[0].weak
+        context, transcendental.log(_as_float_node(context, values[0], "log", at)), values, at, values[0].weak
     )
 
 
@@ -288,7 +288,7 @@ def _sign(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     return shaped_result(context, elementwise.sign(node_of(values[0], context.span(at))), [], at, values[0].weak)
 
 
-def _to_int(name: str, op: Op | None) -> None:
+def _register_int_conversion(name: str, op: Op | None) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, 1, name.removesuffix("_int"), at)
@@ -302,16 +302,16 @@ def _to_int(name: str, op: Op | None) -> None:
         return shaped_result(context, as_scalar_type(Value(value.type, node), ir.i64, context.span(at)), [], at)
 
 
-_to_int("int", None)
-_to_int("floor_int", elementwise.floor)
-_to_int("ceil_int", elementwise.ceil)
-_to_int("round_int", elementwise.round)
+_register_int_conversion("int", None)
+_register_int_conversion("floor_int", elementwise.floor)
+_register_int_conversion("ceil_int", elementwise.ceil)
+_register_int_conversion("round_int", elementwise.round)
 _round_to_int = INTRINSICS["round_int"]
 
 
 @intrinsic("round_int")
 def _round(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """`round(x)` is an integer, `round(x, digits)` a number of the type of `x`."""
+    """`round(x)` is an integer; `round(x, digits)` has the type of `x`."""
     if len(values) != 2 or values[1].static is None:
         return _round_to_int(context, values[:1] if len(values) == 2 else values, at)
     value, digits = values[0], values[1].static
@@ -329,15 +329,15 @@ def _round(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     return shaped_result(context, cast_to(round_float(exact, digits), scalar), [], at, value.weak)
 
 
-# How Python programs write the floats that have no literals.
-_WRITTEN_FLOATS = frozenset(sign + word for sign in ("", "+", "-") for word in ("inf", "infinity", "nan"))
+# Spellings that `float(...)` accepts for infinities and NaN.
+_NON_FINITE_SPELLINGS = frozenset(sign + word for sign in ("", "+", "-") for word in ("inf", "infinity", "nan"))
 
 
 @intrinsic("float")
 def _float(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "float", at)
     (value,) = values
-    if isinstance(value.static, str) and value.static.strip().lower() in _WRITTEN_FLOATS:
+    if isinstance(value.static, str) and value.static.strip().lower() in _NON_FINITE_SPELLINGS:
         return static(float(value.static))
     if not isinstance(value.type, ir.Scalar):
         raise context.error("LG201", f"{name_of(value)} cannot be converted to a float", at)

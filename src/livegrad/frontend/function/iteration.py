@@ -1,6 +1,6 @@
-"""Iterables of `for` loops: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed` and `unroll`.
+"""Compiles the iterables of `for` loops: ranges, lists, vectors, tuples, `enumerate`, `zip`, `reversed` and `unroll`.
 
-In: an iterable expression. Out: the number of iterations and the value at an iteration (or all values, to unroll).
+In: an iterable expression. Out: `Steps`, the number of iterations and the value at an index, or all values to unroll.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 from livegrad.frontend.function.array_arithmetic import array_result
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of, runtime, static, tuple_value
+from livegrad.frontend.function.compile_values import (
+    Value,
+    name_of,
+    node_of,
+    runtime,
+    static,
+    tuple_value,
+    with_aliases,
+)
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import expect_int
@@ -26,24 +34,26 @@ from livegrad.ops.indexing import lookup
 from livegrad.passes.affine_bounds import Range, range_of
 from livegrad.tensors.handle import wrap
 
-_INTEGERS = 1 << 63  # below this and from minus this on
+_INTEGERS = 1 << 63  # int64 values are in [-_INTEGERS, _INTEGERS)
 
 
 @dataclass
 class Steps:
-    """Either `unrolled` values, or `iterations` and a function `at` from an index to a value (called in the body)."""
+    """The iterations of a loop: either `unrolled` values, or a number of `iterations` and a function `at` from an index
+    to a value, which is called when the body is compiled.
+    """
 
     iterations: Node | None = None
     at: Callable[[Node], Value] | None = None
     unrolled: list[Value] | None = None
     static_iterations: int | None = None
-    over: tuple[Value, ...] = ()  # the lists that it goes over as they are now
+    iterated_values: tuple[Value, ...] = ()  # the lists that are iterated over, as they are before the loop
     is_parallel: bool = False
-    parallel: range | None = None  # what a parallel loop goes over, if that is known
+    parallel: range | None = None  # the range of a parallel loop, if it is static
 
 
-def iteration_of(context: Context, expression: ast.expr) -> Steps:
-    """How to go over the value of an expression."""
+def plan_iteration(context: Context, expression: ast.expr) -> Steps:
+    """The steps of a loop over the value of an expression."""
     if isinstance(expression, ast.Call):
         callee = context.evaluate(expression.func)
         handler = _CALLS.get(callee.static) if callee.is_static and _hashable(callee.static) else None
@@ -53,14 +63,14 @@ def iteration_of(context: Context, expression: ast.expr) -> Steps:
             handler = _parallel
         if handler is not None:
             return handler(context, expression)
-    return _over_value(context, context.evaluate(expression), expression)
+    return _iterate_value(context, context.evaluate(expression), expression)
 
 
 def _hashable(value: object) -> bool:
     return getattr(type(value), "__hash__", None) is not None
 
 
-def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
+def _iterate_value(context: Context, value: Value, at: ast.AST) -> Steps:
     if value.items is not None:
         return Steps(unrolled=list(value.items))
     if value.is_static and isinstance(value.static, range | list | tuple | set | frozenset | dict):
@@ -70,10 +80,12 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             return _range_steps(context, static(values.start), static(values.stop), static(values.step), at)
         return Steps(unrolled=items)
     if isinstance(value.type, ArrayType | ir.Vector) and value.node is not None:
-        name = _held_name(context, value, at)
+        name = _iterable_variable(context, value, at)
         size = value.type.size
         if size == 0:
-            return Steps(unrolled=[], over=(value,))  # there is no element that a body could be compiled for
+            return Steps(
+                unrolled=[], iterated_values=(value,)
+            )  # an empty list has no element type to compile a body for
 
         def element(index: Node) -> Value:
             held = context.environment[name]
@@ -81,17 +93,17 @@ def _over_value(context: Context, value: Value, at: ast.AST) -> Steps:
             assert isinstance(held.type, ArrayType | ir.Vector)
             return context.part(held.type.element, get_at(held.node, index), held, at, held.weak)
 
-        return Steps(constant(size, ir.i64), element, static_iterations=size, over=(value,))
+        return Steps(constant(size, ir.i64), element, static_iterations=size, iterated_values=(value,))
     if isinstance(value.type, TensorType) and value.type.shape and value.node is not None:
-        return _over_tensor(context, value, at)
+        return _iterate_tensor(context, value, at)
     raise context.error(
         "LG107", f"a loop cannot iterate over {name_of(value)}", at, expected="a range, list, vector or tuple"
     )
 
 
-def _held_name(context: Context, value: Value, at: ast.AST) -> str:
-    """The variable that a loop reads elements from: the name of the list, so that changes are visible as in Python, or
-    a hidden variable if the loop rebinds that name.
+def _iterable_variable(context: Context, value: Value, at: ast.AST) -> str:
+    """The variable that a loop reads elements from: the list's own variable, so that changes are visible as in Python,
+    or a hidden variable if the loop rebinds the name.
     """
     if isinstance(at, ast.Name) and at.id not in context.rebound and context.environment.get(at.id) is value:
         return at.id
@@ -100,7 +112,7 @@ def _held_name(context: Context, value: Value, at: ast.AST) -> str:
     return name
 
 
-def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
+def _iterate_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
     name = context.temporary("over")
     context.environment[name] = value
     assert isinstance(value.type, TensorType)
@@ -113,7 +125,7 @@ def _over_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
         if len(held.type.shape) == 1:
             return context.result(held.type.element, lookup(held.node, index), [held], at)
         row = array_result(context, wrap(held.node)[wrap(index)], [held], at)
-        return aliased(row, held.aliases)  # NumPy gives a view
+        return with_aliases(row, held.aliases)  # a row is a view in NumPy
 
     return Steps(constant(size, ir.i64), element, static_iterations=size)
 
@@ -143,10 +155,10 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
     if all(isinstance(number, int) for number in bounds):
         if bounds[2] == 0:
             raise context.error("LG107", "range's step must not be zero", at)
-        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len` of a range has a limit
+        count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len(range(...))` fails beyond the size of an index
         if not all(-_INTEGERS <= number < _INTEGERS for number in (*bounds, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
-        values = _linear(context, start, step, at, _bounds(context, start, stop, step, at))
+        values = _affine_values(context, start, step, at, _range_bounds(context, start, stop, step, at))
         return Steps(constant(count, ir.i64), values, static_iterations=count)
     first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
     if isinstance(step.static, int):
@@ -155,20 +167,23 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         if step.static == 1:
             iterations = last - first if start.static != 0 else last
         else:
-            away = 1 if step.static > 0 else -1
-            iterations = elementwise.floor_div(last - first + (step.static - away), stride)
+            sign = 1 if step.static > 0 else -1
+            iterations = elementwise.floor_div(last - first + (step.static - sign), stride)
     else:
-        name = "range's step must not be zero"
-        stride = check(stride, comparison.not_equal(stride, 0), message=name)
+        message = "range's step must not be zero"
+        stride = check(stride, comparison.not_equal(stride, 0), message=message)
         iterations = elementwise.floor_div(last - first + stride - elementwise.sign(stride), stride)
-    bounds = _bounds(context, start, stop, step, at)
-    return Steps(iterations, _linear(context, _held(context, start, first), _held(context, step, stride), at, bounds))
+    bounds = _range_bounds(context, start, stop, step, at)
+    return Steps(
+        iterations,
+        _affine_values(context, _bound_value(context, start, first), _bound_value(context, step, stride), at, bounds),
+    )
 
 
-def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
-    """The least and the greatest value of a range, if they are known.
+def _range_bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Range | None:
+    """The smallest and the largest value of a range, or None if unknown.
 
-    Array accesses need no rule for negative indices where an index is known to be none.
+    An array access omits the handling of negative indices if its index is provably not negative.
     """
     if not isinstance(step.static, int):
         return None
@@ -180,15 +195,17 @@ def _bounds(context: Context, start: Value, stop: Value, step: Value, at: ast.AS
     return (low, high) if low <= high else None
 
 
-def _held(context: Context, value: Value, node: Node) -> Value:
+def _bound_value(context: Context, value: Value, node: Node) -> Value:
     return value if value.is_static else runtime(ir.i64, node)
 
 
-def _linear(context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None) -> Callable[[Node], Value]:
-    """start + index * step; operands that are only known at run time are held in variables visible to the body."""
+def _affine_values(
+    context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None
+) -> Callable[[Node], Value]:
+    """start + index * step, as a function of the index; hidden variables make the operands visible to the body."""
     names = [context.temporary("start"), context.temporary("step")]
-    for name, held in zip(names, (start, step), strict=True):
-        context.environment[name] = held
+    for name, operand in zip(names, (start, step), strict=True):
+        context.environment[name] = operand
 
     def value(index: Node) -> Value:
         first, stride = (node_of(context.environment[name], context.span(at)) for name in names)
@@ -210,23 +227,23 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
     if not isinstance(start.static, int):
         raise context.error("LG107", "enumerate's start must be known at compile time", call)
     offset = start.static
-    inner = iteration_of(context, call.args[0])
+    inner = plan_iteration(context, call.args[0])
     if inner.unrolled is not None:
         numbered = [tuple_value([static(offset + k), value]) for k, value in enumerate(inner.unrolled)]
-        return Steps(unrolled=numbered, over=inner.over)
+        return Steps(unrolled=numbered, iterated_values=inner.iterated_values)
     at = inner.at
     assert at is not None
     return Steps(
         inner.iterations,
         lambda index: tuple_value([runtime(ir.i64, index + offset if offset else index), at(index)]),
         static_iterations=inner.static_iterations,
-        over=inner.over,
+        iterated_values=inner.iterated_values,
     )
 
 
 def _zip(context: Context, call: ast.Call) -> Steps:
-    inner = [iteration_of(context, argument) for argument in call.args]
-    over = tuple(value for steps in inner for value in steps.over)
+    inner = [plan_iteration(context, argument) for argument in call.args]
+    iterated_values = tuple(value for steps in inner for value in steps.iterated_values)
     if any(keyword.arg != "strict" for keyword in call.keywords):
         raise context.error("LG108", "`zip` takes iterables and `strict`", call)
     if any(context.evaluate(keyword.value).static is not False for keyword in call.keywords):
@@ -249,14 +266,16 @@ def _zip(context: Context, call: ast.Call) -> Steps:
             iterations if least is None else constant(least, ir.i64),
             lambda index: tuple_value([steps.at(index) for steps in inner if steps.at is not None]),
             static_iterations=least,
-            over=over,
+            iterated_values=iterated_values,
         )
-    listed = [_all(context, steps, call) for steps in inner]
-    return Steps(unrolled=[tuple_value(row) for row in zip(*listed, strict=False)], over=over)
+    static_elements = [_unroll_values(context, steps, call) for steps in inner]
+    return Steps(
+        unrolled=[tuple_value(row) for row in zip(*static_elements, strict=False)], iterated_values=iterated_values
+    )
 
 
-def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
-    """The values one by one, for a loop of static length."""
+def _unroll_values(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
+    """All values of a loop of static length."""
     if steps.unrolled is not None:
         return steps.unrolled
     if steps.static_iterations is None or steps.at is None:
@@ -271,7 +290,7 @@ def _all(context: Context, steps: Steps, at: ast.AST) -> list[Value]:
 
 
 def _fold_constant_index(value: Value) -> Value:
-    """Folds an index computed from constants; an element at a static index needs no check."""
+    """Folds an index that is computed from constants, so that an element access needs no bounds check."""
     if value.items is not None:
         return tuple_value([_fold_constant_index(item) for item in value.items])
     node = value.node
@@ -284,7 +303,11 @@ def _fold_constant_index(value: Value) -> Value:
         index = _fold(node.operands[1])
         if index is not None:
             element = member(node.operands[0], index)
-            return aliased(runtime(value.type, element, value.flow, value.weak), value.aliases) if value.type else value
+            return (
+                with_aliases(runtime(value.type, element, value.flow, value.weak), value.aliases)
+                if value.type
+                else value
+            )
     return value
 
 
@@ -300,9 +323,9 @@ def _fold(node: Node) -> int | None:
 
 def _reversed(context: Context, call: ast.Call) -> Steps:
     _require_one(context, call, "reversed")
-    inner = iteration_of(context, call.args[0])
+    inner = plan_iteration(context, call.args[0])
     if inner.unrolled is not None:
-        return Steps(unrolled=inner.unrolled[::-1], over=inner.over)
+        return Steps(unrolled=inner.unrolled[::-1], iterated_values=inner.iterated_values)
     iterations, at = inner.iterations, inner.at
     assert iterations is not None
     assert at is not None
@@ -314,7 +337,7 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
         assert last is not None
         return at(last - index)
 
-    return Steps(iterations, value, static_iterations=inner.static_iterations, over=inner.over)
+    return Steps(iterations, value, static_iterations=inner.static_iterations, iterated_values=inner.iterated_values)
 
 
 def _require_one(context: Context, call: ast.Call, name: str) -> None:
@@ -324,8 +347,8 @@ def _require_one(context: Context, call: ast.Call, name: str) -> None:
 
 def _unroll(context: Context, call: ast.Call) -> Steps:
     _require_one(context, call, "unroll")
-    inner = iteration_of(context, call.args[0])
-    return Steps(unrolled=_all(context, inner, call), over=inner.over)
+    inner = plan_iteration(context, call.args[0])
+    return Steps(unrolled=_unroll_values(context, inner, call), iterated_values=inner.iterated_values)
 
 
 _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
@@ -336,20 +359,20 @@ _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
 }
 
 
-def listed(context: Context, expression: ast.expr) -> list[Value] | None:
-    """All values of an iterable of known length; None if the length is known only at run time."""
-    steps = iteration_of(context, expression)
+def static_elements(context: Context, expression: ast.expr) -> list[Value] | None:
+    """All values of an iterable of static length; None if the length is known only at run time."""
+    steps = plan_iteration(context, expression)
     if steps.unrolled is None and steps.static_iterations is None:
         return None
-    return _all(context, steps, expression)
+    return _unroll_values(context, steps, expression)
 
 
 def evaluate_all(context: Context, elements: list[ast.expr]) -> list[Value]:
-    """The values of expressions in turn, with `*values` of known length spread out."""
+    """Evaluates expressions in order; expands `*values` of static length."""
     values: list[Value] = []
     for element in elements:
         if isinstance(element, ast.Starred):
-            inner = listed(context, element.value)
+            inner = static_elements(context, element.value)
             if inner is None:
                 raise context.error("LG102", "the number of values after `*` must be known at compile time", element)
             values += inner

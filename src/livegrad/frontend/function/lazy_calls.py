@@ -16,17 +16,11 @@ import numpy as np
 
 from livegrad.diagnostics import UsageError, caller_origin, shown
 from livegrad.frontend.function.array_patterns import Pattern, TensorPattern, TuplePattern
+from livegrad.frontend.function.call_cache import call_key, make_direct_call
 from livegrad.frontend.function.captured import CapturedFunction
-from livegrad.frontend.function.compile_values import Value, is_lossless
-from livegrad.frontend.function.dispatch import (
-    abstract_argument,
-    apply_mapped,
-    call_span,
-    cast_array,
-    is_lifted,
-    points_of,
-    run_now,
-)
+from livegrad.frontend.function.compile_values import Value
+from livegrad.frontend.function.dispatch import abstract_argument, call_span, run_now
+from livegrad.frontend.function.execution import apply_mapped, cast_array, is_lifted, points_of
 from livegrad.frontend.function.function_types import (
     NONE,
     ArrayType,
@@ -40,8 +34,8 @@ from livegrad.frontend.function.function_types import (
     ir_of,
     to_argument,
 )
-from livegrad.frontend.function.known_calls import key_of, make_quick_call
 from livegrad.frontend.function.overloads import choose
+from livegrad.frontend.function.promotion import is_lossless
 from livegrad.frontend.function.python_source import MISSING
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
@@ -53,22 +47,22 @@ from livegrad.ops.conversion import cast
 from livegrad.ops.indexing import lookup
 from livegrad.ops.movement import broadcast_to
 from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
-from livegrad.tensors.weak_types import is_weak, typed
+from livegrad.tensors.weak_types import is_weak, make_strong
 
-_MOST_QUICK_CALLS = 4  # of a function
+_MAX_DIRECT_CALLS = 4  # of a function
 
 
-def holds_tensor(value: Any) -> bool:
+def contains_tensor(value: Any) -> bool:
     """Whether a value is a lazy tensor, or a struct or pair with one inside."""
     if isinstance(value, Tensor):
         return True
     if isinstance(value, Instance):
-        return any(holds_tensor(part) for name, part in vars(value).items() if name != "__livegrad_type__")
+        return any(contains_tensor(part) for name, part in vars(value).items() if name != "__livegrad_type__")
     if isinstance(value, tuple):
-        return any(map(holds_tensor, value))
+        return any(map(contains_tensor, value))
     value_type = getattr(value, "__livegrad_type__", None)
     if isinstance(value_type, RecordType) and not isinstance(value, type):
-        return any(holds_tensor(getattr(value, field.name, None)) for field in value_type.fields)
+        return any(contains_tensor(getattr(value, field.name, None)) for field in value_type.fields)
     return False
 
 
@@ -76,23 +70,23 @@ def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[
     """Calls a captured function: at once for Python values, lazily where a tensor is among them."""
     overloads = len(function.overloads)
     if not keywords:
-        calls = function.quick_calls
+        calls = function.direct_calls
         for quick in calls:
             if quick.overloads == overloads and quick.is_current():
                 results = quick.run(*positional)
                 if results is not None:
                     if quick is not calls[0]:  # the next call is mostly like this one
-                        function.quick_calls = (quick, *[other for other in calls if other is not quick])
-                    return quick.give(results)
-    key = key_of(overloads, positional, keywords)
-    prepared = None if key is None else function.known_calls.get(key)
+                        function.direct_calls = (quick, *[other for other in calls if other is not quick])
+                    return quick.convert_result(results)
+    key = call_key(overloads, positional, keywords)
+    prepared = None if key is None else function.call_cache.get(key)
     if prepared is not None and prepared.is_current():
         result = prepared((*positional, *keywords.values()) if keywords else positional)
-        if not prepared.has_quick_call and not keywords:
-            prepared.has_quick_call = True
-            quick = make_quick_call(prepared, overloads, positional)
+        if not prepared.direct_call_tried and not keywords:
+            prepared.direct_call_tried = True
+            quick = make_direct_call(prepared, overloads, positional)
             if quick is not None:
-                function.quick_calls = (quick, *function.quick_calls[: _MOST_QUICK_CALLS - 1])
+                function.direct_calls = (quick, *function.direct_calls[: _MAX_DIRECT_CALLS - 1])
         return result
     result = run_lazily(function, positional, keywords)
     return run_now(function, positional, keywords, key) if result is MISSING else result
@@ -100,7 +94,7 @@ def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[
 
 def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """The call as a tensor (or a struct or tuple of tensors); `MISSING` if no argument is one."""
-    if not any(map(holds_tensor, (*positional, *keywords.values()))):
+    if not any(map(contains_tensor, (*positional, *keywords.values()))):
         return MISSING
     many = len(function.overloads) > 1
     parameters = [] if many else function.signature.parameters
@@ -110,7 +104,7 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
     named = {n: abstract_lazily(v, expected[n](v) if n in expected else None, many) for n, v in keywords.items()}
     match = choose(function, values, named, call_span())
     specialization = match.function.specialize(match.slots)
-    specialization.require_nothing_lost(call_span())
+    specialization.require_inouts_returned(call_span())
     bound = match.function.signature.bind(positional, keywords)
     assert not isinstance(bound, str)
     arguments = []
@@ -133,12 +127,12 @@ class LazyArgument:
 
 def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType, weak: bool = False) -> Any:
     """A call of an IR function as a tensor, or a struct or tuple of tensors, with one value for each point."""
-    nodes = [_node(argument.value, argument.type, argument.name) for argument in arguments]
+    nodes = [_argument_node(argument.value, argument.type, argument.name) for argument in arguments]
     if any(isinstance(type, ir.Tensor) for type in function.parameter_types):
         nodes = list(map(_as_number, nodes, function.parameter_types))
     lifted = any(n.type is not t for n, t in zip(nodes, function.parameter_types, strict=True))
     node = apply_mapped(function, nodes) if lifted else call(*nodes, function=function)
-    return wrap(node) if weak else _wrapped(node, result, lifted)
+    return wrap(node) if weak else _wrap_result(node, result, lifted)
 
 
 def _as_number(node: Node, type: ir.Type) -> Node:
@@ -147,13 +141,13 @@ def _as_number(node: Node, type: ir.Type) -> Node:
     return lookup(node) if one else node
 
 
-def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False) -> Value:
+def abstract_lazily(value: Any, expected: Pattern | None, weak_numbers: bool = False) -> Value:
     """What is known of an argument that may be a tensor, or have some inside."""
-    if not holds_tensor(value):
-        return abstract_argument(value, expected, fitting)
+    if not contains_tensor(value):
+        return abstract_argument(value, expected, weak_numbers)
     abstract = getattr(value, "__livegrad_abstract__", None)
     if abstract is not None:
-        return abstract(abstract_lazily, expected, fitting)
+        return abstract(abstract_lazily, expected, weak_numbers)
     if isinstance(value, tuple):
         own_types = expected.elements if isinstance(expected, TuplePattern | TupleType) else ()
         pairs = zip_longest(value, own_types[: len(value)])
@@ -175,7 +169,7 @@ def abstract_lazily(value: Any, expected: Pattern | None, fitting: bool = False)
     return Value(shaped, weak=is_weak(value.node))
 
 
-def _node(value: Any, type: FrontType, name: str) -> Node:
+def _argument_node(value: Any, type: FrontType, name: str) -> Node:
     """An argument as a node: one value for each point, or the same for all."""
     if isinstance(value, Tensor):
         node = value.node
@@ -191,10 +185,10 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
                 help="convert it with astype",
             )  # fmt: skip
         return cast(node, type=scalar)
-    if isinstance(type, TupleType) and holds_tensor(value):
-        parts = [_node(item, rank, name) for item, rank in zip(value, type.elements, strict=True)]
+    if isinstance(type, TupleType) and contains_tensor(value):
+        parts = [_argument_node(item, rank, name) for item, rank in zip(value, type.elements, strict=True)]
         return make(*parts, type=ir.Tuple(tuple(part.type for part in parts)))
-    if isinstance(type, RecordType) and (holds_tensor(value) or is_lifted(type, value)):
+    if isinstance(type, RecordType) and (contains_tensor(value) or is_lifted(type, value)):
         return _struct_node(value, type, name)
     if isinstance(value, np.ndarray) and not isinstance(type, Composite):
         scalar, rank = ir.scalar_of(type), 0 if isinstance(type, ir.Scalar) else len(ir.components(type))
@@ -208,11 +202,11 @@ def _node(value: Any, type: FrontType, name: str) -> Node:
 
 def _struct_node(value: Any, type: RecordType, name: str) -> Node:
     """A struct of tensors; fields that are equal for all points are broadcast."""
-    parts = [_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
+    parts = [_argument_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
     fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
     node = make(*parts, type=ir.Struct(type.name, fields))
     domain: tuple[Any, ...] = reduce(partial(join_shapes, name), _domains(node, type.ir), ())
-    return _spread(node, type.ir, domain)
+    return _broadcast_fields(node, type.ir, domain)
 
 
 def _domains(node: Node, point: ir.Type) -> list[tuple[Any, ...]]:
@@ -225,9 +219,11 @@ def _domains(node: Node, point: ir.Type) -> list[tuple[Any, ...]]:
     return [d for index, part in enumerate(ir.components(point)) for d in _domains(member(node, index), part)]
 
 
-def _spread(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
+def _broadcast_fields(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> Node:
     if isinstance(point, ir.Struct):
-        parts = [_spread(member(node, index), part, domain) for index, part in enumerate(ir.components(point))]
+        parts = [
+            _broadcast_fields(member(node, index), part, domain) for index, part in enumerate(ir.components(point))
+        ]
         fields = tuple((name, part.type) for (name, _), part in zip(point.fields, parts, strict=True))
         return make(*parts, type=ir.Struct(point.name, fields))
     if isinstance(point, ir.Tuple | ir.Array):
@@ -280,20 +276,20 @@ def _require_number(value: Any, type: ir.Scalar) -> Any:
 _FITTING_KINDS = {"bool": "b", "signed": "biu", "unsigned": "biu", "float": "biuf", "complex": "biufc"}
 
 
-def _wrapped(node: Node, type: FrontType, lifted: bool) -> Any:
+def _wrap_result(node: Node, type: FrontType, lifted: bool) -> Any:
     """The result for users: tensors where the function returns numbers and vectors."""
     if isinstance(type, RecordType):
         return type.make(**{
-            field.name: _wrapped(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)
+            field.name: _wrap_result(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)
         })  # fmt: skip
     if isinstance(type, TupleType):
-        return tuple(_wrapped(member(node, index), element, lifted) for index, element in enumerate(type.elements))
+        return tuple(_wrap_result(member(node, index), element, lifted) for index, element in enumerate(type.elements))
     if isinstance(type, ArrayType):
-        return [_wrapped(member(node, index), type.element, lifted) for index in range(type.size)]
+        return [_wrap_result(member(node, index), type.element, lifted) for index in range(type.size)]
     if type is NONE:
         return None
     if isinstance(node.type, ir.Scalar):
         node = broadcast_to(node, ())
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
-    return wrap(typed(node))  # the function says what type it has
+    return wrap(make_strong(node))  # the function says what type it has

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
-from livegrad.frontend.function.aliases import DEEPEST
+from livegrad.frontend.function.aliases import MAX_ALIAS_DEPTH
 from livegrad.frontend.function.assignment import DefiniteAssignment, bound_names, stored_names
 from livegrad.frontend.function.binding import annotation_type
 from livegrad.frontend.function.branch_regions import FLAGS, flag, set_flag
@@ -42,11 +42,11 @@ class LocalFunction:
         return self.name
 
     def __livegrad_call__(self, context: Context, positional: list[Value], keywords: Keywords, at: ast.AST) -> Value:
-        return _inlined(context, self, positional, keywords, at)
+        return _inline_call(context, self, positional, keywords, at)
 
     def __livegrad_argument__(self, context: Context, at: ast.AST) -> CapturedFunction:
         """The function as one that can be handed on."""
-        return _standing_alone(context, self, at)
+        return _capture_standalone(context, self, at)
 
 
 def define(context: Context, definition: Definition) -> Value:
@@ -70,7 +70,7 @@ def define(context: Context, definition: Definition) -> Value:
     for argument, default in pairs:
         # A variable: branches and loops see its value as their own.
         held = defaults[argument.arg] = context.temporary("default")
-        context.environment[held] = context.named(context.evaluate(default), default)
+        context.environment[held] = context.bind_object(context.evaluate(default), default)
     return static(LocalFunction(definition, defaults))
 
 
@@ -83,13 +83,13 @@ def _parameters(function: LocalFunction) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
 
 
-def _inlined(
+def _inline_call(
     context: Context, function: LocalFunction, positional: Sequence[Value], keywords: Keywords, at: ast.AST
 ) -> Value:
     if function.definition in context.inlining:
         raise context.error("LG105", f"`{function.name}` calls itself", at, help="write it as a loop")
     source = _source_of(context, function)
-    arguments = _bound(context, function, positional, keywords, at)
+    arguments = _bind_arguments(context, function, positional, keywords, at)
     names = [argument.arg for argument in _parameters(function)]
     locals_ = bound_names(source.body) | set(names)
     changed = sorted(stored_names(source.body) - locals_)
@@ -99,10 +99,10 @@ def _inlined(
             "LG102", f"`{function.name}` changes `{changed[0]}` of the enclosing function", at,
             help="return the new value instead",
         )  # fmt: skip
-    context.after_loop.update(DefiniteAssignment(source, names, lambda loop: False).after)
+    context.assigned_after_loop.update(DefiniteAssignment(source, names, lambda loop: False).assigned_after)
     objects = {alias.object for value in context.environment.values() for alias in aliases_of(value)}
     for parameter in _parameters(function):
-        arguments[parameter.arg] = context.named(arguments[parameter.arg], parameter)
+        arguments[parameter.arg] = context.bind_object(arguments[parameter.arg], parameter)
     outer = {name: context.environment.get(name) for name in (*locals_, *FLAGS, "$return")}
     hidden = {name: context.temporary("hidden") for name in locals_ if name in context.environment}
     for name, temporary in hidden.items():
@@ -115,10 +115,12 @@ def _inlined(
     result_pattern, context.result_pattern = context.result_pattern, None
     context.inlining.append(function.definition)
     context.execute(source.body)
-    value = _result(context, function)
+    value = _returned_value(context, function)
     context.inlining.pop()
     # An object that only the function's own names have had is new for its caller.
-    value = _with_objects(value, lambda object: object in objects or context.sharing.is_shared(object, DEEPEST))
+    value = _filter_aliases(
+        value, lambda object: object in objects or context.sharing.is_shared(object, MAX_ALIAS_DEPTH)
+    )
     context.result_type, context.result_pattern, context.exited = result_type, result_pattern, False
     for name, held in outer.items():
         context.environment.pop(name, None)
@@ -127,10 +129,10 @@ def _inlined(
     return value
 
 
-def _with_objects(value: Value, stays: Callable[[Hashable], bool]) -> Value:
+def _filter_aliases(value: Value, stays: Callable[[Hashable], bool]) -> Value:
     """The value with only those aliases whose objects outlive the call."""
     if value.items is not None:
-        return replace(value, items=tuple(_with_objects(item, stays) for item in value.items))
+        return replace(value, items=tuple(_filter_aliases(item, stays) for item in value.items))
     return replace(value, aliases=tuple(alias for alias in value.aliases if stays(alias.object)))
 
 
@@ -141,7 +143,7 @@ def _result_type(context: Context, function: LocalFunction) -> Any:
     return annotation_type(context, definition.returns)
 
 
-def _bound(
+def _bind_arguments(
     context: Context, function: LocalFunction, positional: Sequence[Value], keywords: Keywords, at: ast.AST
 ) -> dict[str, Value]:
     """A value for each parameter."""
@@ -168,7 +170,7 @@ def _bound(
     return arguments
 
 
-def _result(context: Context, function: LocalFunction) -> Value:
+def _returned_value(context: Context, function: LocalFunction) -> Value:
     returned = flag(context.environment, "$returned")
     value = context.environment.get("$return")
     if value is None or (returned.is_static and not returned.static):
@@ -184,7 +186,7 @@ def _result(context: Context, function: LocalFunction) -> Value:
 # --- handed on -------------------------------------------------------------------------------------------------------
 
 
-def _standing_alone(context: Context, function: LocalFunction, at: ast.AST) -> CapturedFunction:
+def _capture_standalone(context: Context, function: LocalFunction, at: ast.AST) -> CapturedFunction:
     source = _source_of(context, function)
     local_names = bound_names(source.body) | {argument.arg for argument in _parameters(function)}
     read = {node.id for statement in source.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
@@ -195,10 +197,10 @@ def _standing_alone(context: Context, function: LocalFunction, at: ast.AST) -> C
             found=", ".join(f"`{name}`" for name in used) or "a default",
             help="define it outside, and pass what it needs",
         )  # fmt: skip
-    captured = context.standing_alone.get(function.definition)
+    captured = context.standalone_functions.get(function.definition)
     if captured is None:
         function_object = _python_function(context.source, function.definition)
-        captured = context.standing_alone[function.definition] = context.kind(function_object)
+        captured = context.standalone_functions[function.definition] = context.kind(function_object)
         captured.__dict__["source"] = replace(source, function=function_object)
     return captured
 

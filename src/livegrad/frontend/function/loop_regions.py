@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from livegrad.frontend.function.aliases import alias_either, exchanged_names
+from livegrad.frontend.function.aliases import merge_aliases, swapped_names
 from livegrad.frontend.function.branch_regions import (
     FLAGS,
     Conflict,
@@ -23,7 +23,6 @@ from livegrad.frontend.function.branch_regions import (
 from livegrad.frontend.function.compile_state import Context, Environment
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     convert,
     flows_of,
@@ -32,6 +31,7 @@ from livegrad.frontend.function.compile_values import (
     node_of,
     runtime,
     static,
+    with_aliases,
     zero_value,
 )
 from livegrad.frontend.function.derivative_flow import Flow
@@ -50,7 +50,7 @@ class Loop:
     continue (None: run `iterations` times)."""
 
     names: set[str]
-    kept: frozenset[str]  # names that are set after the loop, even if they are not before
+    set_after: frozenset[str]  # names that are set after the loop, even if they are not before
     body: Callable[[Node], None]
     iterations: Node | None
     condition: Callable[[], Node] | None
@@ -69,7 +69,7 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
             carried[name] = outer[name]
         elif name in FLAGS:
             carried[name] = static(False)
-        elif name.startswith("$") or name in loop.kept:
+        elif name.startswith("$") or name in loop.set_after:
             carried[name] = None
     if loop.condition is not None or loop.jumps:
         loop.iteration = context.temporary("iteration")
@@ -79,11 +79,11 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
     flows, expected = len(graph.flows), len(graph.expected)
     for _ in range(20):
         attempt = _Attempt(context, loop, outer, types, at)
-        grown = attempt.run(carried)
-        if grown is None:
+        widened = attempt.run(carried)
+        if widened is None:
             attempt.finish(carried)
             return
-        types = grown
+        types = widened
         del graph.flows[flows:], graph.expected[expected:]  # what the failed attempt has left
     raise context.error(
         "LG203",
@@ -113,30 +113,30 @@ class _Attempt:
         self.index = input_node(Key("index"), i64)
         self.parameters: list[Node] = []
         for name, carried_value in self.types.items():
-            inner[name] = self._parameter(name, carried_value)
+            inner[name] = self._add_parameter(name, carried_value)
         self.start = dict(inner)
         context.environment, context.exited = dict(inner), False
         for name in ("$broken", "$continued", "$returned"):
             if name not in self.types:
                 set_flag(context, name, False)
         if loop.iteration:
-            self._next_iteration()
+            self._count_iteration()
         named = dict(context.sharing.shared)
-        context.loops.append(frozenset(self.outer))
+        context.enclosing_loops.append(frozenset(self.outer))
         ordered = context.ordered_writes
         loop.body(self.index)
         self.writes_in_order = context.ordered_writes != ordered
-        context.loops.pop()
+        context.enclosing_loops.pop()
         self.end = context.environment
-        written = self._written_by_calls(carried)
+        written = self._arrays_written_by_calls(carried)
         if written:
             carried |= written
             return self.types | written
-        grown = self._grown(carried)
+        widened = self._widen_types(carried)
         # A second name that an object gets in one iteration, it has from the start of the next.
-        return self.types if grown is None and named != context.sharing.shared else grown
+        return self.types if widened is None and named != context.sharing.shared else widened
 
-    def _written_by_calls(self, carried: dict[str, Value | None]) -> dict[str, Value]:
+    def _arrays_written_by_calls(self, carried: dict[str, Value | None]) -> dict[str, Value]:
         """The arrays that the body changes without an assignment, through calls with `inout` parameters."""
         return {
             name: self.outer[name]
@@ -144,30 +144,30 @@ class _Attempt:
             if name not in carried and isinstance(before.type, TensorType) and self.end.get(name) is not before
         }
 
-    def _next_iteration(self) -> None:
+    def _count_iteration(self) -> None:
         variables = self.context.environment
         iteration = variables[self.loop.iteration]
         assert iteration.node is not None
         variables[self.loop.iteration] = runtime(i64, iteration.node + 1)
 
-    def _parameter(self, name: str, carried: Value) -> Value:
+    def _add_parameter(self, name: str, carried: Value) -> Value:
         assert carried.type is not None
         node = input_node(Key(name), ir_of(carried.type))
         self.parameters.append(node)
         flow = None
         if differential_type(carried.type) is not None:
             flow = self.flows[name] = self.context.graph.add("operation", self.context.span(self.at), [], name)
-        return aliased(runtime(carried.type, node, flow, carried.weak), aliases_of(carried))
+        return with_aliases(runtime(carried.type, node, flow, carried.weak), aliases_of(carried))
 
-    def _grown(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
-        grown: dict[str, Value] = {}
+    def _widen_types(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
+        widened: dict[str, Value] = {}
         changed = False
-        exchanged = self._exchanged_arrays()
+        swapped = self._swapped_arrays()
         for name in carried:
             before, after = self.types.get(name), self.end.get(name)
             if after is None or (after.type is None and before is None):
                 if before is not None:
-                    grown[name] = before
+                    widened[name] = before
                 continue
             type = after.type if before is None else join(before, after)
             if type is None:
@@ -184,15 +184,15 @@ class _Attempt:
                 continue
             weak = after.weak and (before is None or before.weak)
             held = () if before is None else aliases_of(before)
-            aliases = held if name in exchanged else alias_either(held, aliases_of(after))
-            grown[name] = Value(type, weak=weak, aliases=aliases)
+            aliases = held if name in swapped else merge_aliases(held, aliases_of(after))
+            widened[name] = Value(type, weak=weak, aliases=aliases)
             changed |= before is None or type != before.type or set(aliases) != set(held)
-        return grown if changed else None
+        return widened if changed else None
 
-    def _exchanged_arrays(self) -> set[str]:
+    def _swapped_arrays(self) -> set[str]:
         """The arrays that swap names in an iteration."""
         before = {name: aliases_of(value) for name, value in self.start.items()}
-        names = exchanged_names(before, {name: aliases_of(value) for name, value in self.end.items()})
+        names = swapped_names(before, {name: aliases_of(value) for name, value in self.end.items()})
         carried = [self.types.get(name) for name in names]
         arrays = all(value is not None and isinstance(value.type, TensorType) for value in carried)
         shared = any(before[name][0].object in self.context.sharing.shared for name in names)
@@ -211,12 +211,12 @@ class _Attempt:
             initial.append(zero_value(type) if value is None else node_of(convert(value, type, span), span))
             if name in self.flows:
                 self.flows[name].inputs += flows_of(*[v for v in (value, end) if v is not None])
-        outputs = self._make(initial, results)
+        outputs = self._build_loop(initial, results)
         context.environment = dict(self.outer)
         for name, carried_value, node in zip(self.names, self.types.values(), outputs, strict=True):
             assert carried_value.type is not None
             result = runtime(carried_value.type, node, self.flows.get(name), carried_value.weak)
-            context.environment[name] = aliased(result, aliases_of(carried_value))
+            context.environment[name] = with_aliases(result, aliases_of(carried_value))
         for name in self.loop.names:
             before, end = context.environment.get(name), self.end.get(name)
             if name in self.types or before is None or end is None or end is self.start.get(name):
@@ -230,7 +230,7 @@ class _Attempt:
         context.environment.pop(loop.iteration, None)
         context.exited = False
 
-    def _make(self, initial: list[Node], results: list[Node]) -> list[Node]:
+    def _build_loop(self, initial: list[Node], results: list[Node]) -> list[Node]:
         context, loop = self.context, self.loop
         name = context.source.name
         carried = len(initial)

@@ -14,8 +14,8 @@ from livegrad.frontend.function.assignment import bound_names, contains, stored_
 from livegrad.frontend.function.binding import assign
 from livegrad.frontend.function.branch_regions import branch, flag, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
-from livegrad.frontend.function.compile_values import Value, aliased, name_of, node_of
-from livegrad.frontend.function.iteration import Steps, iteration_of
+from livegrad.frontend.function.compile_values import Value, name_of, node_of, with_aliases
+from livegrad.frontend.function.iteration import Steps, plan_iteration
 from livegrad.frontend.function.loop_regions import Loop, run_loop
 from livegrad.frontend.function.lvalues import ITERATED
 from livegrad.frontend.function.operators import truth
@@ -61,7 +61,7 @@ def _changed_names(loop: ast.For | ast.While) -> set[str]:
 
 
 def run_while(context: Context, statement: ast.While) -> None:
-    test, limit = _bound(context, statement.test)
+    test, limit = _split_bounded_condition(context, statement.test)
     endless = isinstance(test, ast.Constant) and bool(test.value)
     jumps = contains(statement.body, ast.Break, loops=False)
 
@@ -71,21 +71,21 @@ def run_while(context: Context, statement: ast.While) -> None:
 
     loop = Loop(
         _changed_names(statement),
-        context.after_loop.get(statement, frozenset()),
+        context.assigned_after_loop.get(statement, frozenset()),
         lambda index: context.execute(statement.body),
         None,
         condition,
         limit,
         jumps=True,
     )
-    _run(context, loop, statement)
+    _run_with_else(context, loop, statement)
     if endless and not jumps:
         # It can only be left by returning.
         set_flag(context, "$returned", True)
         context.exited = True
 
 
-def _bound(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
+def _split_bounded_condition(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
     """`while bounded(condition, limit)`: running past the limit is an error."""
     if not isinstance(test, ast.Call) or len(test.args) != 2:
         return test, None
@@ -100,7 +100,7 @@ def _bound(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
     return test.args[0], limit.static
 
 
-def _run(context: Context, loop: Loop, statement: ast.For | ast.While) -> None:
+def _run_with_else(context: Context, loop: Loop, statement: ast.For | ast.While) -> None:
     broken = flag(context.environment, "$broken")
     with originating_from((context.span(statement).origin,)):
         run_loop(context, loop, statement)
@@ -125,21 +125,21 @@ def _loop_else(context: Context, statement: ast.For | ast.While) -> None:
 def run_for(context: Context, statement: ast.For) -> None:
     before = set(context.environment)
     rebound, context.rebound = context.rebound, frozenset(bound_names([statement.target, *statement.body]))
-    steps = iteration_of(context, statement.iter)
+    steps = plan_iteration(context, statement.iter)
     context.rebound = rebound
     refuse_shared_writes(context, statement, steps.parallel)
     if steps.unrolled is not None:
-        for value in steps.over:
+        for value in steps.iterated_values:
             context.environment[context.temporary(ITERATED.removeprefix("~"))] = value
-        _unrolled(context, statement, steps.unrolled)
+        _unroll(context, statement, steps.unrolled)
     else:
-        _over(context, statement, steps)
+        _compile_loop(context, statement, steps)
     for name in set(context.environment) - before:
         if name.startswith("~"):
             context.environment.pop(name)
     if not _are_read_later(context, statement):
         for name in bound_names([statement.target]) & context.environment.keys():
-            context.environment[name] = aliased(context.environment[name], ())
+            context.environment[name] = with_aliases(context.environment[name], ())
 
 
 def _are_read_later(context: Context, loop: ast.For) -> bool:
@@ -161,7 +161,7 @@ def _reads(node: ast.AST, names: set[str]) -> list[str]:
     return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names else []
 
 
-def _over(context: Context, statement: ast.For, steps: Steps) -> None:
+def _compile_loop(context: Context, statement: ast.For, steps: Steps) -> None:
     assert steps.at is not None
     jumps = contains(statement.body, ast.Break, loops=False) or contains(
         statement.body, (ast.Return, ast.Raise), loops=True
@@ -174,7 +174,7 @@ def _over(context: Context, statement: ast.For, steps: Steps) -> None:
 
     loop = Loop(
         _changed_names(statement),
-        context.after_loop.get(statement, frozenset()),
+        context.assigned_after_loop.get(statement, frozenset()),
         body,
         steps.iterations,
         None,
@@ -182,10 +182,10 @@ def _over(context: Context, statement: ast.For, steps: Steps) -> None:
         jumps=jumps,
         parallel=steps.is_parallel,
     )
-    _run(context, loop, statement)
+    _run_with_else(context, loop, statement)
 
 
-def _unrolled(context: Context, statement: ast.For, values: list[Value]) -> None:
+def _unroll(context: Context, statement: ast.For, values: list[Value]) -> None:
     broken = flag(context.environment, "$broken")
     set_flag(context, "$broken", False)
 

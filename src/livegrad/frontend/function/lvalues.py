@@ -10,13 +10,17 @@ import ast
 from collections.abc import Hashable, Set
 from typing import Any
 
-from livegrad.frontend.function.aliases import alias_copy, alias_either, alias_members, alias_parts
+from livegrad.frontend.function.aliases import (
+    aliases_of_container,
+    aliases_of_element,
+    aliases_of_shallow_copy,
+    merge_aliases,
+)
 from livegrad.frontend.function.arrays import read_array, require_writable, write_array
 from livegrad.frontend.function.assignment import root_name
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     array_advice,
     convert,
@@ -25,6 +29,7 @@ from livegrad.frontend.function.compile_values import (
     runtime,
     static,
     tuple_value,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import MISSING, ArrayType, RecordType, TensorType, describe
 from livegrad.frontend.function.operators import expect_int
@@ -57,7 +62,7 @@ def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value
     node = member(node_of(value, context.span(at)), index)
     if not field.no_diff:
         return context.part(field.type, node, value, at, value.weak)
-    cut = aliased(runtime(field.type, detached(node)), alias_parts(value.aliases))
+    cut = with_aliases(runtime(field.type, detached(node)), aliases_of_element(value.aliases))
     return context.with_flow(cut, "read_field", [value], at, field.name)
 
 
@@ -148,10 +153,10 @@ def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -
     else:
         table = make(*lines, type=ir.Array(row, rows))
         line = context.result(row, get_at(table, wrapped_index(context, index_value, rows, index)), [value], at)
-    return aliased(line, value.aliases)  # NumPy gives a view: to change one is to change the other
+    return with_aliases(line, value.aliases)  # NumPy gives a view: to change one is to change the other
 
 
-def _bounds(context: Context, part: ast.Slice) -> slice:
+def _static_bounds(context: Context, part: ast.Slice) -> slice:
     bounds: list[int | None] = []
     for bound in (part.lower, part.upper, part.step):
         static_bound = None if bound is None else context.evaluate(bound).static
@@ -162,7 +167,7 @@ def _bounds(context: Context, part: ast.Slice) -> slice:
 
 
 def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
-    bounds = _bounds(context, part)
+    bounds = _static_bounds(context, part)
     if value.items is not None:
         return tuple_value(value.items[bounds])
     if not isinstance(value.type, ArrayType | ir.Vector):
@@ -174,21 +179,21 @@ def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Valu
     if isinstance(value.type, ir.Vector) and parts:
         type = ir.Vector(value.type.element, len(parts))
         nodes = [node_of(item, context.span(at)) for item in parts]
-        return aliased(context.result(type, make(*nodes, type=type), [value], at), value.aliases)  # a view
-    return aliased(context.list_of(parts, at), alias_copy(value.aliases))
+        return with_aliases(context.result(type, make(*nodes, type=type), [value], at), value.aliases)  # a view
+    return with_aliases(context.list_of(parts, at), aliases_of_shallow_copy(value.aliases))
 
 
 # --- changing --------------------------------------------------------------------------------------------------------
 
 
-def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST) -> None:
+def forbid_aliased_change(context: Context, root: ast.Name, depth: int, at: ast.AST) -> None:
     """What lies `depth` steps deep in a variable is changed in place: an error if that would show elsewhere too."""
     held = context.environment.get(root.id)
     for alias in () if held is None else aliases_of(held):
         position = alias.depth_of(depth)
         if position is None:
             continue
-        other = other_name(context, alias.object, position, {root.id})
+        other = find_alias(context, alias.object, position, {root.id})
         if other is not None and other.startswith(ITERATED):
             raise context.error(
                 "LG106",
@@ -209,7 +214,7 @@ def forbid_second_name(context: Context, root: ast.Name, depth: int, at: ast.AST
         context.sharing.changed.add(alias.object)
 
 
-def other_name(context: Context, object: Hashable, depth: int, besides: Set[str]) -> str | None:
+def find_alias(context: Context, object: Hashable, depth: int, besides: Set[str]) -> str | None:
     """A variable that would show a change of what lies so deep in an object."""
     for name, value in context.environment.items():
         if name in besides or name.startswith("$"):
@@ -241,32 +246,32 @@ def assign_lvalue(context: Context, target: ast.Attribute | ast.Subscript, value
     while isinstance(node, ast.Attribute | ast.Subscript):
         path.insert(0, node)
         node = node.value
-    forbid_second_name(context, root, len(path) - 1, target)
+    forbid_aliased_change(context, root, len(path) - 1, target)
     held, added = context.environment[root.id], aliases_of(value)
     if isinstance(held.type, TensorType):
         require_writable(context, root.id, aliases_of(held), target)
-        changed = _changed(context, held, path, value)
-        context.environment[root.id] = aliased(changed, aliases_of(held))  # elements are copied
+        changed = _update_path(context, held, path, value)
+        context.environment[root.id] = with_aliases(changed, aliases_of(held))  # elements are copied
         return
     last = path[-1]
     if isinstance(last, ast.Subscript) and isinstance(last.slice, ast.Slice):
-        added = alias_parts(added)  # the elements are taken over, not what holds them
-    context.sharing.note_twice(added, beside=aliases_of(held))
-    changed = _changed(context, held, path, value)
-    context.environment[root.id] = aliased(
-        changed, alias_either(aliases_of(held), alias_members([added], depth=len(path)))
+        added = aliases_of_element(added)  # the elements are taken over, not what holds them
+    context.sharing.record_shared(added, siblings=aliases_of(held))
+    changed = _update_path(context, held, path, value)
+    context.environment[root.id] = with_aliases(
+        changed, merge_aliases(aliases_of(held), aliases_of_container([added], depth=len(path)))
     )
 
 
-def _changed(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:
+def _update_path(context: Context, held: Value, path: list[ast.Attribute | ast.Subscript], value: Value) -> Value:
     """The value with the part at the end of the path replaced."""
     step, rest = path[0], path[1:]
     if isinstance(step, ast.Attribute):
-        return _changed_attribute(context, held, step, rest, value)
-    return _changed_element(context, held, step, rest, value)
+        return _update_attribute(context, held, step, rest, value)
+    return _update_element(context, held, step, rest, value)
 
 
-def _changed_attribute(
+def _update_attribute(
     context: Context, held: Value, step: ast.Attribute, rest: list[ast.Attribute | ast.Subscript], value: Value
 ) -> Value:
     span = context.span(step)
@@ -275,7 +280,7 @@ def _changed_attribute(
         if index is None:
             raise context.error("LG207", f"{describe(held.type)} has no field `{step.attr}`", step)
         field = held.type.fields[index]
-        inner = value if not rest else _changed(context, read_field(context, held, index, step), rest, value)
+        inner = value if not rest else _update_path(context, read_field(context, held, index, step), rest, value)
         inner = convert(inner, field.type, span, f"field `{field.name}`")
         if field.no_diff:
             inner = context.with_flow(inner, "field", [inner], step, field.name)
@@ -297,7 +302,7 @@ def _changed_attribute(
     return context.result(held.type, node, [held, part], step)
 
 
-def _changed_element(
+def _update_element(
     context: Context, held: Value, step: ast.Subscript, rest: list[ast.Attribute | ast.Subscript], value: Value
 ) -> Value:
     span = context.span(step)
@@ -308,16 +313,16 @@ def _changed_element(
             raise context.error("LG207", f"{describe(held.type)} has no attribute that can be set", step)
         return write_array(context, held, indices, value, steps[-1])
     if isinstance(held.type, ir.Matrix):
-        return _changed_matrix(context, held, step, value)
+        return _update_matrix(context, held, step, value)
     if not isinstance(held.type, ArrayType | ir.Vector):
         what = "a tuple" if held.items is not None else name_of(held)
         raise context.error("LG208", f"elements of {what} cannot be changed", step, help="use a list")
     if isinstance(step.slice, ast.Slice):
         if rest:
             raise context.error("LG102", "a part of a slice is a copy: changing it has no effect", step)
-        return _changed_slice(context, held, held.type, step, value)
+        return _update_slice(context, held, held.type, step, value)
     index = context.evaluate(step.slice)
-    inner = value if not rest else _changed(context, read_index(context, held, step.slice, step), rest, value)
+    inner = value if not rest else _update_path(context, read_index(context, held, step.slice, step), rest, value)
     element = held.type.element
     inner = convert(inner, element, span, "the element")
     node = node_of(held, span)
@@ -330,13 +335,13 @@ def _changed_element(
     return context.result(held.type, node, [held, inner], step)
 
 
-def _changed_slice(
+def _update_slice(
     context: Context, held: Value, type: ArrayType | ir.Vector, step: ast.Subscript, value: Value
 ) -> Value:
     """`x[a:b] = values`: one value per element; a single number fills all components of a vector."""
     assert isinstance(step.slice, ast.Slice)
     span = context.span(step)
-    indices = range(type.size)[_bounds(context, step.slice)]
+    indices = range(type.size)[_static_bounds(context, step.slice)]
     if isinstance(type, ir.Vector) and isinstance(value.type, ir.Scalar):
         parts = [value] * len(indices)
     else:
@@ -353,7 +358,7 @@ def _changed_slice(
     return context.result(type, node, [held, *parts], step)
 
 
-def _changed_matrix(context: Context, held: Value, step: ast.Subscript, value: Value) -> Value:
+def _update_matrix(context: Context, held: Value, step: ast.Subscript, value: Value) -> Value:
     assert isinstance(held.type, ir.Matrix)
     index = step.slice
     if not isinstance(index, ast.Tuple) or len(index.elts) != 2:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable
 
 from livegrad.frontend.function.compile_state import FIELD_FACT, Context
-from livegrad.frontend.function.compile_values import Value, aliased, aliases_of
+from livegrad.frontend.function.compile_values import Value, aliases_of, with_aliases
 from livegrad.frontend.function.type_rules import rules
 
 # What a test establishes: path (`x` or `s.b`) -> the class of its value, or None if it only has a value.
@@ -97,4 +97,4 @@ def _narrowed(value: Value, cls: object) -> Value:
         else [rule(value, cls) for rule in rules.class_narrowing]
     )
     narrowed = next((candidate for candidate in candidates if candidate is not None), value)
-    return aliased(narrowed, aliases_of(value)) if narrowed is not value else value
+    return with_aliases(narrowed, aliases_of(value)) if narrowed is not value else value

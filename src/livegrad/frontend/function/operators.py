@@ -15,20 +15,20 @@ from livegrad.frontend.function.array_arithmetic import array_binary, array_oper
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     as_scalar_type,
     convert,
     join,
     name_of,
     node_of,
-    promote,
     runtime,
     splat_to,
     static,
     tuple_value,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import ArrayType, FrontType, RecordType, describe
+from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
@@ -72,13 +72,13 @@ def binary(context: Context, op: ast.operator, left: Value, right: Value, at: as
     """`left op right`."""
     python, symbol, method = _PYTHON[type(op)]
     if left.is_number and right.is_number:
-        return _folded(context, python, left, right, at)
-    by_method = _by_method(context, method, left, right, at)
+        return _fold_constants(context, python, left, right, at)
+    by_method = _call_operator_method(context, method, left, right, at)
     if by_method is not None:
         return by_method
     if is_array(left) or is_array(right):
         return array_binary(context, op, symbol, [left, right], at)
-    joined = _sequence(context, op, left, right, at)
+    joined = _concatenate_or_repeat(context, op, left, right, at)
     if joined is not None:
         return joined
     if isinstance(op, ast.MatMult):
@@ -100,7 +100,7 @@ def binary(context: Context, op: ast.operator, left: Value, right: Value, at: as
         shape = _with_scalar(shape, scalar)
     bits = isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor | ast.LShift | ast.RShift)
     if bits and scalar.kind in ("float", "complex"):
-        raise _refused(context, symbol, left, right, at)
+        raise _operand_error(context, symbol, left, right, at)
     node = _OPS[type(op)](a, b)
     return context.result(shape, node, [left, right], at, weak)
 
@@ -111,20 +111,22 @@ def _with_scalar(type: Shaped, scalar: ir.Scalar) -> Shaped:
     return shaped
 
 
-def _folded(context: Context, python: Callable[[Any, Any], Any], left: Value, right: Value, at: ast.AST) -> Value:
+def _fold_constants(
+    context: Context, python: Callable[[Any, Any], Any], left: Value, right: Value, at: ast.AST
+) -> Value:
     try:
         return static(python(left.static, right.static))
     except Exception as error:
         raise context.error("LG201", f"cannot compute with these numbers: {error}", at) from None
 
 
-def _refused(context: Context, symbol: str, left: Value, right: Value, at: ast.AST) -> Exception:
+def _operand_error(context: Context, symbol: str, left: Value, right: Value, at: ast.AST) -> Exception:
     return context.error(
         "LG201", f"`{symbol}` does not accept these operands", at, found=f"{name_of(left)} and {name_of(right)}"
     )
 
 
-def _by_method(context: Context, method: str, left: Value, right: Value, at: ast.AST) -> Value | None:
+def _call_operator_method(context: Context, method: str, left: Value, right: Value, at: ast.AST) -> Value | None:
     """An operator that the struct defines."""
     for target, other, name in ((left, right, method), (right, left, method.replace("__", "__r", 1))):
         if isinstance(target.type, RecordType) and name in target.type.methods:
@@ -138,7 +140,7 @@ def call_method(context: Context, target: Value, name: str, values: list[Value],
     return context.call(target.type.methods[name], [target, *values], at)
 
 
-def _sequence(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value | None:
+def _concatenate_or_repeat(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value | None:
     """Lists and tuples: `+` joins, `*` repeats."""
     if isinstance(op, ast.Add):
         if left.items is not None and right.items is not None:
@@ -154,7 +156,7 @@ def _sequence(context: Context, op: ast.operator, left: Value, right: Value, at:
                 elif sequence.items is None:
                     continue
                 if count.static > 1:  # one object each, that is there several times
-                    members = [aliased(m, (*aliases_of(m), Alias((at, k), 0, 0))) for k, m in enumerate(members)]
+                    members = [with_aliases(m, (*aliases_of(m), Alias((at, k), 0, 0))) for k, m in enumerate(members)]
                 repeated = members * count.static
                 return tuple_value(repeated) if sequence.items is not None else context.list_of(repeated, at)
     return None
@@ -171,7 +173,7 @@ def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
 def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str) -> tuple[Shaped, Node, Node]:
     """Two numbers or vectors as nodes of one type."""
     if not isinstance(left.type, Shaped) or not isinstance(right.type, Shaped):
-        raise _refused(context, symbol, left, right, at)
+        raise _operand_error(context, symbol, left, right, at)
     first, second = ir.scalar_of(left.type), ir.scalar_of(right.type)
     assert first is not None
     assert second is not None
@@ -181,14 +183,14 @@ def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str)
     type = b.type if isinstance(a.type, ir.Scalar) else a.type
     a, b = splat_to(a, type), splat_to(b, type)
     if a.type is not b.type:
-        raise _refused(context, symbol, left, right, at)
+        raise _operand_error(context, symbol, left, right, at)
     assert isinstance(type, Shaped)
     return type, a, b
 
 
 def _matrix_product(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     if not isinstance(left.type, ir.Vector | ir.Matrix) or not isinstance(right.type, ir.Vector | ir.Matrix):
-        raise _refused(context, "@", left, right, at)
+        raise _operand_error(context, "@", left, right, at)
     scalar = promote(left.type.element, left.weak, right.type.element, right.weak)
     span = context.span(at)
     a, b = as_scalar_type(left, scalar, span), as_scalar_type(right, scalar, span)
@@ -201,7 +203,7 @@ def _matrix_product(context: Context, left: Value, right: Value, at: ast.AST) ->
         else:
             node = vector.dot(a, b)
     except Exception:
-        raise _refused(context, "@", left, right, at) from None
+        raise _operand_error(context, "@", left, right, at) from None
     return context.result(front_type_of(node), node, [left, right], at)
 
 
@@ -214,7 +216,7 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     exponent = right.static
     base_scalar = ir.scalar_of(left.type) if isinstance(left.type, Shaped) else None
     if base_scalar is None:
-        raise _refused(context, "**", left, right, at)
+        raise _operand_error(context, "**", left, right, at)
     whole = isinstance(exponent, int) and not isinstance(exponent, bool)
     if whole and abs(exponent) <= _MOST_FACTORS and not left.is_number:
         return _whole_power(context, left, exponent, at)
@@ -225,7 +227,7 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     scalar = ir.scalar_of(type)
     assert scalar is not None
     if scalar.kind != "float":
-        raise _refused(context, "**", left, right, at)
+        raise _operand_error(context, "**", left, right, at)
     return context.result(type, transcendental.pow(a, b), [left, right], at, left.weak and right.weak)
 
 

@@ -11,13 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from livegrad.frontend.function.aliases import DEEPEST, Aliases, alias_result, is_outside, outside_alias, parameter_key
+from livegrad.frontend.function.aliases import (
+    MAX_ALIAS_DEPTH,
+    Aliases,
+    aliases_of_result,
+    is_outside,
+    outside_alias,
+    parameter_key,
+)
 from livegrad.frontend.function.arrays import require_writable
 from livegrad.frontend.function.captured import CapturedFunction, Slot, Specialization
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     aliases_of,
     convert,
     convertible,
@@ -25,12 +31,13 @@ from livegrad.frontend.function.compile_values import (
     name_of,
     node_of,
     runtime,
+    with_aliases,
 )
 from livegrad.frontend.function.effects import add_effects_of_call
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.function_types import NONE, ArrayType, FrontType, TensorType, TupleType, describe
-from livegrad.frontend.function.lvalues import assign_lvalue, forbid_second_name, other_name
-from livegrad.frontend.function.signature import Default, Parameter, fitting_array
+from livegrad.frontend.function.lvalues import assign_lvalue, find_alias, forbid_aliased_change
+from livegrad.frontend.function.signature import Default, Parameter, array_type_for
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
@@ -63,7 +70,7 @@ def match(
         argument = bound[parameter.name]
         value = argument
         if isinstance(argument, Default):
-            value = aliased(from_python(argument.value, span), (outside_alias(parameter.name),))
+            value = with_aliases(from_python(argument.value, span), (outside_alias(parameter.name),))
         slot = slot_for(parameter, value, variables, sizes)
         if isinstance(slot, str):
             return slot
@@ -91,11 +98,11 @@ def slot_for(
     annotation = parameter.annotation
     expected = annotation.type
     if annotation.listed is not None:
-        expected = fitting_array(annotation.listed, value.type)
+        expected = array_type_for(annotation.listed, value.type)
         if expected is None and not _can_be_list(value):
-            return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _whole_array(value)
+            return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _array_advice(value)
     if annotation.pattern is not None:
-        problem = annotation.pattern.misfit(value.type, sizes)
+        problem = annotation.pattern.explain_mismatch(value.type, sizes)
         return Slot(value.type, annotation.no_diff) if problem is None else f"`{parameter.name}` {problem}"
     if annotation.variable is not None:
         problem = bind_variable(annotation.variable, value, variables)
@@ -122,7 +129,7 @@ def _can_be_list(value: Value) -> bool:
     return isinstance(value.type, ir.Vector | ir.Matrix | TupleType | TensorType) or value.items is not None
 
 
-def _whole_array(value: Value) -> str:
+def _array_advice(value: Value) -> str:
     """The advice if an array was passed for a list: its type is matched as one number per point."""
     if not isinstance(value.type, ir.Scalar) or value.is_static:
         return ""
@@ -155,13 +162,13 @@ def choose(
     positional: Sequence[Value],
     keywords: Mapping[str, Value],
     span: Span,
-    refuse: Callable[[Match], str | None] | None = None,
+    reject: Callable[[Match], str | None] | None = None,
 ) -> Match:
-    """The overload that fits with the fewest conversions; `refuse` may say why one that fits is not wanted."""
+    """The overload that fits with the fewest conversions; `reject` may say why one that fits is not wanted."""
     tried: list[tuple[CapturedFunction, Match | str]] = []
     for overload in function.overloads:
         candidate = match(overload, positional, keywords, span)
-        problem = refuse(candidate) if refuse is not None and isinstance(candidate, Match) else None
+        problem = reject(candidate) if reject is not None and isinstance(candidate, Match) else None
         tried.append((overload, problem or candidate))
     fitting = [candidate for _, candidate in tried if isinstance(candidate, Match)]
     if not fitting:
@@ -173,7 +180,7 @@ def choose(
             "LG205",
             f"no overload of `{function.__name__}` matches",
             span,
-            found=_shown(positional, keywords),
+            found=_describe_arguments(positional, keywords),
             help=reasons,
         )
     least = min(candidate.conversions for candidate in fitting)
@@ -183,13 +190,13 @@ def choose(
             "LG206",
             f"more than one overload of `{function.__name__}` matches",
             span,
-            found=_shown(positional, keywords),
+            found=_describe_arguments(positional, keywords),
             help="; ".join(str(candidate.function.signature) for candidate in best),
         )
     return best[0]
 
 
-def _shown(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
+def _describe_arguments(positional: Sequence[Value], keywords: Mapping[str, Value]) -> str:
     parts = [name_of(value) for value in positional] + [f"{n}={name_of(v)}" for n, v in keywords.items()]
     return ", ".join(parts)
 
@@ -225,13 +232,13 @@ def call_captured(
         return _call_updating(
             context, match, specialization, values, call_op(*nodes, function=specialization.updating), at
         )
-    node = match.function.called(call_op(*nodes, function=specialization.function))
+    node = match.function.wrap_call_result(call_op(*nodes, function=specialization.function))
     if specialization.context.has_effects:
         add_effects_of_call(
             context, node if specialization.result_type is NONE else None, specialization.context.prints
         )
     result = runtime(specialization.result_type, node, weak=specialization.result_weak)
-    result = aliased(result, _result_aliases(context, match, specialization, at))
+    result = with_aliases(result, _result_aliases(context, match, specialization, at))
     return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
@@ -257,18 +264,18 @@ def _call_updating(
     assert specialization.returned_type is not None
     if specialization.context.has_effects:
         add_effects_of_call(context, None, specialization.context.prints)
-    node = match.function.called(node)
+    node = match.function.wrap_call_result(node)
     arguments = _argument_expressions(match, at)
     for index, name in enumerate(specialization.context.inouts):
         argument = dict(zip((p.name for p in match.function.signature.parameters), match.values, strict=True))[name]
         _forbid_shared_argument(context, match, name, argument, at)
         new = runtime(argument.type, member(node, 1 + index))  # type: ignore[arg-type]
         new = _with_flow_of_call(context, match, specialization, values, new, at)
-        _write_back(context, match, name, arguments.get(name), argument, aliased(new, aliases_of(argument)), at)
+        _write_back(context, match, name, arguments.get(name), argument, with_aliases(new, aliases_of(argument)), at)
     same = specialization.returned_inout if specialization.returned_type is not NONE else None
     index = 0 if same is None else 1 + specialization.context.inouts.index(same)
     result = runtime(specialization.returned_type, member(node, index), weak=specialization.result_weak)
-    result = aliased(result, _result_aliases(context, match, specialization, at))
+    result = with_aliases(result, _result_aliases(context, match, specialization, at))
     return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
@@ -300,7 +307,7 @@ def _write_back(
     """Assigns the array that a call has written to the variable that was its argument."""
     context.ordered_writes += 1  # the function may have added to it
     if isinstance(expression, ast.Name) and context.environment.get(expression.id) is argument:
-        forbid_second_name(context, expression, 0, at)
+        forbid_aliased_change(context, expression, 0, at)
         require_writable(context, expression.id, aliases_of(argument), at)
         context.environment[expression.id] = new
     elif isinstance(expression, ast.Subscript | ast.Attribute) and aliases_of(argument):
@@ -323,7 +330,7 @@ def _result_aliases(context: Context, match: Match, specialization: Specializati
     for alias in specialization.context.result_aliases:
         key = (at, alias.object)
         if arguments.get(alias.object):
-            aliases += alias_result(alias, arguments[alias.object])
+            aliases += aliases_of_result(alias, arguments[alias.object])
         elif is_outside(alias.object):
             aliases += (alias,)
         elif alias.object in specialization.context.sharing.shared or times[alias.object] > 1:
@@ -336,9 +343,9 @@ def _forbid_lost_change(context: Context, match: Match, specialization: Speciali
     """Raises if a function changes a copy of an argument where Python would show the change. Names that the result is
     assigned to do not count, because their old values are not read again; nor do names of a function that ends.
     """
-    taken, names = context.expected_value
-    ends = taken is at and names is None and not context.inlining
-    besides = context.environment.keys() if ends else (names or frozenset()) if taken is at else frozenset()
+    target_call, names = context.result_target
+    ends = target_call is at and names is None and not context.inlining
+    besides = context.environment.keys() if ends else (names or frozenset()) if target_call is at else frozenset()
     parameters = [parameter.name for parameter in match.function.signature.parameters]
     for parameter, value in zip(parameters, match.values, strict=True):
         if (
@@ -350,15 +357,15 @@ def _forbid_lost_change(context: Context, match: Match, specialization: Speciali
         others.subtract(alias.object for alias in aliases_of(value))
         for alias in aliases_of(value):
             object = alias.object
-            shown = others[object] > 0 or context.sharing.is_shared(object, DEEPEST)
-            if shown or other_name(context, object, DEEPEST, besides) is not None:
-                raise _lost_change(context, match, parameter, at)
+            shown = others[object] > 0 or context.sharing.is_shared(object, MAX_ALIAS_DEPTH)
+            if shown or find_alias(context, object, MAX_ALIAS_DEPTH, besides) is not None:
+                raise _lost_change_error(context, match, parameter, at)
             context.sharing.changed.add(object)
-        if context.dropped is at:
-            raise _lost_change(context, match, parameter, at)
+        if context.discarded_expression is at:
+            raise _lost_change_error(context, match, parameter, at)
 
 
-def _lost_change(context: Context, match: Match, parameter: str, at: ast.AST) -> FunctionError:
+def _lost_change_error(context: Context, match: Match, parameter: str, at: ast.AST) -> FunctionError:
     name = match.function.__name__
     return context.error(
         "LG106",

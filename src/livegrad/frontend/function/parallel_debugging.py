@@ -17,7 +17,7 @@ import numpy as np
 
 from livegrad.frontend.function.function_errors import FunctionError, Span
 from livegrad.frontend.function.intrinsics import intrinsic_of
-from livegrad.frontend.function.python_fallback import plainly
+from livegrad.frontend.function.python_fallback import to_plain_python
 from livegrad.frontend.function.python_source import Source
 
 
@@ -38,7 +38,7 @@ class _Keys:
         return key
 
 
-class _Writes:
+class _AccessLog:
     """What the parallel loops of one run have written."""
 
     def __init__(self, spans: list[Span]) -> None:
@@ -58,7 +58,7 @@ class _Writes:
         finally:
             self.loops.remove(loop)
 
-    def note(self, array: Any, key: Any, number: int) -> None:
+    def record_write(self, array: Any, key: Any, number: int) -> None:
         """Notes a write; an error if another iteration has written an element of it."""
         if not self.loops or not isinstance(array, np.ndarray):
             return
@@ -74,7 +74,7 @@ class _Writes:
                     message = f"iteration {loop.iteration} of a parallel loop writes what iteration {reader} reads"
                     raise self._error(message, array, address, number)
 
-    def read(self, array: Any, key: Any, number: int) -> Any:
+    def record_read(self, array: Any, key: Any, number: int) -> Any:
         """What an array has at a key; an error if another iteration has written an element of it."""
         value = array[key]
         if not self.loops or not isinstance(array, np.ndarray):
@@ -107,7 +107,7 @@ def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return first + sum(np.ix_(*steps), np.zeros((), np.int64))
 
 
-class _Noting(ast.NodeTransformer):
+class _AccessInstrumenter(ast.NodeTransformer):
     """Makes loops, reads and assignments of elements report what they do; `+=` may add to what another one wrote."""
 
     def __init__(self, source: Source) -> None:
@@ -154,9 +154,9 @@ def _is_written(node: ast.AST) -> TypeGuard[ast.Subscript]:
     return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
 
 
-def noting_version(function: FunctionType, source: Source) -> FunctionType:
+def instrument_parallel_loops(function: FunctionType, source: Source) -> FunctionType:
     """The function as plain Python that checks its parallel loops."""
-    plain = plainly(function)
+    plain = to_plain_python(function)
     definition = deepcopy(source.definition)
     if not isinstance(definition, ast.FunctionDef):
         return plain  # an expression has no loops
@@ -164,10 +164,15 @@ def noting_version(function: FunctionType, source: Source) -> FunctionType:
     for argument in ast.walk(definition.args):
         if isinstance(argument, ast.arg):
             argument.annotation = None
-    transformer = _Noting(source)
+    transformer = _AccessInstrumenter(source)
     definition = transformer.visit(definition)
-    writes = _Writes(transformer.spans)
-    names = {**plain.__globals__, "__iterate__": writes.iterate, "__note__": writes.note, "__read__": writes.read}
+    writes = _AccessLog(transformer.spans)
+    names = {
+        **plain.__globals__,
+        "__iterate__": writes.iterate,
+        "__note__": writes.record_write,
+        "__read__": writes.record_read,
+    }
     names["__keys__"] = _Keys()
     for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
         names[name] = cell.cell_contents

@@ -12,12 +12,12 @@ from livegrad.frontend.function.calls import arguments_of
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, node_of, static
 from livegrad.frontend.function.effects import add_print
-from livegrad.frontend.function.function_library import known_as
-from livegrad.frontend.function.intrinsics import SPECIAL
+from livegrad.frontend.function.function_library import named_intrinsic
+from livegrad.frontend.function.intrinsics import SPECIAL_FORMS
 from livegrad.ir.node import Node
 
 
-@known_as("print")
+@named_intrinsic("print")
 def print_values(*values: Any) -> None:
     """Prints values, both inside and outside of captured functions.
 
@@ -71,4 +71,4 @@ def _shown(context: Context, value: Value, form: str, at: ast.AST, nodes: list[N
     return f"{{{form}}}"
 
 
-SPECIAL["print"] = _print
+SPECIAL_FORMS["print"] = _print

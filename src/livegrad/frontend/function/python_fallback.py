@@ -1,6 +1,6 @@
 """Runs captured source as plain Python, with tensor functions such as `lg.sin` replaced by functions of plain numbers.
 
-`CapturedFunction.python` runs the result of `plainly`: the user's own code object, so that a debugger stops at its
+`CapturedFunction.python` runs the result of `to_plain_python`: the user's code object, so that a debugger stops at its
 lines, with replaced globals.
 """
 
@@ -18,7 +18,7 @@ from livegrad.frontend.function.intrinsics import TENSOR_FUNCTIONS
 from livegrad.frontend.function.vectors import VectorValue
 
 
-def _number(function: Callable[..., Any]) -> Callable[..., Any]:
+def _scalar_version(function: Callable[..., Any]) -> Callable[..., Any]:
     """A NumPy function on Python numbers; undefined results are NaN, as in compiled code."""
 
     def run(*values: Any) -> Any:
@@ -46,8 +46,8 @@ _OTHER_NAME = {
 }  # fmt: skip
 
 # What a function that the compiler knows by a name does to plain numbers.
-PLAIN: dict[str, Callable[..., Any]] = {name: _number(getattr(np, name)) for name in _SAME_NAME}
-PLAIN |= {name: _number(function) for name, function in _OTHER_NAME.items()}
+PLAIN: dict[str, Callable[..., Any]] = {name: _scalar_version(getattr(np, name)) for name in _SAME_NAME}
+PLAIN |= {name: _scalar_version(function) for name, function in _OTHER_NAME.items()}
 _MAKERS = ("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like")
 PLAIN |= {name: getattr(np, name) for name in _MAKERS}
 PLAIN |= {
@@ -58,51 +58,55 @@ PLAIN |= {
 }
 
 
-Exchanged = dict[FunctionType, FunctionType]
+Replacements = dict[FunctionType, FunctionType]
 _PACKAGE = __name__.partition(".")[0]
 
 
 class _PlainModule:
     """livegrad as plain Python sees it: its tensor functions are functions of numbers."""
 
-    def __init__(self, module: ModuleType, exchanged: Exchanged) -> None:
-        self._module, self._replacements = module, exchanged
+    def __init__(self, module: ModuleType, replacements: Replacements) -> None:
+        self._module, self._replacements = module, replacements
 
     def __getattr__(self, name: str) -> Any:
-        return _exchange(getattr(self._module, name), self._replacements)
+        return _replace_tensor_functions(getattr(self._module, name), self._replacements)
 
 
-def _exchange(value: Any, exchanged: Exchanged) -> Any:
+def _replace_tensor_functions(value: Any, replacements: Replacements) -> Any:
     if isinstance(value, ModuleType):
-        return _PlainModule(value, exchanged) if value.__name__.partition(".")[0] == _PACKAGE else value
+        return _PlainModule(value, replacements) if value.__name__.partition(".")[0] == _PACKAGE else value
     if not isinstance(value, FunctionType):
         return value
     name = TENSOR_FUNCTIONS.get(value)
     if name is not None:
         return PLAIN.get(name, value)
-    return value if value.__module__.partition(".")[0] == _PACKAGE else plainly(value, exchanged)
+    return value if value.__module__.partition(".")[0] == _PACKAGE else to_plain_python(value, replacements)
 
 
-def plainly(function: FunctionType, exchanged: Exchanged | None = None) -> FunctionType:
+def to_plain_python(function: FunctionType, replacements: Replacements | None = None) -> FunctionType:
     """The function, and the plain functions that it calls, without tensors for plain numbers.
 
     `known` has those that were made already, for functions that call each other.
     """
-    exchanged = {} if exchanged is None else exchanged
-    if function in exchanged:
-        return exchanged[function]
+    replacements = {} if replacements is None else replacements
+    if function in replacements:
+        return replacements[function]
     namespace = function.__globals__
     names = {key: value for key, value in namespace.items() if key.startswith("__")}
     cells = None if function.__closure__ is None else tuple(CellType() for _ in function.__closure__)
     plain = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
     plain.__kwdefaults__, plain.__qualname__ = function.__kwdefaults__, function.__qualname__
-    exchanged[function] = plain
+    replacements[function] = plain
     names.update(
-        {name: _exchange(namespace[name], exchanged) for name in _outer_names(function.__code__) if name in namespace}
+        {
+            name: _replace_tensor_functions(namespace[name], replacements)
+            for name in _outer_names(function.__code__)
+            if name in namespace
+        }
     )
     for mine, theirs in zip(cells or (), function.__closure__ or (), strict=True):
         if theirs != CellType():  # one that has no value yet
-            mine.cell_contents = _exchange(theirs.cell_contents, exchanged)
+            mine.cell_contents = _replace_tensor_functions(theirs.cell_contents, replacements)
     return plain
 
 

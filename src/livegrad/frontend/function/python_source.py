@@ -21,8 +21,8 @@ from functools import cached_property, lru_cache
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import Any
 
+from livegrad.frontend.function.desugaring import UnsupportedPattern, desugar
 from livegrad.frontend.function.function_errors import FunctionError, Span
-from livegrad.frontend.function.rewriting import UnknownPattern, in_simpler_statements
 from livegrad.ir.lru import LruCache
 
 Definition = ast.FunctionDef | ast.Lambda
@@ -51,7 +51,7 @@ class Source:
             return [ast.copy_location(returned, expression)]
         return self.definition.body
 
-    def dispatching(self) -> Source:
+    def as_interface_method(self) -> Source:
         """The same method with another body: the call of the method that its first argument has under its name."""
         definition = self.definition
         assert isinstance(definition, ast.FunctionDef)
@@ -120,12 +120,12 @@ def capture(function: FunctionType) -> Source:
     if not lines and code.co_filename in ("<stdin>", "<console>"):
         lines = _lines_from_history(function)
     if not lines:
-        look_for_text(function)
+        remember_exec_source(function)
         lines = next((text for text in _texts if _was_compiled_from(text, code)), ())
     if lines:
-        definition = _find(lines, code)
+        definition = _find_definition(lines, code)
         if definition is not None:
-            return _simplified(Source(function, definition, code.co_filename, lines))
+            return _desugared(Source(function, definition, code.co_filename, lines))
     raise FunctionError(
         "LG101",
         f"the source of `{function.__name__}` cannot be found",
@@ -134,26 +134,26 @@ def capture(function: FunctionType) -> Source:
     )
 
 
-def _simplified(source: Source) -> Source:
+def _desugared(source: Source) -> Source:
     try:
-        return replace(source, definition=in_simpler_statements(source.definition))
-    except UnknownPattern as problem:
+        return replace(source, definition=desugar(source.definition))
+    except UnsupportedPattern as problem:
         raise FunctionError(
             "LG102", str(problem), source.span(problem.node), help="write it with if and elif"
         ) from None
 
 
-def _find(lines: tuple[str, ...], code: CodeType) -> Definition | None:
+def _find_definition(lines: tuple[str, ...], code: CodeType) -> Definition | None:
     """The definition that the code was compiled from."""
     candidates = [
         node for node in _definitions(lines) if _first_line(node) == code.co_firstlineno and _name(node) == code.co_name
     ]
     if len(candidates) > 1:
-        candidates = _around(candidates, code) or [node for node in candidates if _same_code(node, code)]
+        candidates = _definitions_enclosing(candidates, code) or [node for node in candidates if _same_code(node, code)]
     return candidates[0] if len(candidates) >= 1 else None
 
 
-def _around(candidates: list[Definition], code: CodeType) -> list[Definition]:
+def _definitions_enclosing(candidates: list[Definition], code: CodeType) -> list[Definition]:
     """The definitions whose bodies contain all instructions of the code, innermost first. The code of an outer function
     has at least one instruction outside of the inner body: the one that creates the inner function. Without column
     information (`-X no_debug_ranges`) nothing is found.
@@ -258,7 +258,7 @@ _texts: LruCache[tuple[str, ...], bool] = LruCache(64)
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
-def look_for_text(function: FunctionType) -> None:
+def remember_exec_source(function: FunctionType) -> None:
     """Looks for the text of a function that comes from no file, among the texts that the running program holds.
 
     Whoever calls `exec(text)` has the text at hand, so it is looked for while that runs. One is taken only if it
@@ -268,7 +268,7 @@ def look_for_text(function: FunctionType) -> None:
     if os.path.exists(code.co_filename) or code.co_filename in linecache.cache:
         return
     mark = "lambda" if code.co_name == "<lambda>" else code.co_name
-    for text in _texts_at_hand():
+    for text in _strings_in_scope():
         if mark in text:
             lines = tuple(text.splitlines(keepends=True))
             if _was_compiled_from(lines, code):
@@ -276,7 +276,7 @@ def look_for_text(function: FunctionType) -> None:
                 return
 
 
-def _texts_at_hand() -> Iterator[str]:
+def _strings_in_scope() -> Iterator[str]:
     """Strings in variables and constants of the calling functions, nearest first, and the text of `python -c`."""
     frame: FrameType | None = sys._getframe(1)
     modules: set[int] = set()

@@ -8,11 +8,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from livegrad.frontend.function.aliases import alias_copy
+from livegrad.frontend.function.aliases import aliases_of_shallow_copy
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import (
     Value,
-    aliased,
     array_advice,
     array_value,
     as_scalar_type,
@@ -21,6 +20,7 @@ from livegrad.frontend.function.compile_values import (
     runtime,
     static,
     tuple_value,
+    with_aliases,
 )
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.intrinsics import intrinsic, require_count, shaped_result
@@ -59,7 +59,7 @@ def _len(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     raise context.error("LG201", f"{name_of(value)} has no length", at, help=array_advice(value))
 
 
-def _extremum(name: str, op: Op) -> None:
+def _register_extremum(name: str, op: Op) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = list(values)
@@ -78,11 +78,11 @@ def _extremum(name: str, op: Op) -> None:
         return total
 
 
-_extremum("min", elementwise.min)
-_extremum("max", elementwise.max)
+_register_extremum("min", elementwise.min)
+_register_extremum("max", elementwise.max)
 
 
-def _fold(name: str, op: ast.operator, start: int) -> None:
+def _register_fold(name: str, op: ast.operator, start: int) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = sequence(context, values[0], at)
@@ -94,11 +94,11 @@ def _fold(name: str, op: ast.operator, start: int) -> None:
         return total
 
 
-_fold("sum", ast.Add(), 0)
-_fold("prod", ast.Mult(), 1)
+_register_fold("sum", ast.Add(), 0)
+_register_fold("prod", ast.Mult(), 1)
 
 
-def _quantifier(name: str, every: bool) -> None:
+def _register_quantifier(name: str, every: bool) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = sequence(context, values[0], at)
@@ -116,14 +116,14 @@ def _quantifier(name: str, every: bool) -> None:
         return static(every) if total is None else runtime(ir.bool_, total)
 
 
-_quantifier("any", False)
-_quantifier("all", True)
+_register_quantifier("any", False)
+_register_quantifier("all", True)
 
 
 @intrinsic("copy")
 def _copy(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "copy", at)
-    return aliased(values[0], ())
+    return with_aliases(values[0], ())
 
 
 @intrinsic("list")
@@ -132,7 +132,7 @@ def _list(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     (value,) = values
     if value.items is not None:
         return context.list_of(value.items, at)
-    return aliased(value, alias_copy(value.aliases))
+    return with_aliases(value, aliases_of_shallow_copy(value.aliases))
 
 
 @intrinsic("tuple")

@@ -134,13 +134,13 @@ def _element_of_list(value: Any) -> FrontType | ListPattern:
     return plain_type(inner)
 
 
-def fitting_array(element: FrontType | ListPattern, argument: FrontType | None) -> ArrayType | None:
+def array_type_for(element: FrontType | ListPattern, argument: FrontType | None) -> ArrayType | None:
     """The array that an argument is for a parameter of type `list[element]`; None if it is no such list."""
     if not isinstance(argument, ArrayType):
         return None
     if not isinstance(element, ListPattern):
         return ArrayType(element, argument.size)
-    inner = fitting_array(element.element, argument.element) if argument.size else _empty_list(element.element)
+    inner = array_type_for(element.element, argument.element) if argument.size else _empty_list(element.element)
     return None if inner is None else ArrayType(inner, argument.size)
 
 
@@ -178,18 +178,18 @@ def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
     return reduce(or_, inner) if origin in (Union, UnionType) else origin[tuple(inner)]
 
 
-def mentions(annotation: Any, wanted: Callable[[Any], bool]) -> bool:
+def mentions(annotation: Any, predicate: Callable[[Any], bool]) -> bool:
     """Whether an annotation is, or has inside of it, something that is wanted."""
-    if wanted(annotation):
+    if predicate(annotation):
         return True
     if isinstance(annotation, NoDiff | InOut):
-        return mentions(annotation.type, wanted)
+        return mentions(annotation.type, predicate)
     origin = get_origin(annotation)
     parts = get_args(annotation)[:1] if origin is Annotated else get_args(annotation)
-    return origin in (list, tuple, Annotated, Union, UnionType) and any(mentions(part, wanted) for part in parts)
+    return origin in (list, tuple, Annotated, Union, UnionType) and any(mentions(part, predicate) for part in parts)
 
 
-class NoArray(Exception):
+class InvalidArrayAnnotation(Exception):
     """The reason why the annotation of a whole array is invalid."""
 
 
@@ -205,7 +205,9 @@ def read_annotation(value: Any) -> Annotation:
     if isinstance(value, InOut):
         inner = read_annotation(value.type)
         if not isinstance(inner.pattern, TensorPattern):
-            raise NoArray(f"`inout` requires a whole array, and {inner!r} is not one; return the new value instead")
+            raise InvalidArrayAnnotation(
+                f"`inout` requires a whole array, and {inner!r} is not one; return the new value instead"
+            )
         return replace(inner, inout=True)
     if isinstance(value, TypeVar):
         return Annotation(variable=value)
@@ -306,7 +308,7 @@ class Signature:
                 "LG204",
                 f"`{ast.unparse(expression)}` is not a type that functions support",
                 source.span(node),
-                help=f"{error}" if not isinstance(error, TypeError) else _instead_of(value),
+                help=f"{error}" if not isinstance(error, TypeError) else _suggest_annotation(value),
             ) from None
 
     @property
@@ -357,7 +359,7 @@ class Signature:
         return f"{self.source.name}({inside})"
 
 
-def _instead_of(annotation: Any) -> str:
+def _suggest_annotation(annotation: Any) -> str:
     """What to write instead of an annotation that is not a supported type."""
     if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
         return f"decorate the class {annotation.__name__} with @lg.differentiable to make it a struct"

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from livegrad.frontend.function.array_patterns import TensorPattern, TuplePattern
-from livegrad.frontend.function.arrays import require_writable, updated_in_place
+from livegrad.frontend.function.arrays import require_writable, update_in_place
 from livegrad.frontend.function.assignment import always_exits, root_name
 from livegrad.frontend.function.binding import assign, local_annotation
 from livegrad.frontend.function.branch_regions import ReturnedArray, branch, pending_jump, set_flag
@@ -30,10 +30,10 @@ from livegrad.frontend.function.effects import add_check
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.loops import continue_unless, jump_break, jump_continue, run_for, run_while
-from livegrad.frontend.function.lvalues import forbid_second_name, read_lvalue
+from livegrad.frontend.function.lvalues import forbid_aliased_change, read_lvalue
 from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrowings
 from livegrad.frontend.function.operators import binary, truth
-from livegrad.frontend.function.signature import fitting_array
+from livegrad.frontend.function.signature import array_type_for
 from livegrad.ir import types as ir
 from livegrad.ir.leaves import constant
 from livegrad.ir.source_lines import originating_from
@@ -82,9 +82,9 @@ def _unsupported(context: Context, statement: ast.stmt) -> None:
 def _expression(context: Context, statement: ast.Expr) -> None:
     if isinstance(statement.value, ast.Constant):
         return  # a docstring
-    context.dropped = statement.value
+    context.discarded_expression = statement.value
     context.evaluate(statement.value)
-    context.dropped = None
+    context.discarded_expression = None
 
 
 def _pass(context: Context, statement: ast.Pass) -> None:
@@ -96,43 +96,43 @@ def _define(context: Context, statement: ast.FunctionDef) -> None:
 
 
 def _return(context: Context, statement: ast.Return) -> None:
-    context.expected_value = statement.value, None
+    context.result_target = statement.value, None
     value = static(None) if statement.value is None else context.evaluate(statement.value)
     at = statement.value or statement
-    value = checked_result(context, value, at)
+    value = check_result(context, value, at)
     note_returned_arrays(context, value)
-    context.environment["$return"] = _by_name(context, value, statement.value)
+    context.environment["$return"] = _as_returned_arrays(context, value, statement.value)
     set_flag(context, "$returned", True)
     context.exited = True
 
 
-def _by_name(context: Context, value: Value, expression: ast.expr | None) -> Value:
+def _as_returned_arrays(context: Context, value: Value, expression: ast.expr | None) -> Value:
     """A result that is the array of a variable, or a tuple of such arrays, as names of variables."""
     if isinstance(expression, ast.Tuple) and value.items is not None:
-        parts = [_by_name(context, *pair) for pair in zip(value.items, expression.elts, strict=True)]
+        parts = [_as_returned_arrays(context, *pair) for pair in zip(value.items, expression.elts, strict=True)]
         return tuple_value(parts) if all(isinstance(part.static, ReturnedArray) for part in parts) else value
     if context.inlining or not isinstance(expression, ast.Name) or not isinstance(value.type, TensorType):
         return value
     name = expression.id
-    if name not in context.environment or not all(name in variables for variables in context.loops):
+    if name not in context.environment or not all(name in variables for variables in context.enclosing_loops):
         return value
     context.returned_names.add(name)
     return static(ReturnedArray(name))
 
 
-def checked_result(context: Context, value: Value, at: ast.AST) -> Value:
+def check_result(context: Context, value: Value, at: ast.AST) -> Value:
     """A result as the annotation wants it."""
     if value.is_static and not value.is_number and value.static is not None:
         value = context_value(context, value, at)
     pattern = context.result_pattern
     if pattern is not None:
-        return _fitting_arrays(context, pattern, value, at)
+        return _check_array_result(context, pattern, value, at)
     if context.result_type is None:
         return value
     return convert(value, context.result_type, context.span(at), f"the result of `{context.source.name}`")
 
 
-def _fitting_arrays(context: Context, pattern: TensorPattern | TuplePattern, value: Value, at: ast.AST) -> Value:
+def _check_array_result(context: Context, pattern: TensorPattern | TuplePattern, value: Value, at: ast.AST) -> Value:
     """A result that contains whole arrays, checked against the sizes in the annotation."""
     if isinstance(pattern, TuplePattern) and value.items is not None and len(value.items) == len(pattern.elements):
         parts = [
@@ -142,7 +142,7 @@ def _fitting_arrays(context: Context, pattern: TensorPattern | TuplePattern, val
             for item, element in zip(value.items, pattern.elements, strict=True)
         ]
         value = tuple_value(parts)
-    problem = pattern.misfit(value.type, dict(context.sizes))
+    problem = pattern.explain_mismatch(value.type, dict(context.sizes))
     if problem is not None:
         raise context.error("LG202", f"the result of `{context.source.name}` {problem}", at)
     return value
@@ -201,10 +201,10 @@ def _assert(context: Context, statement: ast.Assert) -> None:
 
 def _assign(context: Context, statement: ast.Assign) -> None:
     if len(statement.targets) == 1:
-        context.expected_value = statement.value, frozenset(_names(statement.targets[0]))
+        context.result_target = statement.value, frozenset(_names(statement.targets[0]))
     value = context.evaluate(statement.value)
     if len(statement.targets) > 1:
-        value = context.named(value, statement)  # one object, whatever it is called
+        value = context.bind_object(value, statement)  # one object, whatever it is called
     for target in statement.targets:
         assign(context, target, value)
 
@@ -216,7 +216,7 @@ def _names(target: ast.expr) -> list[str]:
     return [target.id] if isinstance(target, ast.Name) else []
 
 
-def _augmented(context: Context, statement: ast.AugAssign) -> None:
+def _augmented_assign(context: Context, statement: ast.AugAssign) -> None:
     target = statement.target
     if isinstance(target, ast.Name):
         load = ast.copy_location(ast.Name(target.id, ast.Load()), target)
@@ -226,11 +226,11 @@ def _augmented(context: Context, statement: ast.AugAssign) -> None:
         context.ordered_writes += 1
     root = root_name(target)
     if root is not None and isinstance(before.type, ArrayType | TensorType | ir.Vector | ir.Matrix):
-        forbid_second_name(context, root, _depth(target), statement)  # these are changed, not only exchanged
+        forbid_aliased_change(context, root, _depth(target), statement)  # these are changed, not only exchanged
     after = binary(context, statement.op, before, context.evaluate(statement.value), statement)
     if isinstance(target, ast.Name) and isinstance(before.type, TensorType):
         require_writable(context, target.id, aliases_of(before), statement)
-        context.environment[target.id] = updated_in_place(context, before, after, statement)
+        context.environment[target.id] = update_in_place(context, before, after, statement)
         return
     assign(context, target, after)
 
@@ -240,13 +240,13 @@ def _depth(target: ast.expr) -> int:
     return 1 + _depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
 
 
-def _annotated(context: Context, statement: ast.AnnAssign) -> None:
+def _annotated_assign(context: Context, statement: ast.AnnAssign) -> None:
     annotation = local_annotation(context, statement.annotation)
     if statement.value is None:
         return
-    context.expected_value = statement.value, frozenset(_names(statement.target))
+    context.result_target = statement.value, frozenset(_names(statement.target))
     value = context.evaluate(statement.value)
-    type = annotation.type if annotation.listed is None else fitting_array(annotation.listed, value.type)
+    type = annotation.type if annotation.listed is None else array_type_for(annotation.listed, value.type)
     if type is None:
         type_name = name_of(value)
         raise context.error(
@@ -258,7 +258,7 @@ def _annotated(context: Context, statement: ast.AnnAssign) -> None:
 # --- branches --------------------------------------------------------------------------------------------------------
 
 
-def _if_alone(context: Context, statement: ast.If) -> None:
+def _if_statement(context: Context, statement: ast.If) -> None:
     _if(context, statement, [])
 
 
@@ -277,10 +277,16 @@ def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
     predicate = node_of(test, context.span(statement.test))
     with originating_from((context.span(statement).origin,)):
         then, otherwise = narrowings(statement.test)
-        branch(context, predicate, _way(context, body, then), _way(context, orelse, otherwise), statement)
+        branch(
+            context,
+            predicate,
+            _narrowed_path(context, body, then),
+            _narrowed_path(context, orelse, otherwise),
+            statement,
+        )
 
 
-def _way(context: Context, statements: list[ast.stmt], facts: Facts) -> Callable[[], None]:
+def _narrowed_path(context: Context, statements: list[ast.stmt], facts: Facts) -> Callable[[], None]:
     """One path of a branch, under the given type facts."""
 
     def run() -> None:
@@ -304,9 +310,9 @@ _STATEMENTS: dict[type[ast.stmt], Callable[[Context, Any], None]] = {
     ast.Raise: _raise,
     ast.Assert: _assert,
     ast.Assign: _assign,
-    ast.AugAssign: _augmented,
-    ast.AnnAssign: _annotated,
-    ast.If: _if_alone,
+    ast.AugAssign: _augmented_assign,
+    ast.AnnAssign: _annotated_assign,
+    ast.If: _if_statement,
     ast.For: run_for,
     ast.While: run_while,
     ast.Break: jump_break,

@@ -100,7 +100,7 @@ def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
     )
 
 
-def _whole_array(family: str, parameters: Any) -> TensorPattern | None:
+def _read_array_pattern(family: str, parameters: Any) -> TensorPattern | None:
     """A whole array with sizes, as in `array[float, "n", 3]`; None if the brackets contain one number or none."""
     element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
     sizes = [*map(_size, rest)]
@@ -143,7 +143,7 @@ class _TensorFamily:
         raise CallError(what, where=caller_origin(), help="lg.asarray(data) creates a tensor")
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> TensorPattern:
-        whole = _whole_array("tensor", parameters)
+        whole = _read_array_pattern("tensor", parameters)
         if whole is not None:
             return whole
         inner, (rank,) = _read_brackets("tensor", parameters)
@@ -176,7 +176,7 @@ class _Family:
         raise CallError(what, where=caller_origin(), help=sized)
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
-        whole = _whole_array("array", parameters) if self.name == "array" else None
+        whole = _read_array_pattern("array", parameters) if self.name == "array" else None
         if whole is not None:
             return whole
         inner, sizes = _read_brackets(self.name, parameters)

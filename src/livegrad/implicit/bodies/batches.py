@@ -1,7 +1,7 @@
 """Runs compiled functions on arrays of any length, in batches of a few fixed lengths.
 
-A compiled function plans its run for each new length, and meshers and renderers need thousands of lengths. All code
-that evaluates many points of a part goes through here.
+A compiled function makes a plan for each new length, and meshers and renderers use thousands of lengths. All code that
+evaluates many points of a part calls `run_in_batches`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Only a few lengths, because a plan for another length costs as much as a thousand batches.
+# Few lengths, because a plan for a new length costs as much as a thousand batches.
 _LENGTHS = (1 << 9, 1 << 12, 1 << 15, 1 << 17)
-_PADDED = 1 << 12  # up to this length, one batch with up to half padding is cheaper than several
+_PADDED = 1 << 12  # up to this length, one batch that is up to half padding is cheaper than several batches
 
 
-def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
-    """`run(*arrays, *shared)`, for arrays of one length with independent elements.
+def run_in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: Sequence[Any]) -> Any:
+    """Returns `run(*arrays, *shared)`. The arrays have equal lengths, and `run` acts on each element independently.
 
-    >>> in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
+    >>> run_in_batches(lambda x, k: x * k, [np.arange(3.0)], [2.0])
     array([0., 2., 4.])
     """
-    # NumPy scalars instead of 0-d arrays, which every call would convert again.
+    # 0-d arrays become NumPy scalars, because every call would convert them again.
     shared = [value[()] if isinstance(value, np.ndarray) and not value.ndim else value for value in shared]
     count = len(arrays[0])
     results = []
-    at = 0
-    while at < count or not results:
-        rest = count - at
-        length = _batch_length(rest)
-        pieces = [_pad(array[at : at + length], length) for array in arrays]
-        results.append(_trim(run(*pieces, *shared), min(rest, length)))
-        at += length
+    start = 0
+    while start < count or not results:
+        remaining = count - start
+        length = _batch_length(remaining)
+        pieces = [_pad(array[start : start + length], length) for array in arrays]
+        results.append(_trim(run(*pieces, *shared), min(remaining, length)))
+        start += length
     if len(results) == 1:
         return results[0]
     if isinstance(results[0], tuple):
@@ -41,17 +41,17 @@ def in_batches(run: Callable[..., Any], arrays: Sequence[NDArray[Any]], shared: 
     return np.concatenate(results)
 
 
-def _batch_length(rest: int) -> int:
-    """The length of the next batch. Only the last one is padded."""
-    above = next((length for length in _LENGTHS if length >= rest), _LENGTHS[-1])
-    if rest <= _LENGTHS[0] or above // 2 < rest <= above <= _PADDED:
-        return above
-    return max(length for length in _LENGTHS if length <= rest)
+def _batch_length(remaining: int) -> int:
+    """The length of the next batch. Only the last batch is padded."""
+    padded_length = next((length for length in _LENGTHS if length >= remaining), _LENGTHS[-1])
+    if remaining <= _LENGTHS[0] or padded_length // 2 < remaining <= padded_length <= _PADDED:
+        return padded_length
+    return max(length for length in _LENGTHS if length <= remaining)
 
 
 def _pad(array: NDArray[Any], length: int) -> NDArray[Any]:
     if len(array) == length:
-        return np.ascontiguousarray(array)  # strided arrays would be converted, and planned for, each time
+        return np.ascontiguousarray(array)  # a strided array would need a plan of its own
     filler = array[-1:] if len(array) else np.zeros(1, array.dtype)
     return np.concatenate([array, np.broadcast_to(filler, (length - len(array),))])
 

@@ -1,6 +1,6 @@
-"""Functions as shapes. In: a typed function of a position and dimensions. Out: its field as nodes.
+"""Converts typed Python functions of a position and dimensions to fields of the value IR.
 
-Called by `shapes.from_function`. Dimensions are numbers, vectors or structs; `to_node` converts numbers and parameters.
+`shapes.from_function` calls it. Dimensions are numbers, vectors or structs; `to_node` converts numbers and parameters.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ POSITION = Vector(f32, 3)
 
 
 def field_of_function(
-    target: Any, measures: Mapping[str, Any], to_node: Callable[[Any], Node]
+    target: Any, dimensions: Mapping[str, Any], to_node: Callable[[Any], Node]
 ) -> Callable[[Node], Node]:
-    """The function's value at a position, with these dimensions. `to_node` converts numbers and parameters to nodes."""
+    """Returns the field of a function with given dimensions. `to_node` converts numbers and parameters to nodes."""
     captured = _require_captured(target)
-    bound = captured.signature.bind([None], measures)
+    bound = captured.signature.bind([None], dimensions)
     if isinstance(bound, str):
         raise AssemblyError(
             f"`{captured.__name__}` {bound}",
             where=caller_origin(),
             expected=str(captured.signature),
-            help="the position comes first; pass measures by name: from_function(f, radius=2.0)",
+            help="the position comes first; pass dimensions by name: from_function(f, radius=2.0)",
         )
     first, *others = captured.signature.parameters
     types = [POSITION, *(parameter.annotation.type or f32 for parameter in others)]
@@ -73,12 +73,12 @@ def _shape_error(captured: CapturedFunction, what: str, expected: str, found: An
         where=caller_origin(),
         expected=expected,
         found=describe(found),
-        help="a shape takes an lg.vec3 and gives an lg.f32",
+        help="a shape takes an lg.vec3 and returns an lg.f32",
     )
 
 
 def _dimension_node(label: str, type: FrontType, value: Any, to_node: Callable[[Any], Node]) -> Node:
-    """Converts a dimension to a node of its parameter's type."""
+    """Converts a dimension to a node of the type of its parameter."""
     if type == f32:
         return to_node(value)
     if isinstance(type, Scalar) and isinstance(value, bool | int | float | np.number):

@@ -1,7 +1,7 @@
-"""Converts the build of an assembly to parts: level sets, meshes and beam lattices, each as one function of build
+"""Converts the build of an assembly to parts: each level set, mesh or beam lattice becomes a function of build
 coordinates.
 
-`parts` is public; renderers and meshers use its result.
+`parts` is public; meshing, slicing and rendering take its results.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin, shown
-from livegrad.implicit.bodies.part import Part, VolumeField, ready_to_convert
+from livegrad.implicit.bodies.part import Part, VolumeField, prepare_assembly
 from livegrad.implicit.distances.beam_distance import BeamTables, beam_distance
 from livegrad.implicit.distances.distance_call import distance_call
 from livegrad.implicit.distances.mesh_distance import MeshTables
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
+from livegrad.implicit.nodes.dead_code import eliminate_dead_code, outputs_of_build
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import GraphFunction
 from livegrad.implicit.nodes.node_types import VALUE_TYPES
@@ -35,7 +36,6 @@ from livegrad.implicit.nodes.resources import (
     VolumeData,
 )
 from livegrad.implicit.nodes.to_ir import Converted, NodePath, convert
-from livegrad.implicit.nodes.used_part import built_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -43,9 +43,9 @@ from livegrad.ir.types import Scalar, Tensor, Vector, f32, scalar_of_dtype
 from livegrad.ops.aggregate import make_vector, members_of
 from livegrad.ops.rules import filled
 
-_MOST_PARTS = 10_000
-_SOLID = ("model", "solidsupport", "support")
-Transform = NDArray[np.float64]  # 4×4, for row vectors as in 3MF: (x, y, z, 1) @ matrix
+_MAX_PARTS = 10_000
+_SOLID_TYPES = ("model", "solidsupport", "support")
+Transform = NDArray[np.float64]  # 4×4, applied to row vectors as in 3MF: (x, y, z, 1) @ matrix
 
 
 def parts(
@@ -57,11 +57,11 @@ def parts(
 ) -> list[Part]:
     """Returns the objects that an assembly builds, as parts in build coordinates: level sets, meshes and beam lattices.
 
-    Meshes that do not bound a body (meshes with gaps, and objects of type surface or other) are left out.
+    Meshes that do not bound a body (meshes with gaps, and objects of type surface or other) are omitted.
 
-    `parameters` lists the constants that become parameters, as (function id, node identifier); by default, those of the
-    part that the assembly was made from. With `exact`, gradient nodes are analytic derivatives instead of central
-    differences.
+    `parameters` maps names to the constants that become parameters, as (function id, node identifier). The default is
+    the parameters of the part that the assembly was created from. With `exact`, gradient nodes are analytic derivatives
+    instead of central differences.
 
     >>> import livegrad as lg
     >>> radius = lg.shapes.Parameter("radius", 1.5)
@@ -78,66 +78,70 @@ def parts(
             found=shown(parameters),
         )
     bodies = {resource_id for resource_id, resource in assembly.resources.items() if _is_body(resource)}
-    _require_few(assembly, bodies)
-    ready = ready_to_convert(assembly, built_outputs(assembly), exact)
+    _require_part_count(assembly, bodies)
+    prepared = prepare_assembly(assembly, outputs_of_build(assembly), exact)
     settings: dict[str, Any] = {"exact": exact, "element": element}
-    built: list[Part] = []
+    result: list[Part] = []
     for item in assembly.items:
-        for resource_id, placed in _place_bodies(assembly, item, bodies):
-            if not np.isfinite(placed).all() or abs(np.linalg.det(placed)) < 1e-30:
+        for resource_id, placement in _place_bodies(assembly, item, bodies):
+            if not np.isfinite(placement).all() or abs(np.linalg.det(placement)) < 1e-30:
                 raise AssemblyError(f"the transform of object {resource_id} is not invertible", where=caller_origin())
             if isinstance(assembly.resources[resource_id], LevelSet):
-                built.append(_part(ready, resource_id, placed, parameters, settings))
+                result.append(_convert_level_set(prepared, resource_id, placement, parameters, settings))
             else:
-                built.append(_solid_part(ready, resource_id, placed, settings))
-    return built
+                result.append(_convert_solid(prepared, resource_id, placement, settings))
+    return result
 
 
-def _require_few(assembly: Assembly, bodies: set[int]) -> None:
-    """Raises if nested components place too many parts. They are counted without being expanded."""
+def _require_part_count(assembly: Assembly, bodies: set[int]) -> None:
+    """Raises if nested components place too many parts. Counts parts without expanding components."""
     counts: dict[int, int] = {}
-    opened: set[int] = set()
+    expanding: set[int] = set()
     pending = [item.object for item in assembly.items]
     while pending:
         resource_id = pending[-1]
         resource = assembly.resources.get(resource_id)
         members = [member for member, _ in resource.members] if isinstance(resource, Components) else []
-        waiting = [member for member in members if member not in counts]
-        if resource_id not in counts and waiting:
-            if resource_id in waiting or not opened.isdisjoint(waiting):
+        uncounted = [member for member in members if member not in counts]
+        if resource_id not in counts and uncounted:
+            if resource_id in uncounted or not expanding.isdisjoint(uncounted):
                 raise AssemblyError(f"components {resource_id} contain themselves", where=caller_origin())
-            opened.add(resource_id)
-            pending.extend(waiting)
+            expanding.add(resource_id)
+            pending.extend(uncounted)
             continue
-        opened.discard(resource_id)
+        expanding.discard(resource_id)
         pending.pop()
         counts[resource_id] = sum(counts[member] for member in members) if members else resource_id in bodies
     total = sum(counts[item.object] for item in assembly.items)
-    if total > _MOST_PARTS:
+    if total > _MAX_PARTS:
         raise AssemblyError(
             "the file builds too many parts",
             where=caller_origin(),
-            expected=f"at most {_MOST_PARTS:,}",
-            found=f"{total:,}, by components that hold components",
+            expected=f"at most {_MAX_PARTS:,}",
+            found=f"{total:,}, through nested components",
         )
 
 
 def _place_bodies(assembly: Assembly, item: BuildItem, bodies: set[int]) -> Iterator[tuple[int, Transform]]:
-    pending = [(item.object, matrix_of(item.transform))]
+    """The bodies of a build item with their transforms, with components expanded."""
+    pending = [(item.object, transform_matrix(item.transform))]
     while pending:
         resource_id, transform = pending.pop()
         resource = assembly.resources.get(resource_id)
         if resource_id in bodies:
             yield resource_id, transform
         elif isinstance(resource, Components):
-            inner = [(member, matrix_of(member_transform) @ transform) for member, member_transform in resource.members]
+            inner = [
+                (member, transform_matrix(member_transform) @ transform)
+                for member, member_transform in resource.members
+            ]
             pending.extend(reversed(inner))
 
 
-def matrix_of(transform: tuple[float, ...]) -> Transform:
-    """A 4×4 matrix from the twelve numbers in a file.
+def transform_matrix(transform: tuple[float, ...]) -> Transform:
+    """Converts the twelve numbers of a 3MF transform to a 4×4 matrix.
 
-    >>> (np.array([1, 2, 3, 1]) @ matrix_of((1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)))[:3]
+    >>> (np.array([1, 2, 3, 1]) @ transform_matrix((1, 0, 0, 0, 1, 0, 0, 0, 1, 10, 20, 30)))[:3]
     array([11., 22., 33.])
     """
     matrix = np.eye(4)
@@ -145,10 +149,10 @@ def matrix_of(transform: tuple[float, ...]) -> Transform:
     return matrix
 
 
-def _part(
+def _convert_level_set(
     assembly: Assembly,
     resource_id: int,
-    placed: Transform,
+    placement: Transform,
     parameters: Mapping[str, NodePath] | None,
     settings: dict[str, Any],
 ) -> Part:
@@ -160,21 +164,21 @@ def _part(
         raise AssemblyError(f"level set {resource_id} has no mesh as its domain", where=caller_origin())
     if parameters is None:
         parameters = _named_parameters(assembly, level_set)
-    open_constants = list(parameters.values())
-    field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=open_constants, **settings)
-    builder = _FieldBuilder(element, placed, level_set, mesh)
-    shape = builder.shape(field)
+    parameter_paths = list(parameters.values())
+    field = convert(assembly, level_set.function, outputs=[level_set.channel], parameters=parameter_paths, **settings)
+    builder = _FieldBuilder(element, placement, level_set, mesh)
+    function = builder.build(field)
     names = {path: label for label, path in parameters.items()}
     values = [np.asarray(value, element.dtype) for value in field.values]
-    corners = _corners(*mesh.bounds()) @ placed
+    corners = _corners(*mesh.bounds()) @ placement
     return Part(
-        shape,
+        function,
         (*values, *field.tables, *builder.domain_tables),
         corners[:, :3].min(0),
         corners[:, :3].max(0),
         level_set.name or assembly.functions[level_set.function].name or f"part {resource_id}",
         tuple(names[path] for path in field.parameters),
-        _volume_fields(assembly, level_set.volume_data, builder.to_object, settings),
+        _convert_volume_data(assembly, level_set.volume_data, builder.to_object, settings),
         level_set.min_feature_size,
         (*field.table_names, *(f"domain_{index}" for index in range(len(builder.domain_tables)))),
         ends_itself=True,
@@ -182,10 +186,10 @@ def _part(
 
 
 def _named_parameters(assembly: Assembly, level_set: LevelSet) -> dict[str, NodePath]:
-    """The document's parameters whose constants the function of a level set uses."""
+    """The parameters of the document whose constants the function of a level set uses."""
     if not assembly.document.parameters:
         return {}
-    functions = used_part(assembly, {level_set.function: [level_set.channel]}).functions
+    functions = eliminate_dead_code(assembly, {level_set.function: [level_set.channel]}).functions
     parameters: dict[str, NodePath] = {}
     for name, function_id, identifier in assembly.document.parameters:
         function = functions.get(function_id)
@@ -200,22 +204,22 @@ def _is_body(resource: Resource) -> bool:
         case LevelSet():
             return True
         case TriangleMesh():
-            return resource.object_type in _SOLID and len(resource.triangles) > 0 and resource.is_closed()
+            return resource.object_type in _SOLID_TYPES and len(resource.triangles) > 0 and resource.is_closed()
         case BeamLattice():
-            return resource.object_type in _SOLID and len(resource.beams) + len(resource.balls) > 0
+            return resource.object_type in _SOLID_TYPES and len(resource.beams) + len(resource.balls) > 0
     return False
 
 
-def _solid_part(assembly: Assembly, resource_id: int, placed: Transform, settings: dict[str, Any]) -> Part:
-    """A mesh or a beam lattice as a part: its signed distance, in the coordinates of the object."""
+def _convert_solid(assembly: Assembly, resource_id: int, placement: Transform, settings: dict[str, Any]) -> Part:
+    """Converts a mesh or a beam lattice to a part. Its field is the signed distance in object coordinates."""
     element: Scalar = settings["element"]
     solid = assembly.resources[resource_id]
     assert isinstance(solid, TriangleMesh | BeamLattice)
-    to_object: Transform = np.linalg.inv(placed).astype(np.float64)
+    to_object: Transform = np.linalg.inv(placement).astype(np.float64)
     position = input_node(Key("position"), Vector(element, 3))
-    field = _SolidField(assembly, transformed(position, to_object, element), element)
+    field = _SolidField(assembly, apply_transform(position, to_object, element), element)
     value = field.mesh(solid) if isinstance(solid, TriangleMesh) else field.lattice(solid)
-    corners = (_corners(*solid.bounds()) @ placed)[:, :3]
+    corners = (_corners(*solid.bounds()) @ placement)[:, :3]
     name = solid.name or f"object {resource_id}"
     volume = solid.volume_data if isinstance(solid, TriangleMesh) else None
     return Part(
@@ -224,14 +228,14 @@ def _solid_part(assembly: Assembly, resource_id: int, placed: Transform, setting
         corners.min(0),
         corners.max(0),
         name,
-        volume_data=_volume_fields(assembly, volume, to_object, settings),
+        volume_data=_convert_volume_data(assembly, volume, to_object, settings),
         table_names=tuple(f"solid_{index}" for index in range(len(field.tables))),
         ends_itself=True,
     )
 
 
 class _SolidField:
-    """Writes signed distances to meshes and lattices, and collects the tables that they read."""
+    """Builds signed distances to meshes and lattices, and collects the tables that they read."""
 
     def __init__(self, assembly: Assembly, position: Node, element: Scalar) -> None:
         self.assembly = assembly
@@ -245,15 +249,15 @@ class _SolidField:
         return self._distance(tables.rule, tables.arrays)
 
     def lattice(self, lattice: BeamLattice) -> Node:
-        """The clipped beams and balls, and the body that the triangles bound."""
+        """The union of the clipped beams and balls with the body that the triangles bound."""
         value = self._distance(beam_distance, BeamTables.of(lattice, self.element).arrays())
         clip = None if lattice.clipping_mesh is None else self.assembly.resources.get(lattice.clipping_mesh)
         if lattice.clipping != "none" and isinstance(clip, TriangleMesh):
-            inside = self.mesh(clip)
-            value = ops.max(value, inside if lattice.clipping == "inside" else -inside)
-        between = TriangleMesh(lattice.vertices, lattice.triangles)
-        if len(between.triangles) and between.is_closed():
-            value = ops.min(value, self.mesh(between))
+            clip_distance = self.mesh(clip)
+            value = ops.max(value, clip_distance if lattice.clipping == "inside" else -clip_distance)
+        surface = TriangleMesh(lattice.vertices, lattice.triangles)
+        if len(surface.triangles) and surface.is_closed():
+            value = ops.min(value, self.mesh(surface))
         return value
 
     def _distance(self, rule: Callable[..., Node], arrays: Sequence[tuple[str, NDArray[Any]]]) -> Node:
@@ -270,63 +274,65 @@ def _corners(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.
 
 
 class _FieldBuilder:
-    """Builds the functions of a level set over build coordinates; both take the same arguments."""
+    """Builds the function of a level set over build coordinates: its field, clipped to its domain."""
 
-    def __init__(self, element: Scalar, placed: Transform, level_set: LevelSet, mesh: TriangleMesh) -> None:
+    def __init__(self, element: Scalar, placement: Transform, level_set: LevelSet, mesh: TriangleMesh) -> None:
         self.element = element
-        self.to_object: Transform = np.linalg.inv(placed).astype(np.float64)
+        self.to_object: Transform = np.linalg.inv(placement).astype(np.float64)
         self.level_set = level_set
         self.mesh = mesh
-        # Most domains are boxes, whose distance is a formula without tables.
+        # Most domains are boxes, whose distance needs no tables.
         is_box = level_set.box_only or mesh.is_box()
         self._tables = None if is_box else MeshTables.of(mesh, element)
         arrays = self._tables.arrays if self._tables else ()
         self.domain_tables = tuple(np.ascontiguousarray(array) for _, array in arrays)
 
-    def shape(self, field: Converted) -> Function:
+    def build(self, field: Converted) -> Function:
         position, arguments = field_arguments(field, self.element)
         types = [Tensor(scalar_of_dtype(array.dtype), array.shape) for array in self.domain_tables]
         domain = [input_node(Key("domain"), type) for type in types]
-        in_object = transformed(position, self.to_object, self.element)
-        in_field = transformed(in_object, matrix_of(self.level_set.transform), self.element)
+        in_object = apply_transform(position, self.to_object, self.element)
+        in_field = apply_transform(in_object, transform_matrix(self.level_set.transform), self.element)
         value = ops.call(in_field, *arguments, function=field.function)
-        # NaN is replaced by the file's fallback value.
+        # The file defines a fallback value for NaN.
         value = ops.select(ops.is_nan(value), constant(self.level_set.fallback, self.element), value)
-        inside = distance_call(self._tables.rule, in_object, domain) if self._tables else self._box(in_object)
-        return make_function(field.function.name, [position, *arguments, *domain], [ops.max(value, inside)])
+        domain_distance = (
+            distance_call(self._tables.rule, in_object, domain) if self._tables else self._box_distance(in_object)
+        )
+        return make_function(field.function.name, [position, *arguments, *domain], [ops.max(value, domain_distance)])
 
-    def _box(self, position: Node) -> Node:
-        """The signed distance to the bounding box of the domain's mesh."""
+    def _box_distance(self, position: Node) -> Node:
+        """The signed distance to the bounding box of the domain."""
         low, high = self.mesh.bounds()
         centre, half = (low + high) / 2, (high - low) / 2
         outside = [
             ops.abs(coordinate - constant(float(c), self.element)) - constant(float(h), self.element)
             for coordinate, c, h in zip(members_of(position), centre, half, strict=True)
         ]
-        nothing = constant(0.0, self.element)
-        away = ops.length(make_vector(*[ops.max(distance, nothing) for distance in outside]))
-        inside = ops.min(ops.max(ops.max(outside[0], outside[1]), outside[2]), nothing)
-        return away + inside
+        zero = constant(0.0, self.element)
+        exterior = ops.length(make_vector(*[ops.max(distance, zero) for distance in outside]))
+        interior = ops.min(ops.max(ops.max(outside[0], outside[1]), outside[2]), zero)
+        return exterior + interior
 
 
-def _volume_fields(
+def _convert_volume_data(
     assembly: Assembly, resource_id: int | None, to_object: Transform, settings: dict[str, Any]
 ) -> tuple[VolumeField, ...]:
-    """The fields of volume data, each as a function of build coordinates with its own tables."""
+    """The fields of volume data, each a function of build coordinates with its own tables."""
     volume = None if resource_id is None else assembly.resources.get(resource_id)
     if not isinstance(volume, VolumeData):
         return ()
-    return tuple(_volume_field(assembly, channel, to_object, settings) for channel in volume.channels)
+    return tuple(_convert_channel(assembly, channel, to_object, settings) for channel in volume.channels)
 
 
-def _volume_field(
+def _convert_channel(
     assembly: Assembly, channel: VolumeChannel, to_object: Transform, settings: dict[str, Any]
 ) -> VolumeField:
     element: Scalar = settings["element"]
     field = convert(assembly, channel.function, outputs=[channel.channel], **settings)
     position, arguments = field_arguments(field, element)
-    in_object = transformed(position, to_object, element)
-    in_field = transformed(in_object, matrix_of(channel.transform), element)
+    in_object = apply_transform(position, to_object, element)
+    in_field = apply_transform(in_object, transform_matrix(channel.transform), element)
     value = ops.call(in_field, *arguments, function=field.function)
     value = ops.select(ops.is_nan(value), filled(channel.fallback, value.type), value)
     if channel.kind == "color":
@@ -336,7 +342,7 @@ def _volume_field(
 
 
 def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]]:
-    """The inputs of a function of position: the position, and the other arguments."""
+    """Creates the parameters of a function of position: the position, and the other arguments."""
     if field.inputs != ("pos",):
         raise AssemblyError(
             f"function `{field.function.name}` is not a field of positions", expected="one input, a vector `pos`"
@@ -345,13 +351,13 @@ def field_arguments(field: Converted, element: Scalar) -> tuple[Node, list[Node]
     return position, [input_node(Key("argument"), type) for type in field.function.parameter_types[1:]]
 
 
-def transformed(position: Node, matrix: Transform, element: Scalar) -> Node:
-    """A position (a row vector) times a matrix."""
-    if np.array_equal(matrix, matrix_of(IDENTITY)):
+def apply_transform(position: Node, matrix: Transform, element: Scalar) -> Node:
+    """Transforms a position, a row vector, by a matrix."""
+    if np.array_equal(matrix, transform_matrix(IDENTITY)):
         return position
     x, y, z = members_of(position)
-    moved = []
+    coordinates = []
     for column in range(3):
         a, b, c, d = (constant(float(matrix[row, column]), element) for row in range(4))
-        moved.append(x * a + y * b + z * c + d)
-    return make_vector(*moved)
+        coordinates.append(x * a + y * b + z * c + d)
+    return make_vector(*coordinates)

@@ -1,4 +1,4 @@
-"""Parts as assemblies: a shape written in Python becomes functions of nodes with a level set, ready for `save_3mf`."""
+"""Converts parts to assemblies, for `save_3mf`: a shape becomes node-graph functions and a level set."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from livegrad.implicit.nodes.resources import Document, LevelSet, NamedConstant,
 
 
 def assembly_of_part(part: Part, *, min_feature_size: float | None = None) -> Assembly:
-    """Converts a part to an assembly that builds it: its function as nodes, its parameters as named constants, its
-    bounds. `lg.parts` opens it with the same parameters, also after `save_3mf` and `load_3mf`.
+    """Converts a part to an assembly: its function becomes nodes, its parameters named constants, its bounds a domain.
+    `lg.parts` restores the part with the same parameters, also after `save_3mf` and `load_3mf`.
 
     >>> from livegrad.implicit.bodies import shapes
     >>> ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")
-    >>> made = assembly_of_part(ball)
-    >>> [function.name for function in made.functions.values()], made.node("ball", "radius").value
+    >>> assembly = assembly_of_part(ball)
+    >>> [function.name for function in assembly.functions.values()], assembly.node("ball", "radius").value
     (['ball_shape', 'ball'], 2.0)
     """
     if part.ends_itself or len(part.arguments) > len(part.parameter_names):

@@ -1,6 +1,6 @@
-"""Parts on lazy tensors, differentiable with respect to points, parameters and the pixels of images.
+"""Evaluates parts on lazy tensors, differentiable with respect to points, parameters and the pixels of images.
 
-`Part.lazy` is public; this module creates the nodes.
+`Part.lazy` calls `evaluate_lazily`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from livegrad.ops.control import make_map
 from livegrad.tensors.handle import Tensor, node_of, wrap
 
 
-def values_at(
+def evaluate_lazily(
     function: Function, points: Any, arguments: Sequence[Any], names: Sequence[str], replacements: Mapping[str, Any]
 ) -> Tensor:
-    """The function's values at points of shape (n, 3), with some other arguments replaced by name."""
+    """The values of a function at points of shape (n, 3), with some arguments replaced by name."""
     unknown = [name for name in replacements if name not in names]
     if unknown:
         raise AssemblyError(
@@ -32,33 +32,33 @@ def values_at(
             where=caller_origin(),
             expected="one of " + (", ".join(name for name in names if name) or "none"),
         )
-    held = [replacements.get(name, value) for name, value in zip(names, arguments, strict=True)]
+    values = [replacements.get(name, value) for name, value in zip(names, arguments, strict=True)]
     types = function.parameter_types
-    position = _tensor(points, scalar_of(types[0]), "points")
+    position = _to_tensor(points, scalar_of(types[0]), "points")
     if len(position.type.shape) != 2 or position.type.shape[1] != 3:  # type: ignore[attr-defined]
         raise AssemblyError(
             "not points", where=caller_origin(), expected="a tensor of shape (n, 3)", found=str(position.type)
         )
-    others = [_argument(value, type, name) for value, type, name in zip(held, types[1:], names, strict=True)]
+    others = [_to_argument(value, type, name) for value, type, name in zip(values, types[1:], names, strict=True)]
     return wrap(make_map(function, position, *others))
 
 
-def _tensor(value: Any, element: Any, name: str) -> Node:
+def _to_tensor(value: Any, element: Any, name: str) -> Node:
     if not isinstance(value, Tensor):
         value = np.asarray(value, element.dtype)
     node = node_of(value, name)
     return node if scalar_of(node.type) is element else ops.cast(node, type=element)
 
 
-def _argument(value: Any, type: Type, name: str) -> Node:
-    """Converts an argument to the parameter's type: a whole tensor, or a scalar or vector read from one."""
-    node = _tensor(value, scalar_of(type), name)
-    wanted = type.shape if isinstance(type, TensorType) else np.shape(value)
+def _to_argument(value: Any, type: Type, name: str) -> Node:
+    """Converts an argument to the type of its parameter: a tensor, or a scalar, vector or matrix read from a tensor."""
+    node = _to_tensor(value, scalar_of(type), name)
+    expected_shape = type.shape if isinstance(type, TensorType) else np.shape(value)
     shape = node.type.shape  # type: ignore[attr-defined]
     if isinstance(type, TensorType):
-        if shape != wanted:
+        if shape != expected_shape:
             raise AssemblyError(
-                f"`{name}` has the wrong shape", where=caller_origin(), expected=str(wanted), found=str(shape)
+                f"`{name}` has the wrong shape", where=caller_origin(), expected=str(expected_shape), found=str(shape)
             )
         return node
     if not components(type):

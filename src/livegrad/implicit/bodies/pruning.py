@@ -1,7 +1,6 @@
-"""Finds the boxes that a surface may cross, whose interval bounds contain zero, level by level with one compiled
-function.
+"""Finds the boxes that a surface may cross by interval arithmetic, level by level with one compiled function.
 
-Meshing, slicing and rendering get the lattice blocks that they must evaluate, and those that are inside.
+Returns the lattice blocks that meshing, slicing and rendering must evaluate, and the blocks that are inside.
 """
 
 from __future__ import annotations
@@ -15,9 +14,16 @@ from numpy.typing import NDArray
 
 from livegrad import ops
 from livegrad.diagnostics import caller_origin
-from livegrad.implicit.bodies.batches import in_batches
-from livegrad.implicit.bodies.masking import Masks, everything, is_inside, mask_word_count, masked_bounds, spread
-from livegrad.implicit.bodies.point_functions import by_coordinates
+from livegrad.implicit.bodies.batches import run_in_batches
+from livegrad.implicit.bodies.masking import (
+    Masks,
+    compile_masked_bounds,
+    count_mask_words,
+    full_masks,
+    is_inside,
+    repeat_masks,
+)
+from livegrad.implicit.bodies.point_functions import separate_coordinates
 from livegrad.implicit.distances.distance_call import distance_rules
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.digest import function_digest
@@ -30,86 +36,86 @@ from livegrad.passes.bound_intervals import bound_intervals
 from livegrad.runtime.cpu import DerivedFunction, compile_function
 from livegrad.state import memo
 
-_Ends = Sequence[tuple[NDArray[Any], ...]]  # along each axis, where blocks start, and where the previous ones end
+_Ends = Sequence[tuple[NDArray[Any], ...]]  # for each axis, where blocks start, and where the blocks before them end
 Progress = Callable[[str, float], None]  # the current stage, and the progress from 0 to 1
 _CHUNK = 1 << 18
-MOST_BOXES = 1 << 24  # in one level; each takes about a hundred bytes while it is evaluated
+MAX_BOXES = 1 << 24  # at one level; each takes about a hundred bytes while it is evaluated
 
 
-def silent(what: str, share: float) -> None:
-    """A progress callback that shows nothing."""
+def ignore_progress(what: str, share: float) -> None:
+    """The default progress callback, which does nothing."""
 
 
 @memo(64)
-def bounds_over_boxes(function: Function) -> Any:
-    """Native code for the bounds of a function of a position: (x low, x high, y …, z …, arguments) → low, high."""
-    # Distance functions cannot be recognised by their code, so their rules are passed.
+def compile_bounds(function: Function) -> Any:
+    """Native code: (x low, x high, y …, z …, arguments) → low, high bounds of a function of position over a box."""
+    # The code of a function does not show that it is a distance, so distances are part of the key.
     distances = sorted(str(function_digest(inner)) for inner in distance_rules(function))
-    return DerivedFunction(function, " ".join(["bounds", *distances]), _over_boxes)
+    return DerivedFunction(function, " ".join(["bounds", *distances]), _build_bounds)
 
 
-def _over_boxes(function: Function) -> Function:
-    plain = by_coordinates(function)
-    others = len(plain.parameters) - 3
-    bounds = bound_intervals(plain, (True, True, True, *[False] * others), distance_rules(plain))
+def _build_bounds(function: Function) -> Function:
+    by_coordinates = separate_coordinates(function)
+    others = len(by_coordinates.parameters) - 3
+    bounds = bound_intervals(by_coordinates, (True, True, True, *[False] * others), distance_rules(by_coordinates))
     return map_over(bounds, (*[True] * 6, *[False] * others))
 
 
 @dataclass(frozen=True)
 class View:
-    """Coordinates along the orthonormal rows of `axes`, relative to `centre`.
+    """A coordinate system with the orthonormal rows of `axes` and the origin `centre`.
 
-    Boxes and points are rotated before a function is evaluated, so the compiled function serves all views.
+    Boxes and points are rotated before a function is evaluated, so all views share the compiled function.
     """
 
     axes: NDArray[np.float64]
     centre: NDArray[np.float64]
 
     def points(self, positions: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
-        """Converts positions in the view to the part's coordinates, axis by axis."""
-        return list(in_batches(_rotated_points(np.dtype(dtype)), positions, self._numbers))
+        """Converts positions from view coordinates to part coordinates, axis by axis."""
+        return list(run_in_batches(_compile_point_rotation(np.dtype(dtype)), positions, self._coefficients))
 
     def boxes(self, sides: Sequence[NDArray[np.float64]], dtype: Any = np.float64) -> list[NDArray[Any]]:
-        """Boxes in the part's coordinates that contain boxes of the view, as sides (x low, x high, y low …)."""
-        return list(in_batches(_rotated_boxes(np.dtype(dtype)), sides, self._numbers))
+        """Boxes in part coordinates that enclose boxes of the view, as sides (x low, x high, y low …)."""
+        return list(run_in_batches(_compile_box_rotation(np.dtype(dtype)), sides, self._coefficients))
 
     @property
-    def _numbers(self) -> list[np.float64]:
+    def _coefficients(self) -> list[np.float64]:
         return [*self.axes.reshape(-1), *self.centre]
 
 
 @memo(4)
-def _rotated_points(dtype: np.dtype[Any]) -> Any:
-    """Native code: (positions in a view, its axes, its centre) → points."""
+def _compile_point_rotation(dtype: np.dtype[Any]) -> Any:
+    """Native code: (positions in view coordinates, axes, centre) → points in part coordinates."""
     positions, axes, centre = _view_inputs(3)
-    return _over_arrays("rotated_points", [positions, axes, centre], _rotate(positions, axes, centre), dtype)
+    return _compile_over_arrays("rotated_points", [positions, axes, centre], _rotate(positions, axes, centre), dtype)
 
 
 @memo(4)
-def _rotated_boxes(dtype: np.dtype[Any]) -> Any:
-    """Native code: (sides of boxes in a view, its axes, its centre) → sides of boxes that contain them."""
+def _compile_box_rotation(dtype: np.dtype[Any]) -> Any:
+    """Native code: (sides of boxes in a view, axes, centre) → sides of enclosing boxes in part coordinates."""
     sides, axes, centre = _view_inputs(6)
     lows, highs = sides[::2], sides[1::2]
-    nothing = [constant(0.0, f64)] * 3
+    no_offset = [constant(0.0, f64)] * 3
     middles = _rotate([(low + high) * 0.5 for low, high in zip(lows, highs, strict=True)], axes, centre)
     sizes = [ops.abs(axis) for axis in axes]
-    halves = _rotate([(high - low) * 0.5 for low, high in zip(lows, highs, strict=True)], sizes, nothing)
-    farthest = _rotate([ops.max(ops.abs(a), ops.abs(b)) for a, b in zip(lows, highs, strict=True)], sizes, nothing)
+    halves = _rotate([(high - low) * 0.5 for low, high in zip(lows, highs, strict=True)], sizes, no_offset)
+    farthest = _rotate([ops.max(ops.abs(a), ops.abs(b)) for a, b in zip(lows, highs, strict=True)], sizes, no_offset)
     ends = []
-    for middle, half, far, start in zip(middles, halves, farthest, centre, strict=True):
-        # Slightly more than half the width, to cover rounding errors.
-        reach = half + (far + ops.abs(start)) * 1e-15
+    for middle, half, distance, start in zip(middles, halves, farthest, centre, strict=True):
+        # Slightly more than half of the width, to cover rounding errors.
+        reach = half + (distance + ops.abs(start)) * 1e-15
         ends += [middle - reach, middle + reach]
-    return _over_arrays("rotated_boxes", [sides, axes, centre], ends, dtype)
+    return _compile_over_arrays("rotated_boxes", [sides, axes, centre], ends, dtype)
 
 
-def _over_arrays(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
-    """Native code over arrays of the first inputs; the others are shared. Rounding is monotonic and keeps bounds."""
-    lifted, *others = inputs
+def _compile_over_arrays(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
+    """Compiles a function over arrays of the first inputs; the others are shared. Rounding keeps bounds valid."""
+    mapped, *others = inputs
     shared = [node for nodes in others for node in nodes]
     rounded = [ops.cast(result, type=scalar_of_dtype(dtype)) for result in results]
-    function = make_function(name, [*lifted, *shared], rounded)
-    return compile_function(map_over(function, (*[True] * len(lifted), *[False] * len(shared))))
+    function = make_function(name, [*mapped, *shared], rounded)
+    return compile_function(map_over(function, (*[True] * len(mapped), *[False] * len(shared))))
 
 
 def _view_inputs(count: int) -> tuple[list[Node], list[Node], list[Node]]:
@@ -123,10 +129,10 @@ def _rotate(positions: Sequence[Node], axes: Sequence[Node], centre: Sequence[No
 
 
 @dataclass(frozen=True)
-class Bounded:
-    """Interval bounds of a function of position over boxes (of a view, if given) or over rectangles at a height.
+class IntervalBounds:
+    """Interval bounds of a function of position over boxes (of a view, if given), or over rectangles at a height.
 
-    Min/max choices that are decided in a box are pruned for everything inside it.
+    A min/max choice that is decided in a box is pruned for all boxes and points inside it.
     """
 
     function: Function
@@ -137,42 +143,39 @@ class Bounded:
 
     @property
     def words(self) -> int:
-        """The number of words in the mask of a box; 0 if the function has nothing to prune."""
-        return mask_word_count(self.function)
+        """The number of words in the mask of a box; 0 if the function is not pruned."""
+        return count_mask_words(self.function)
 
     def __call__(
         self, sides: Sequence[NDArray[Any]], masks: Masks | None = None
     ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
-        """Lower and upper bounds between sides (x low, x high, y low …), and the masks of the boxes."""
+        """Lower and upper bounds over boxes, given by sides (x low, x high, y low …), and the masks of the boxes."""
         boxes = sides if self.view is None else self.view.boxes(sides, self.dtype)
         converted = [np.ascontiguousarray(side, self.dtype) for side in boxes]
         if self.height is not None:
             converted += [np.full(len(converted[0]), self.height, self.dtype)] * 2
         mask_words = self.words
         if not mask_words:
-            return *in_batches(bounds_over_boxes(self.function), converted, self.arguments), None
-        box_masks = everything(mask_words, len(converted[0])) if masks is None else masks
-        least, most, *left = in_batches(masked_bounds(self.function), [*converted, *box_masks], self.arguments)
-        return least, most, np.stack(left)
+            return *run_in_batches(compile_bounds(self.function), converted, self.arguments), None
+        box_masks = full_masks(mask_words, len(converted[0])) if masks is None else masks
+        low, high, *new_masks = run_in_batches(
+            compile_masked_bounds(self.function), [*converted, *box_masks], self.arguments
+        )
+        return low, high, np.stack(new_masks)
 
     def is_inside(self, positions: Sequence[NDArray[Any]], masks: Masks | None) -> NDArray[np.bool_]:
-        """Where the function is negative, at positions in the coordinates of boxes, axis by axis."""
+        """Where the function is negative. Positions are in the coordinates of the boxes, axis by axis."""
         return is_inside(self.function, self.arguments, self.coordinates(positions), masks)
 
     def coordinates(self, positions: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Converts positions in the coordinates of boxes to coordinates of the function, axis by axis."""
+        """Converts positions from the coordinates of the boxes to those of the function, axis by axis."""
         points = positions if self.view is None else self.view.points(positions, self.dtype)
         return [np.ascontiguousarray(axis, self.dtype) for axis in points]
 
 
-def bounded(function: Function, arguments: tuple[Any, ...], dtype: Any) -> Bounded:
-    """Bounds of a function over boxes."""
-    return Bounded(function, arguments, dtype)
-
-
 @dataclass(frozen=True)
 class Lattice:
-    """Points `origin + index * cell`; `shape` cells along each axis, in blocks of `block` cells."""
+    """A regular lattice: points `origin + index * cell`, `shape` cells along each axis, in blocks of `block` cells."""
 
     origin: NDArray[np.float64]
     cell: NDArray[np.float64]
@@ -185,21 +188,21 @@ class Lattice:
         return np.array([-(-count // self.block) for count in self.shape], np.int64)
 
     def corner(self, block: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The first corners of blocks. They are exactly lattice points, because block widths are powers of two."""
+        """The low corners of blocks. They are exactly lattice points, because block widths are powers of two."""
         return self.origin + block * (self.block * self.cell)
 
     def ends(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Where each block starts along an axis, and where the previous one ends."""
-        numbers = np.arange(self.blocks[axis] + 1)
-        corners = self.origin[axis] + numbers * (self.block * self.cell[axis])
+        """Where each block starts along an axis, and where the block before it ends."""
+        indices = np.arange(self.blocks[axis] + 1)
+        corners = self.origin[axis] + indices * (self.block * self.cell[axis])
         return corners, corners
 
 
 @dataclass(frozen=True)
 class PrunedBlocks:
-    """Blocks that a surface may cross, and boxes of blocks that lie inside: (first block, blocks along each axis).
+    """Blocks that a surface may cross, and boxes of blocks that are inside: (first blocks, blocks along each axis).
 
-    `masks` contain the choices that can affect the function's sign in each crossed block.
+    `masks` enable the choices that can affect the sign of the function in each crossed block.
     """
 
     crossed: NDArray[np.int64]
@@ -208,15 +211,17 @@ class PrunedBlocks:
     masks: Masks | None
 
 
-def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> PrunedBlocks:
-    """The blocks of a lattice that bounds cannot exclude, and those that are certainly inside."""
+def find_blocks(bounds: IntervalBounds, lattice: Lattice, max_boxes: int = MAX_BOXES) -> PrunedBlocks:
+    """Finds the blocks of a lattice that the surface may cross, and the blocks that are certainly inside.
+
+    Starts with at most a few hundred boxes and halves their sides down to single blocks.
+    """
     counts = lattice.blocks
-    # From at most a few hundred boxes down to single blocks: each level halves the side.
     side = 1
     while np.prod(-(-counts // side)) > 512:
         side *= 2
-    tops = [np.arange(-(-count // side)) * side for count in counts]
-    level = _Level([axis.reshape(-1) for axis in np.meshgrid(*tops, indexing="ij")], None)
+    first_blocks = [np.arange(-(-count // side)) * side for count in counts]
+    level = _Level([axis.reshape(-1) for axis in np.meshgrid(*first_blocks, indexing="ij")], None)
     ends = [lattice.ends(axis) for axis in range(len(counts))]
     inside: list[tuple[NDArray[np.int64], int]] = []
     examined = 0
@@ -224,20 +229,20 @@ def find_blocks(bounds: Bounded, lattice: Lattice, most: int = MOST_BOXES) -> Pr
         low, high, masks = _bounds_in_chunks(bounds, ends, level, side)
         level = _Level(level.columns, masks)
         examined += len(low)
-        within = high < 0
-        if within.any():
-            inside.append((level.select(np.flatnonzero(within)).boxes, side))
-        level = level.select(np.flatnonzero(~(within | (low > 0))))
+        is_inside = high < 0
+        if is_inside.any():
+            inside.append((level.select(np.flatnonzero(is_inside)).boxes, side))
+        level = level.select(np.flatnonzero(~(is_inside | (low > 0))))
         if side == 1:
             return PrunedBlocks(level.boxes, inside, examined, level.masks)
         box_count = len(level.columns[0]) << len(counts)
-        if box_count > most:
+        if box_count > max_boxes:
             raise AssemblyError(
                 "the lattice is too fine for a part of this size",
                 where=caller_origin(),
-                expected=f"at most {most:,} boxes of {lattice.block} cells that a surface may cross",
+                expected=f"at most {max_boxes:,} boxes of {lattice.block} cells that a surface may cross",
                 found=f"up to {box_count:,}",
-                help="use a larger feature_size, a smaller picture or closer bounds",
+                help="use a larger feature_size, a smaller picture or tighter bounds",
             )
         side //= 2
         level = level.subdivide(side)
@@ -256,29 +261,29 @@ class _Level:
     def boxes(self) -> NDArray[np.int64]:
         return np.stack(self.columns, -1)
 
-    def select(self, chosen: NDArray[np.int64]) -> _Level:
-        masks = None if self.masks is None else np.take(self.masks, chosen, axis=1, mode="clip")
-        return _Level([np.take(column, chosen, mode="clip") for column in self.columns], masks)
+    def select(self, rows: NDArray[np.int64]) -> _Level:
+        masks = None if self.masks is None else np.take(self.masks, rows, axis=1, mode="clip")
+        return _Level([np.take(column, rows, mode="clip") for column in self.columns], masks)
 
     def subdivide(self, side: int) -> _Level:
-        """Splits each box in half along every axis; `side` is the new side. Boxes from one box stay adjacent."""
+        """Halves each box along every axis; `side` is the new side. The boxes of one parent stay adjacent."""
         axes = len(self.columns)
         steps = np.stack(np.meshgrid(*[[0, side]] * axes, indexing="ij")).reshape(axes, -1)
         columns = [(column[:, None] + step).reshape(-1) for column, step in zip(self.columns, steps, strict=True)]
-        return _Level(columns, None if self.masks is None else spread(self.masks, steps.shape[1]))
+        return _Level(columns, None if self.masks is None else repeat_masks(self.masks, steps.shape[1]))
 
-    def sides(self, ends: _Ends, side: int, some: slice) -> list[NDArray[Any]]:
+    def sides(self, ends: _Ends, side: int, rows: slice) -> list[NDArray[Any]]:
         pairs = []
         for column, (starts, stops) in zip(self.columns, ends, strict=True):
-            first = column[some]
+            first = column[rows]
             pairs += [np.take(starts, first, mode="clip"), np.take(stops, first + side, mode="clip")]
         return pairs
 
 
 def tight_bounds(
-    bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64]
+    bounds: IntervalBounds, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Tight corners around the negative region between two corners, or the corners themselves if there is none."""
+    """The corners of a tight box around the negative region between two corners, which are returned if it is empty."""
     for side in (32, 64):
         margin = (high - low) * 1e-3
         lattice = Lattice(low - margin, (high - low + 2 * margin) / side, (side, side, side), 1)
@@ -294,14 +299,14 @@ def tight_bounds(
 
 
 def _bounds_in_chunks(
-    bounds: Bounded, ends: _Ends, level: _Level, side: int
+    bounds: IntervalBounds, ends: _Ends, level: _Level, side: int
 ) -> tuple[NDArray[Any], NDArray[Any], Masks | None]:
-    """Bounds of boxes in chunks, to limit memory."""
+    """Computes the bounds of boxes in chunks, to limit memory."""
     pieces = []
-    for at in range(0, len(level.columns[0]), _CHUNK):
-        some = slice(at, at + _CHUNK)
-        masks = None if level.masks is None else level.masks[:, some]
-        pieces.append(bounds(level.sides(ends, side, some), masks))
+    for start in range(0, len(level.columns[0]), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        masks = None if level.masks is None else level.masks[:, rows]
+        pieces.append(bounds(level.sides(ends, side, rows), masks))
     if len(pieces) == 1:
         return pieces[0]
     if not pieces:

@@ -1,7 +1,7 @@
-"""Shapes in Python: composable primitives, transforms and booleans, with parameters.
+"""Shapes in Python: primitives, transforms and Boolean operations, with parameters.
 
-A shape is a function of position in the value IR. `Shape.part` converts it to a part, whose parameters can change
-without compiling and be differentiated.
+A shape is a function of position in the value IR. `Shape.part` converts it to a part, whose parameters are
+differentiable and change without compiling.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _VECTOR = Vector(f32, 3)
-_NARROWEST = 1e-30  # a blend width of 0 is replaced by this, to avoid a division by 0
+_MIN_BLEND = 1e-30  # replaces a blend width of 0, to avoid a division by 0
 
 
 def __dir__() -> list[str]:
@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 
 
 class Parameter(Key):
-    """A parameter of a shape: `sphere(Parameter("radius", 2.0))`. Each object is a separate parameter.
+    """A parameter of a shape: `sphere(Parameter("radius", 2.0))`. Each object is a distinct parameter.
 
     >>> Parameter("radius", 2.0)
     <parameter radius = 2>
@@ -85,24 +85,24 @@ class Parameter(Key):
 Number = float | Parameter
 
 
-def _number(value: Any) -> Node:
+def _to_node(value: Any) -> Node:
     if isinstance(value, Parameter):
         return value.node
-    return constant(finite_number(value, "measure of a shape", "a finite number or a Parameter"), f32)
+    return constant(finite_number(value, "dimension of a shape", "a finite number or a Parameter"), f32)
 
 
-def _size(value: Any, what: str) -> Node:
-    """A size as a node. It must be positive, or the shape would be empty."""
-    size = _number(value)
+def _to_positive(value: Any, what: str) -> Node:
+    """Converts a size to a node. Numbers must be positive, because the shape would be empty."""
+    size = _to_node(value)
     if not isinstance(value, Parameter) and value <= 0:
-        raise AssemblyError(f"not a {what}", where=caller_origin(), expected="above 0", found=shown(value))
+        raise AssemblyError(f"invalid {what}", where=caller_origin(), expected="a number above 0", found=shown(value))
     return size
 
 
-def _vector(values: Sequence[Any] | NDArray[Any]) -> Node:
+def _to_vector(values: Sequence[Any] | NDArray[Any]) -> Node:
     if not isinstance(values, Sequence | np.ndarray) or len(values) != 3:
         raise AssemblyError("not a vector", where=caller_origin(), expected="three numbers", found=shown(values))
-    return make_vector(*map(_number, values))
+    return make_vector(*map(_to_node, values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class Shape:
     field: Callable[[Node], Node]
 
     def __repr__(self) -> str:
-        return "<shape; `part(bounds)` makes a part of it>"
+        return "<shape; `part(bounds)` converts it to a part>"
 
     def __or__(self, other: Shape) -> Shape:
         return union(self, other)
@@ -131,53 +131,53 @@ class Shape:
 
     def translate(self, offset: Sequence[Number]) -> Shape:
         """Moves the shape."""
-        by = _vector(offset)
-        return Shape(lambda p: self.field(p - by))
+        offset_node = _to_vector(offset)
+        return Shape(lambda p: self.field(p - offset_node))
 
     def scale(self, factor: Number) -> Shape:
         """Scales the shape about the origin. Distance fields stay distance fields."""
-        by = _size(factor, "scale")
-        return Shape(lambda p: self.field(p / ops.splat(by, type=_VECTOR)) * by)
+        factor_node = _to_positive(factor, "scale")
+        return Shape(lambda p: self.field(p / ops.splat(factor_node, type=_VECTOR)) * factor_node)
 
     def rotate(self, axis: Sequence[float], angle: Number) -> Shape:
         """Rotates the shape about an axis through the origin, by an angle in radians."""
-        unit = _vector(unit_vector(axis, "an axis, such as (0, 0, 1)"))
-        turn = _number(angle)
+        axis_node = _to_vector(unit_vector(axis, "an axis, such as (0, 0, 1)"))
+        angle_node = _to_node(angle)
 
-        def rotated(p: Node) -> Node:
-            # The inverse rotation, because the point is rotated, not the shape.
-            cosine, sine = ops.cos(turn), -ops.sin(turn)
-            along = unit * ops.splat(ops.dot(unit, p) * (1.0 - cosine), type=_VECTOR)
-            across = ops.cross(unit, p) * ops.splat(sine, type=_VECTOR)
+        def field(p: Node) -> Node:
+            # Rotate the point by the inverse rotation.
+            cosine, sine = ops.cos(angle_node), -ops.sin(angle_node)
+            along = axis_node * ops.splat(ops.dot(axis_node, p) * (1.0 - cosine), type=_VECTOR)
+            across = ops.cross(axis_node, p) * ops.splat(sine, type=_VECTOR)
             return self.field(p * ops.splat(cosine, type=_VECTOR) + across + along)
 
-        return Shape(rotated)
+        return Shape(field)
 
     def grow(self, distance: Number) -> Shape:
         """Offsets the surface outwards; convex edges become round."""
-        by = _number(distance)
-        return Shape(lambda p: self.field(p) - by)
+        distance_node = _to_node(distance)
+        return Shape(lambda p: self.field(p) - distance_node)
 
     def shell(self, thickness: Number) -> Shape:
-        """Replaces the shape by a wall on both sides of its surface."""
-        half = _size(thickness, "thickness") * 0.5
+        """Replaces the shape with a wall centred on its surface."""
+        half = _to_positive(thickness, "thickness") * 0.5
         return Shape(lambda p: ops.abs(self.field(p)) - half)
 
     def repeat(self, spacing: Sequence[float]) -> Shape:
         """Repeats the shape on a lattice with this spacing. An axis with spacing 0 is not repeated."""
         steps = three_numbers(spacing, "a spacing").tolist()
 
-        def nearest(p: Node) -> Node:
-            moved = [
+        def field(p: Node) -> Node:
+            wrapped = [
                 c - step * ops.floor(c / step + 0.5) if step else c
                 for c, step in zip(members_of(p), steps, strict=True)
             ]
-            return self.field(make_vector(*moved))
+            return self.field(make_vector(*wrapped))
 
-        return Shape(nearest)
+        return Shape(field)
 
     def function(self) -> tuple[Function, tuple[Parameter, ...]]:
-        """Returns the shape as a function of position and parameters, and the parameters."""
+        """Returns the field as a function of position and parameters, and the parameters."""
         position = input_node(Key("position"), _VECTOR)
         value = self.field(position)
         keys = [node.attribute("key") for node in toposort([value]) if node.op is input_op]
@@ -185,7 +185,7 @@ class Shape:
         return make_function("shape", [position, *(parameter.node for parameter in parameters)], [value]), parameters
 
     def part(self, bounds: Any, name: str = "shape") -> Part:
-        """Returns the shape as a part within the corners of a box."""
+        """Converts the shape to a part. `bounds` are the low and high corners of a box."""
         function, parameters = self.function()
         names = tuple(parameter.name for parameter in parameters)
         if len(set(names)) != len(names):
@@ -200,38 +200,38 @@ def sphere(radius: Number = 1.0) -> Shape:
     >>> sphere(2.0).part(((-3, -3, -3), (3, 3, 3)))([3, 0, 0])
     array(1., dtype=float32)
     """
-    size = _size(radius, "radius")
+    size = _to_positive(radius, "radius")
     return Shape(lambda p: ops.length(p) - size)
 
 
 def box(size: Sequence[Number]) -> Shape:
-    """A box centred at the origin with these side lengths. Its field is the exact distance.
+    """A box with these side lengths, centred at the origin. Its field is the exact distance.
 
     >>> box((2, 4, 6)).part(((-2, -3, -4), (2, 3, 4)))([0, 3, 0])
     array(1., dtype=float32)
     """
-    half = _vector(size) * ops.splat(constant(0.5, f32), type=_VECTOR)
+    half = _to_vector(size) * ops.splat(constant(0.5, f32), type=_VECTOR)
     for side in size:
-        _size(side, "side of a box")
+        _to_positive(side, "side of a box")
 
     def field(p: Node) -> Node:
-        away = ops.abs(p) - half
-        x, y, z = members_of(away)
-        nothing = constant(0.0, f32)
-        outside = ops.length(make_vector(*[ops.max(c, nothing) for c in (x, y, z)]))
-        return outside + ops.min(ops.max(x, ops.max(y, z)), nothing)
+        offset = ops.abs(p) - half
+        x, y, z = members_of(offset)
+        zero = constant(0.0, f32)
+        outside = ops.length(make_vector(*[ops.max(c, zero) for c in (x, y, z)]))
+        return outside + ops.min(ops.max(x, ops.max(y, z)), zero)
 
     return Shape(field)
 
 
 def cylinder(radius: Number, height: Number | None = None) -> Shape:
-    """A cylinder along z; infinite unless a height is given.
+    """A cylinder along z, centred at the origin. Without a height, it is infinite.
 
     >>> cylinder(1.0, 4.0).part(((-2, -2, -3), (2, 2, 3)))([0, 3, 0])
     array(2., dtype=float32)
     """
-    size = _size(radius, "radius")
-    half = None if height is None else _size(height, "height") * 0.5
+    size = _to_positive(radius, "radius")
+    half = None if height is None else _to_positive(height, "height") * 0.5
 
     def field(p: Node) -> Node:
         x, y, z = members_of(p)
@@ -242,83 +242,83 @@ def cylinder(radius: Number, height: Number | None = None) -> Shape:
 
 
 def torus(radius: Number, thickness: Number) -> Shape:
-    """A torus around z, given by the radius of its centre line and the radius of its tube.
+    """A torus around z. `radius` is the radius of its centre line, `thickness` the radius of its tube.
 
     >>> torus(2.0, 0.5).part(((-3, -3, -1), (3, 3, 1)))([2, 0, 0])
     array(-0.5, dtype=float32)
     """
-    large, small = _number(radius), _size(thickness, "thickness")
+    major_radius, minor_radius = _to_node(radius), _to_positive(thickness, "thickness")
     if not isinstance(radius, Parameter) and radius < 0:
-        raise AssemblyError("not a radius", where=caller_origin(), expected="0 or above", found=shown(radius))
+        raise AssemblyError("invalid radius", where=caller_origin(), expected="0 or above", found=shown(radius))
 
     def field(p: Node) -> Node:
         x, y, z = members_of(p)
-        around = ops.length(make_vector(x, y, constant(0.0, f32))) - large
-        return ops.length(make_vector(around, z, constant(0.0, f32))) - small
+        radial = ops.length(make_vector(x, y, constant(0.0, f32))) - major_radius
+        return ops.length(make_vector(radial, z, constant(0.0, f32))) - minor_radius
 
     return Shape(field)
 
 
 def half_space(normal: Sequence[float], offset: Number = 0.0) -> Shape:
-    """The half space below the plane with this outward normal and distance from the origin.
+    """The half space behind a plane, given by its outward normal and its distance from the origin.
 
     >>> half_space((0, 0, 1), 0.5).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 1])
     array(0.5, dtype=float32)
     """
-    unit = _vector(unit_vector(normal, "a normal"))
-    by = _number(offset)
-    return Shape(lambda p: ops.dot(p, unit) - by)
+    normal_node = _to_vector(unit_vector(normal, "a normal"))
+    offset_node = _to_node(offset)
+    return Shape(lambda p: ops.dot(p, normal_node) - offset_node)
 
 
 def gyroid(period: Number = 1.0) -> Shape:
-    """A gyroid with this period; use `shell` to turn it into a lattice. Its field is not a distance.
+    """A gyroid with this period; `shell` turns it into a sheet lattice. Its field is not a distance.
 
     >>> gyroid(2.0).part(((-1, -1, -1), (1, 1, 1)))([0, 0, 0])
     array(0., dtype=float32)
     """
-    turns = math.tau / _size(period, "period")
+    frequency = math.tau / _to_positive(period, "period")
 
     def field(p: Node) -> Node:
-        x, y, z = members_of(p * ops.splat(turns, type=_VECTOR))
+        x, y, z = members_of(p * ops.splat(frequency, type=_VECTOR))
         return ops.sin(x) * ops.cos(y) + ops.sin(y) * ops.cos(z) + ops.sin(z) * ops.cos(x)
 
     return Shape(field)
 
 
-def from_function(function: Callable[..., Any], **measures: Any) -> Shape:
+def from_function(function: Callable[..., Any], **dimensions: Any) -> Shape:
     """Creates a shape from a typed Python function of position that is negative inside.
 
-    Pass the other arguments of the function by name: numbers, parameters, or vectors or structs of them.
+    Pass the other arguments of the function by name: numbers, parameters, or vectors and structs of these.
 
     >>> bowl = from_function(lambda p, depth: p.x * p.x + p.y * p.y - p.z - depth, depth=Parameter("depth", 1.0))
     >>> (bowl & half_space((0, 0, 1))).part(((-2, -2, -2), (2, 2, 2)))([[0, 0, 0], [0, 0, -1]])
     array([0., 0.], dtype=float32)
     """
-    return Shape(field_of_function(function, measures, _number))
+    return Shape(field_of_function(function, dimensions, _to_node))
 
 
 def union(*shapes: Shape, blend: Number | None = None) -> Shape:
-    """The union of the shapes; `blend` rounds the joints over that width.
+    """The union of shapes; `blend` smooths the joints over this width.
 
     >>> both = union(sphere(1.0), sphere(1.0).translate((3, 0, 0)))
     >>> both.part(((-2, -2, -2), (5, 2, 2)))([[0, 0, 0], [1.5, 0, 0]])
     array([-1. ,  0.5], dtype=float32)
     """
-    return _join_shapes(shapes, ops.min, -1.0, blend)
+    return _combine_shapes(shapes, ops.min, -1.0, blend)
 
 
 def intersection(*shapes: Shape, blend: Number | None = None) -> Shape:
-    """The intersection of the shapes; `blend` rounds the joints over that width.
+    """The intersection of shapes; `blend` smooths the joints over this width.
 
     >>> lens = intersection(sphere(1.0), sphere(1.0).translate((1, 0, 0)))
     >>> lens.part(((-2, -2, -2), (2, 2, 2)))([[0.5, 0, 0], [0, 0, 0]])
     array([-0.5,  0. ], dtype=float32)
     """
-    return _join_shapes(shapes, ops.max, 1.0, blend)
+    return _combine_shapes(shapes, ops.max, 1.0, blend)
 
 
 def difference(first: Shape, *others: Shape, blend: Number | None = None) -> Shape:
-    """The first shape without all others.
+    """The first shape minus the other shapes; `blend` smooths the joints over this width.
 
     >>> ring = difference(sphere(2.0), sphere(1.0))
     >>> ring.part(((-3, -3, -3), (3, 3, 3)))([[0, 0, 0], [1.5, 0, 0]])
@@ -334,24 +334,24 @@ def _require_shapes(shapes: Sequence[Any]) -> None:
             raise AssemblyError("not a shape", where=caller_origin(), expected="a Shape", found=type(shape).__name__)
 
 
-def _join_shapes(
-    shapes: Sequence[Shape], choose: Callable[[Node, Node], Node], side: float, blend: Number | None
+def _combine_shapes(
+    shapes: Sequence[Shape], select: Callable[[Node, Node], Node], sign: float, blend: Number | None
 ) -> Shape:
     if not shapes:
-        raise AssemblyError("nothing to join", where=caller_origin(), expected="at least one shape")
+        raise AssemblyError("no shapes to combine", where=caller_origin(), expected="at least one shape")
     _require_shapes(shapes)
-    width = None if blend is None or blend == 0 else ops.max(_size(blend, "blend"), constant(_NARROWEST, f32))
+    width = None if blend is None or blend == 0 else ops.max(_to_positive(blend, "blend"), constant(_MIN_BLEND, f32))
 
     def field(p: Node) -> Node:
-        total = shapes[0].field(p)
+        result = shapes[0].field(p)
         for shape in shapes[1:]:
             value = shape.field(p)
-            joined = choose(total, value)
+            combined = select(result, value)
             if width is not None:
-                # A polynomial blend where both fields are close: smooth, and exact elsewhere.
-                near = ops.max(width - ops.abs(total - value), constant(0.0, f32)) / width
-                joined = joined + near * near * width * (0.25 * side)
-            total = joined
-        return total
+                # A polynomial blend where both values are close; exact elsewhere.
+                weight = ops.max(width - ops.abs(result - value), constant(0.0, f32)) / width
+                combined = combined + weight * weight * width * (0.25 * sign)
+            result = combined
+        return result
 
     return Shape(field)

@@ -1,6 +1,6 @@
-"""Slices parts: closed contours at one height, and pictures of the plane.
+"""Slices parts: closed contours at a height, and pictures of the cross section.
 
-`slice_part` is public and used by the SVG writer. Only blocks that the contour can cross are evaluated.
+`slice_part` and `draw_plane` are public. Only blocks that the contour may cross are evaluated.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.implicit.bodies.batches import in_batches
-from livegrad.implicit.bodies.clipping import close_body, require_part
-from livegrad.implicit.bodies.masking import is_inside, spread
+from livegrad.implicit.bodies.batches import run_in_batches
+from livegrad.implicit.bodies.clipping import clip_and_fit, require_part
+from livegrad.implicit.bodies.masking import is_inside, repeat_masks
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import (
-    Bounded,
+    IntervalBounds,
     Lattice,
     Progress,
     PrunedBlocks,
     find_blocks,
-    silent,
+    ignore_progress,
 )
 from livegrad.implicit.meshing.feature_size import cell_size, require_resolved
 from livegrad.implicit.meshing.surface_points import roots
@@ -30,17 +30,17 @@ from livegrad.implicit.meshing.thin_walls import find_cells, warn_of_losses
 from livegrad.implicit.nodes.shape_arguments import finite_number
 
 _BLOCK = 16
-_PIXELS = 4  # side of a block of a picture
+_PIXEL_BLOCK = 4  # side of a block of a picture
 _CHUNK = 1 << 16
-_MOST_BLOCKS = 1 << 17  # that a contour may cross: all of them are evaluated together
-# Two triangles per cell, by corner (2 * x + y), counterclockwise.
+_MAX_BLOCKS = 1 << 17  # that a contour may cross; they are evaluated together
+# The two triangles of a cell, by corner (2 * x + y), counterclockwise.
 _TRIANGLES = ((0, 2, 3), (0, 3, 1))
 _STEPS = np.array([(0, 0), (0, 1), (1, 0), (1, 1)])
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Closed contours at one height. Each is an array of shape (n, 2), with the body on its left.
+    """Closed contours at one height: arrays of shape (n, 2), each with the body on its left.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)))
@@ -80,11 +80,13 @@ class Slice:
         )
 
 
-def slice_part(part: Part, height: float, *, feature_size: float | None = None, progress: Progress = silent) -> Slice:
-    """Returns the contours of a part at z = `height`, with features as large as `feature_size`.
+def slice_part(
+    part: Part, height: float, *, feature_size: float | None = None, progress: Progress = ignore_progress
+) -> Slice:
+    """Returns the contours of a part at z = `height`. They resolve features as large as `feature_size`.
 
     The default feature size is a fiftieth of the part, or less if its walls are thinner. A `PartWarning` reports a
-    slice whose area differs from that of the part, estimated by sampling.
+    slice whose area differs from the area of the part, which is estimated by sampling.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
@@ -97,46 +99,47 @@ def slice_part(part: Part, height: float, *, feature_size: float | None = None, 
     require_part(part)
     height = finite_number(height, "height")
     progress("compiling", 0.0)
-    part = close_body(part)
+    part = clip_and_fit(part)
     cell = cell_size(part, feature_size)
-    limits = Bounded(part.function, part.arguments, part.element.dtype, height)
+    bounds = IntervalBounds(part.function, part.arguments, part.element.dtype, height)
     cells = find_cells(
-        limits,
+        bounds,
         lambda points: part(np.insert(points, 2, height, axis=1)) < 0,
-        lambda size: _lattice(part, size),
+        lambda size: _make_lattice(part, size),
         cell,
         finer=feature_size is None,
-        most=_MOST_BLOCKS,
+        max_boxes=_MAX_BLOCKS,
     )
     lattice, blocks = cells.lattice, cells.blocks
     progress("following the contour", 0.4)
-    starts, ends = _segments(part, lattice, blocks, height)
+    starts, ends = _find_segments(part, lattice, blocks, height)
     if not len(starts) and part.low[2] <= height <= part.high[2]:
-        require_resolved(part, limits, part.low[:2], part.high[:2], float(lattice.cell[0]))
-    keys, joined = np.unique(np.concatenate([starts, ends]), return_inverse=True)
-    points = _points(part, lattice, keys, height)
-    progress("joining", 0.9)
-    loops = _loops(joined[: len(starts)], joined[len(starts) :], len(keys))
+        require_resolved(part, bounds, part.low[:2], part.high[:2], float(lattice.cell[0]))
+    keys, point_indices = np.unique(np.concatenate([starts, ends]), return_inverse=True)
+    points = _locate_crossings(part, lattice, keys, height)
+    progress("joining segments", 0.9)
+    loops = _join_loops(point_indices[: len(starts)], point_indices[len(starts) :], len(keys))
     progress("done", 1.0)
     contours = Slice(float(height), tuple(points[loop] for loop in loops), part.low[:2].copy(), part.high[:2].copy())
     warn_of_losses("slice", "an area of", contours.area(), cells)
     return contours
 
 
-def _lattice(part: Part, cell: float) -> Lattice:
+def _make_lattice(part: Part, cell: float) -> Lattice:
     counts = np.ceil((part.high[:2] - part.low[:2]) / cell).astype(np.int64) + 2
     return Lattice(part.low[:2] - 0.75 * cell, np.full(2, cell), tuple(int(c) for c in counts), _BLOCK)
 
 
-def _segments(
+def _find_segments(
     part: Part, lattice: Lattice, pruned: PrunedBlocks, height: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The segments of contours in triangles, as the keys of the lattice edges where they start and end."""
     blocks, side = pruned.crossed, np.arange(_BLOCK + 1)
     steps = np.stack(np.meshgrid(side, side, indexing="ij"), -1).reshape(-1, 2)
     index = (blocks[:, None] * _BLOCK + steps).reshape(-1, 2)
     points = lattice.origin + index * lattice.cell
     x, y = (np.ascontiguousarray(points[:, axis], part.element.dtype) for axis in range(2))
-    masks = None if pruned.masks is None else spread(pruned.masks, (_BLOCK + 1) ** 2)
+    masks = None if pruned.masks is None else repeat_masks(pruned.masks, (_BLOCK + 1) ** 2)
     signs = is_inside(part.function, part.arguments, (x, y, np.full_like(x, height)), masks)
     signs = signs.reshape(-1, _BLOCK + 1, _BLOCK + 1)
     corners = np.stack([signs[:, i : i + _BLOCK, j : j + _BLOCK] for i, j in _STEPS], -1)
@@ -144,35 +147,36 @@ def _segments(
     block, column, row = np.nonzero((count > 0) & (count < 4))
     inside = corners[block, column, row]
     cells = blocks[block] * _BLOCK + np.stack([column, row], -1)
-    base = cells[:, 0] * (_width(lattice)) + cells[:, 1]
-    offsets = _STEPS @ np.array([_width(lattice), 1])
+    base = cells[:, 0] * (_points_per_column(lattice)) + cells[:, 1]
+    offsets = _STEPS @ np.array([_points_per_column(lattice), 1])
     starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for triangle in _TRIANGLES:
-        for turn in range(3):
-            a, b, c = (triangle[(turn + offset) % 3] for offset in range(3))
-            # One corner inside: a segment from the edge before it to the edge after it, with the corner on its left.
-            one = inside[:, a] & ~inside[:, b] & ~inside[:, c]
-            starts.append(_edge(base[one], offsets, a, b))
-            ends.append(_edge(base[one], offsets, a, c))
-            two = ~inside[:, a] & inside[:, b] & inside[:, c]
-            starts.append(_edge(base[two], offsets, a, c))
-            ends.append(_edge(base[two], offsets, a, b))
+        for rotation in range(3):
+            a, b, c = (triangle[(rotation + offset) % 3] for offset in range(3))
+            # One corner inside: a segment between the two edges at that corner, which is on its left.
+            one_inside = inside[:, a] & ~inside[:, b] & ~inside[:, c]
+            starts.append(_edge_key(base[one_inside], offsets, a, b))
+            ends.append(_edge_key(base[one_inside], offsets, a, c))
+            two_inside = ~inside[:, a] & inside[:, b] & inside[:, c]
+            starts.append(_edge_key(base[two_inside], offsets, a, c))
+            ends.append(_edge_key(base[two_inside], offsets, a, b))
     return np.concatenate(starts), np.concatenate(ends)
 
 
-def _width(lattice: Lattice) -> int:
+def _points_per_column(lattice: Lattice) -> int:
     """The number of lattice points in a column."""
     return int(lattice.blocks[1]) * lattice.block + 1
 
 
-def _edge(base: NDArray[np.int64], offsets: NDArray[np.int64], first: int, second: int) -> NDArray[np.int64]:
-    low, high = sorted((first, second))
-    return (base + offsets[low]) * 4 + (high - low)
+def _edge_key(base: NDArray[np.int64], offsets: NDArray[np.int64], first: int, second: int) -> NDArray[np.int64]:
+    low_corner, high_corner = sorted((first, second))
+    return (base + offsets[low_corner]) * 4 + (high_corner - low_corner)
 
 
-def _points(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float) -> NDArray[np.float64]:
+def _locate_crossings(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float) -> NDArray[np.float64]:
+    """Where the surface crosses lattice edges, given by key."""
     corner, direction = keys // 4, keys % 4
-    width = _width(lattice)
+    width = _points_per_column(lattice)
     start = lattice.origin + np.stack([corner // width, corner % width], -1) * lattice.cell
     step = _STEPS[direction] * lattice.cell
     dtype = part.element.dtype
@@ -183,23 +187,23 @@ def _points(part: Part, lattice: Lattice, keys: NDArray[np.int64], height: float
         *(np.ascontiguousarray((start + step)[:, axis], dtype) for axis in range(2)),
         level,
     ]
-    share = in_batches(roots(part.function), sides, part.arguments).astype(np.float64)
+    share = run_in_batches(roots(part.function), sides, part.arguments).astype(np.float64)
     return start + step * np.clip(share, 1e-3, 1.0 - 1e-3)[:, None]
 
 
-def _loops(starts: NDArray[np.int64], ends: NDArray[np.int64], point_count: int) -> list[NDArray[np.int64]]:
-    """Joins segments to loops. Every point is the end of one segment and the start of another."""
-    following = np.full(point_count, -1, np.int64)
-    following[starts] = ends
-    chain = following.tolist()
+def _join_loops(starts: NDArray[np.int64], ends: NDArray[np.int64], point_count: int) -> list[NDArray[np.int64]]:
+    """Joins segments to loops. Every point ends one segment and starts another."""
+    next_points = np.full(point_count, -1, np.int64)
+    next_points[starts] = ends
+    successors = next_points.tolist()
     loops = []
     for first in range(point_count):
-        if chain[first] < 0:
+        if successors[first] < 0:
             continue
-        loop, at = [], first
-        while chain[at] >= 0:
-            loop.append(at)
-            chain[at], at = -1, chain[at]
+        loop, point = [], first
+        while successors[point] >= 0:
+            loop.append(point)
+            successors[point], point = -1, successors[point]
         loops.append(np.array(loop))
     return loops
 
@@ -207,7 +211,7 @@ def _loops(starts: NDArray[np.int64], ends: NDArray[np.int64], point_count: int)
 def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: bool = True) -> NDArray[np.bool_]:
     """Draws a cross section: True inside the part, `size` pixels along the longer side, y up.
 
-    Pruning does not change the picture.
+    `pruned=False` evaluates every pixel, with the same result.
 
     >>> import livegrad as lg
     >>> ball = lg.shapes.sphere(1.0).part(((-1.5, -1.5, -1.5), (1.5, 1.5, 1.5)))
@@ -222,30 +226,30 @@ def draw_plane(part: Part, height: float = 0.0, *, size: int = 1024, pruned: boo
         x, y = (np.ascontiguousarray(grid.reshape(-1)) for grid in np.meshgrid(*axes, indexing="ij"))
         filled = part.evaluate(x, y, np.full_like(x, height)) < 0
         return filled.reshape(counts[0], counts[1]).T[::-1]
-    lattice = _Pixels(np.zeros(2), np.ones(2), (int(counts[0]), int(counts[1])), _PIXELS, tuple(axes))
-    blocks = find_blocks(Bounded(part.function, part.arguments, part.element.dtype, height), lattice)
-    filled = _inside_blocks(blocks, lattice)
+    lattice = _Pixels(np.zeros(2), np.ones(2), (int(counts[0]), int(counts[1])), _PIXEL_BLOCK, tuple(axes))
+    blocks = find_blocks(IntervalBounds(part.function, part.arguments, part.element.dtype, height), lattice)
+    filled = _flag_inside_blocks(blocks, lattice)
     columns, rows = filled.shape
-    # Four pixels are written as one 32-bit word.
-    wide = (filled * np.uint32(0x01010101)).view(bool)[:, None]
-    picture = np.broadcast_to(wide, (columns, _PIXELS, rows * _PIXELS)).reshape(columns * _PIXELS, -1)
-    _fill(part, picture, axes, blocks, height)
+    # Four pixels are written as one 32-bit integer.
+    packed = (filled * np.uint32(0x01010101)).view(bool)[:, None]
+    picture = np.broadcast_to(packed, (columns, _PIXEL_BLOCK, rows * _PIXEL_BLOCK)).reshape(columns * _PIXEL_BLOCK, -1)
+    _fill_crossed_blocks(part, picture, axes, blocks, height)
     return picture[: counts[0], : counts[1]].T[::-1]
 
 
 @dataclass(frozen=True)
 class _Pixels(Lattice):
-    """A lattice of pixels with explicit coordinates: a block ends at its last pixel, not at the next block."""
+    """A lattice of pixels with explicit coordinates. A block ends at its last pixel, not at the next block."""
 
     axes: tuple[NDArray[Any], ...]
 
     def ends(self, axis: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        numbers = np.arange(self.blocks[axis] + 1) * self.block
-        return tuple(np.take(self.axes[axis], at, mode="clip") for at in (numbers, numbers - 1))  # type: ignore[return-value]
+        starts = np.arange(self.blocks[axis] + 1) * self.block
+        return tuple(np.take(self.axes[axis], indices, mode="clip") for indices in (starts, starts - 1))  # type: ignore[return-value]
 
 
-def _inside_blocks(blocks: PrunedBlocks, lattice: Lattice) -> NDArray[np.bool_]:
-    """The blocks that are certainly inside, from large boxes to small ones, each level twice as fine."""
+def _flag_inside_blocks(blocks: PrunedBlocks, lattice: Lattice) -> NDArray[np.bool_]:
+    """Flags the blocks that are certainly inside, from large boxes to small boxes, each level twice as fine."""
     boxes = {side: first for first, side in blocks.inside}
     side = max(boxes, default=1)
     inside = np.zeros(tuple(-(-lattice.blocks // side)), bool)
@@ -260,18 +264,20 @@ def _inside_blocks(blocks: PrunedBlocks, lattice: Lattice) -> NDArray[np.bool_]:
         inside = inside.repeat(2, 0).repeat(2, 1)[:columns, :rows]
 
 
-def _fill(
+def _fill_crossed_blocks(
     part: Part, picture: NDArray[np.bool_], axes: list[NDArray[Any]], blocks: PrunedBlocks, height: float
 ) -> None:
-    """Evaluates each pixel of the crossed blocks. Blocks are always complete, even if they are partly visible."""
-    side = np.arange(_PIXELS)
-    fours = picture.view(np.uint32)
-    for at in range(0, len(blocks.crossed), _CHUNK):
-        some = slice(at, at + _CHUNK)
-        column, row = blocks.crossed[some].T
-        numbers = column[:, None] * _PIXELS + side
-        x = np.repeat(np.take(axes[0], numbers, mode="clip"), _PIXELS)
-        y = np.repeat(np.take(axes[1], row[:, None] * _PIXELS + side, mode="clip"), _PIXELS, axis=0).reshape(-1)
-        masks = None if blocks.masks is None else spread(blocks.masks[:, some], _PIXELS * _PIXELS)
+    """Evaluates the pixels of crossed blocks. Blocks are evaluated completely, even if they are partly visible."""
+    side = np.arange(_PIXEL_BLOCK)
+    packed = picture.view(np.uint32)
+    for start in range(0, len(blocks.crossed), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        column, row = blocks.crossed[rows].T
+        columns = column[:, None] * _PIXEL_BLOCK + side
+        x = np.repeat(np.take(axes[0], columns, mode="clip"), _PIXEL_BLOCK)
+        y = np.repeat(np.take(axes[1], row[:, None] * _PIXEL_BLOCK + side, mode="clip"), _PIXEL_BLOCK, axis=0).reshape(
+            -1
+        )
+        masks = None if blocks.masks is None else repeat_masks(blocks.masks[:, rows], _PIXEL_BLOCK * _PIXEL_BLOCK)
         values = is_inside(part.function, part.arguments, (x, y, np.full_like(x, height)), masks)
-        fours[numbers, row[:, None]] = values.reshape(-1, _PIXELS).view(np.uint32).reshape(-1, _PIXELS)
+        packed[columns, row[:, None]] = values.reshape(-1, _PIXEL_BLOCK).view(np.uint32).reshape(-1, _PIXEL_BLOCK)

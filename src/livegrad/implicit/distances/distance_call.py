@@ -1,6 +1,6 @@
-"""Marks calls of distance functions. They are 1-Lipschitz, which gives their bounds over a box for free.
+"""Registers distance functions. They are 1-Lipschitz, so one value bounds them over a box.
 
-`to_ir` calls distances to meshes and lattices through this module; `pruning` recognises these calls.
+`to_ir` calls distances to meshes and lattices through this module; `pruning` uses their interval rule.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _distances: WeakSet[Function] = WeakSet()  # equal functions are the same distan
 
 
 def distance_call(rule: Callable[..., Node], position: Node, tables: Sequence[Node]) -> Node:
-    """Calls the function that `rule` traces to, and registers it as a distance."""
+    """Traces `rule`, registers the function as a distance and calls it."""
     types = [position.type, *[table.type for table in tables]]
     call = ops.call(position, *tables, function=trace(rule, *types, name=rule.__name__))
     _distances.add(call.attribute("function"))
@@ -31,19 +31,19 @@ def distance_call(rule: Callable[..., Node], position: Node, tables: Sequence[No
 def distance_rules(
     function: Function,
 ) -> dict[Function, Callable[[Function, Sequence[Interval]], tuple[Interval, ...]]]:
-    """Bounds for the distances that a function calls."""
-    return {inner: _bounds for inner in reachable_functions([function]) if inner in _distances}
+    """The interval rules of the distances that a function calls."""
+    return {callee: _bound_distance for callee in reachable_functions([function]) if callee in _distances}
 
 
-def _bounds(function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
-    """The distance at the box's centre, plus or minus half its diagonal."""
+def _bound_distance(function: Function, arguments: Sequence[Interval]) -> tuple[Interval, ...]:
+    """The distance at the centre of the box, plus or minus half of its diagonal and a rounding margin."""
     position, *tables = arguments
     assert isinstance(position.low.type, Vector)
-    half = ops.length(position.high - position.low) * 0.5
+    half_diagonal = ops.length(position.high - position.low) * 0.5
     centre = position.low + (position.high - position.low) * 0.5
     distance = ops.call(centre, *[table.low for table in tables], function=function)
-    size = ops.abs(members_of(centre)[0])
+    magnitude = ops.abs(members_of(centre)[0])
     for coordinate in members_of(centre)[1:]:
-        size = ops.max(size, ops.abs(coordinate))
-    reach = half * (1.0 + _ROUNDING) + (size + ops.abs(distance)) * _ROUNDING
-    return (Interval(distance - reach, distance + reach),)
+        magnitude = ops.max(magnitude, ops.abs(coordinate))
+    radius = half_diagonal * (1.0 + _ROUNDING) + (magnitude + ops.abs(distance)) * _ROUNDING
+    return (Interval(distance - radius, distance + radius),)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.meshing.dual_cells import Faces, Indices
 from livegrad.implicit.meshing.dual_vertices import PlanesOf, Quadrics, pieces
 from livegrad.implicit.meshing.surface_points import Points, meeting_points
@@ -204,7 +204,7 @@ def _gather(level: _Level, half: int, group: Indices, count: int) -> Quadrics:
     sums = [np.zeros(count) for _ in range(14)]
     for some in pieces(len(group)):
         steps = [(level.cell[some, axis] & 1) * float(half) for axis in range(3)]
-        for total, row in zip(sums, in_batches(_move_planes(), [*level.planes(some), *steps], ()), strict=True):
+        for total, row in zip(sums, run_in_batches(_move_planes(), [*level.planes(some), *steps], ()), strict=True):
             np.add.at(total, group[some], row)
     return sums
 

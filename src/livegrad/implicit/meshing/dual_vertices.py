@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.bodies.pruning import Lattice
 from livegrad.implicit.meshing.dual_cells import Faces, Indices
@@ -118,7 +118,9 @@ def pieces(count: int) -> list[slice]:
 
 def planes_around(faces: Faces, crossings: Crossings) -> PlanesOf:
     """The sums over planes around vertices, relative to the lowest corner of their cells, computed on demand."""
-    return lambda some: list(in_batches(_gather_planes(), list(_columns(faces.edges, some)), list(crossings.tables)))
+    return lambda some: list(
+        run_in_batches(_gather_planes(), list(_columns(faces.edges, some)), list(crossings.tables))
+    )
 
 
 def _columns(table: NDArray[Any], some: slice | Indices) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from livegrad.implicit.distances.box_tree import along_curve, leaves_for, tree_boxes
+from livegrad.implicit.distances.bvh import build_boxes, count_leaves, morton_order
 
 Points = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -86,9 +86,9 @@ def _is_manifold(triangles: Indices) -> bool:
 
 def _near_pairs(mesh: _Mesh) -> Iterator[tuple[Indices, Indices]]:
     """The indices of triangles whose boxes overlap, in chunks of pairs."""
-    order = along_curve(mesh.corners.mean(1))
-    boxes = tree_boxes(mesh.corners[order].min(1), mesh.corners[order].max(1))
-    leaves = leaves_for(len(order))
+    order = morton_order(mesh.corners.mean(1))
+    boxes = build_boxes(mesh.corners[order].min(1), mesh.corners[order].max(1))
+    leaves = count_leaves(len(order))
     pending = [np.ones((2, 1), np.int64)]
     left = _MOST_PAIRS * len(order) + 1000
     while pending:

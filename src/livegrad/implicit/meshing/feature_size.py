@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import Bounded, Lattice, find_blocks
+from livegrad.implicit.bodies.pruning import IntervalBounds, Lattice, find_blocks
 from livegrad.implicit.nodes.errors import AssemblyError
 
 _FEWEST = 8  # cells along the longest side of a part, for any feature size
@@ -48,7 +48,7 @@ def cell_size(part: Part, feature_size: Any) -> float:
 
 
 def require_resolved(
-    part: Part, bounds: Bounded, low: NDArray[np.float64], high: NDArray[np.float64], cell: float
+    part: Part, bounds: IntervalBounds, low: NDArray[np.float64], high: NDArray[np.float64], cell: float
 ) -> None:
     """Raises if a finer lattice between two corners finds a part that this lattice missed.
 
@@ -74,7 +74,7 @@ def require_resolved(
             )
 
 
-def _any_inside(bounds: Bounded, lattice: Lattice, blocks: NDArray[np.int64]) -> bool:
+def _any_inside(bounds: IntervalBounds, lattice: Lattice, blocks: NDArray[np.int64]) -> bool:
     """Whether any lattice point of the blocks is inside. Bounds over a box of size zero are the value there."""
     steps = np.stack(np.meshgrid(*[np.arange(lattice.block)] * len(lattice.shape), indexing="ij"), -1)
     steps = steps.reshape(-1, len(lattice.shape))

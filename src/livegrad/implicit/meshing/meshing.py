@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from livegrad.diagnostics import caller_origin, warn_caller
-from livegrad.implicit.bodies.clipping import close_body
-from livegrad.implicit.bodies.masking import is_inside, spread
+from livegrad.implicit.bodies.clipping import clip_and_fit
+from livegrad.implicit.bodies.masking import is_inside, repeat_masks
 from livegrad.implicit.bodies.part import Part
-from livegrad.implicit.bodies.pruning import Lattice, Progress, PrunedBlocks, bounded, silent
+from livegrad.implicit.bodies.pruning import IntervalBounds, Lattice, Progress, PrunedBlocks, ignore_progress
 from livegrad.implicit.meshing.dual_cells import CrossedCells, Faces, Indices, faces_of
 from livegrad.implicit.meshing.dual_clusters import join_vertices
 from livegrad.implicit.meshing.dual_triangles import triangles_of
@@ -42,7 +42,7 @@ def mesh(
     tolerance: float | None = None,
     sharp: bool = True,
     most_triangles: int = 1 << 24,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> TriangleMesh:
     """Meshes the surface of a part. The mesh is closed and resolves features as large as `feature_size`.
 
@@ -64,11 +64,11 @@ def mesh(
     True
     """
     progress("compiling", 0.0)
-    part = close_body(part)
+    part = clip_and_fit(part)
     cell = cell_size(part, feature_size)
     error = _error(tolerance, cell)
     progress("looking for the surface", 0.0)
-    bounds = bounded(part.function, part.arguments, part.element.dtype)
+    bounds = IntervalBounds(part.function, part.arguments, part.element.dtype)
     cells = find_cells(
         bounds, lambda points: part(points) < 0, lambda size: _lattice(part, size), cell, finer=feature_size is None
     )
@@ -141,7 +141,7 @@ def _crossed_cells(
             np.broadcast_to(positions[:, :, axis].astype(part.element.dtype).reshape(extents), shape).reshape(-1)
             for axis, extents in enumerate(((-1, _BLOCK + 1, 1, 1), (-1, 1, _BLOCK + 1, 1), (-1, 1, 1, _BLOCK + 1)))
         )
-        masks = None if pruned.masks is None else spread(pruned.masks[:, some], (_BLOCK + 1) ** 3)
+        masks = None if pruned.masks is None else repeat_masks(pruned.masks[:, some], (_BLOCK + 1) ** 3)
         inside = is_inside(part.function, part.arguments, (x, y, z), masks).reshape(shape).view(np.uint8)
         code = inside[..., :-1] | inside[..., 1:] << np.uint8(1)
         code = code[:, :, :-1] | code[:, :, 1:] << np.uint8(2)

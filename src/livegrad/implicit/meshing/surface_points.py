@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad import ops
-from livegrad.implicit.bodies.batches import in_batches
+from livegrad.implicit.bodies.batches import run_in_batches
 from livegrad.implicit.bodies.part import Part
 from livegrad.implicit.nodes.exact_gradient import exact_gradient
 from livegrad.ir.function import make_function
@@ -62,7 +62,7 @@ def _over_ways_with_normals(function: Function) -> Function:
 def crossings(part: Part, start: Points, end: Points) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
     """Where the surface crosses segments, as shares of the segments, and its normals there."""
     sides = [np.ascontiguousarray(side[:, axis], part.element.dtype) for side in (start, end) for axis in range(3)]
-    share, *normal = in_batches(_roots_with_normals(part.function), sides, part.arguments)
+    share, *normal = run_in_batches(_roots_with_normals(part.function), sides, part.arguments)
     return share.astype(np.float64), [axis.astype(np.float64) for axis in normal]
 
 
@@ -109,7 +109,7 @@ def feet(part: Part, points: Points, longest: float) -> tuple[Points, Points, ND
     """
     coordinates = [np.ascontiguousarray(axis, part.element.dtype) for axis in points.T]
     shared = (part.element.dtype.type(longest), *part.arguments)
-    *rows, left = in_batches(_feet(part.function), coordinates, shared)
+    *rows, left = run_in_batches(_feet(part.function), coordinates, shared)
     x, y, z, *normal = (row.astype(np.float64) for row in rows)
     reached = np.abs(left) < 0.1 * longest
     return np.stack([x, y, z], -1), np.nan_to_num(np.stack(normal, -1)), reached & np.isfinite(x + y + z)
@@ -159,7 +159,7 @@ def meeting_points(rows: Sequence[NDArray[np.float64]], weakest: float) -> tuple
     A set is fourteen numbers (`Quadrics`). Along directions with an eigenvalue below `weakest` of the largest, the
     point stays at the mean. The strength is the ratio of the second to the first eigenvalue.
     """
-    return in_batches(_meeting(), list(rows), (float(weakest),))
+    return run_in_batches(_meeting(), list(rows), (float(weakest),))
 
 
 @memo(1)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegrad.diagnostics import warn_caller
-from livegrad.implicit.bodies.pruning import MOST_BOXES, Bounded, Lattice, PrunedBlocks, find_blocks
+from livegrad.implicit.bodies.pruning import MAX_BOXES, IntervalBounds, Lattice, PrunedBlocks, find_blocks
 from livegrad.implicit.nodes.errors import PartWarning
 
 Points = NDArray[np.float64]
@@ -49,22 +49,22 @@ class Cells:
 
 
 def find_cells(
-    bounds: Bounded,
+    bounds: IntervalBounds,
     inside: IsInside,
     lattice_of: Callable[[float], Lattice],
     cell: float,
     *,
     finer: bool,
-    most: int = MOST_BOXES,
+    max_boxes: int = MAX_BOXES,
 ) -> Cells:
     """A lattice with cells of this size; if `finer`, cells are halved until walls contain lattice points.
 
-    At most `most` blocks are evaluated. Warns at once, before any slow work, if walls stay thinner than the cells.
+    At most `max_boxes` blocks are evaluated. Warns at once, before any slow work, if walls stay thinner than the cells.
     """
     halvings = _HALVINGS if finer else 0
     while True:
         lattice = lattice_of(cell)
-        blocks = find_blocks(bounds, lattice, most)
+        blocks = find_blocks(bounds, lattice, max_boxes)
         sampled = sample(inside, lattice, blocks)
         next_cells = len(blocks.crossed) * (2 * lattice.block) ** (len(lattice.shape) - 1)
         if not halvings or sampled.thin <= _LITTLE or next_cells > _MOST_CELLS:

@@ -1,7 +1,7 @@
-"""`Assembly`: an immutable set of functions made of nodes and their resources; every edit is checked and returns a new
-one.
+"""`Assembly`: an immutable set of node-graph functions and their resources. Each edit is validated and returns a new
+assembly.
 
-Created by users, builders and file readers. `lower_function_gradient` rewrites it, and `to_ir` converts it to functions
+Users, builders and file readers create it. `lower_function_gradient` rewrites it, and `to_ir` converts it to functions
 of the value IR. To undo an edit, keep the old object.
 """
 
@@ -37,13 +37,13 @@ from livegrad.implicit.nodes.ports import (
     source_for,
 )
 from livegrad.implicit.nodes.resources import BeamLattice, BuildItem, Components, LevelSet, Resource, VolumeData
-from livegrad.implicit.nodes.signatures import SignatureEdits, require_known, require_name, require_new
+from livegrad.implicit.nodes.signatures import SignatureEdits, require_existing, require_name, require_new
 from livegrad.ir.types import Scalar, f32
 
 
-def _c_text() -> Any:
-    """The module that writes C, imported on demand because it depends on this one."""
-    return import_module("livegrad.implicit.nodes.c_text")
+def _import_to_c() -> Any:
+    """Imports the module that writes C. It imports this module, so it cannot be imported at the top."""
+    return import_module("livegrad.implicit.nodes.to_c")
 
 
 class Assembly(SignatureEdits):
@@ -73,7 +73,7 @@ class Assembly(SignatureEdits):
         managed: bool = False,
     ) -> Assembly:
         """Adds a function without nodes. Port types may be names: "scalar", "vector", "matrix"."""
-        function_id = self._new_id(id)
+        function_id = self._allocate_id(id)
         for port in (*(inputs or {}), *(outputs or {})):
             require_name(port, "a port")
         input_types = {port: PortType(type) for port, type in (inputs or {}).items()}
@@ -81,11 +81,11 @@ class Assembly(SignatureEdits):
         return self.with_function(GraphFunction(function_id, name, input_types, output_types, managed=managed))
 
     def add_image_function(self, name: str, image: int, *, id: int | None = None, **settings: Any) -> Assembly:
-        """Adds a function that samples an image stack, with the settings of `ImageFunction`."""
-        return self.with_function(ImageFunction(self._new_id(id), name, image, **settings))
+        """Adds a function that samples an image stack. Settings are the fields of `ImageFunction`."""
+        return self.with_function(ImageFunction(self._allocate_id(id), name, image, **settings))
 
     def remove_function(self, name: FunctionName, *, force: bool = False) -> Assembly:
-        """Removes a function. Removing a function that is called must be forced, and leaves problems in its callers."""
+        """Removes a function. If other functions call it, pass `force`; their calls then become problems."""
         function_id = self.function(name).id
         users = [f.name for f in self.functions.values() if f.id != function_id and function_id in callees(self, f)]
         if users and not force:
@@ -102,17 +102,18 @@ class Assembly(SignatureEdits):
 
     def add_resource(self, resource: Resource, *, id: int | None = None) -> Assembly:
         """Adds a mesh, lattice, image stack, level set or volume data under a new id."""
-        return replace(self, resources={**self.resources, self._new_id(id): resource})
+        return replace(self, resources={**self.resources, self._allocate_id(id): resource})
 
     def remove_resource(self, number: int, *, force: bool = False) -> Assembly:
-        """Removes a resource and the build items that use it. Removing a resource that other resources use must be
-        forced."""
+        """Removes a resource and the build items that use it. If other resources or functions use it, pass `force`."""
         if number not in self.resources:
             raise AssemblyError(f"no resource {number}", where=caller_origin())
-        users = [str(other) for other, resource in self.resources.items() if number in _uses(resource)]
+        users = [
+            str(other_id) for other_id, resource in self.resources.items() if number in _referenced_resources(resource)
+        ]
         edited = replace(
             self,
-            resources={other: resource for other, resource in self.resources.items() if other != number},
+            resources={other_id: resource for other_id, resource in self.resources.items() if other_id != number},
             items=tuple(item for item in self.items if item.object != number),
         )
         old_problems = set(self.problems())
@@ -126,12 +127,12 @@ class Assembly(SignatureEdits):
         return edited
 
     def build(self, object: int, **settings: Any) -> Assembly:
-        """Adds an object to the build, with the settings of `BuildItem`."""
+        """Adds an object to the build. Settings are the fields of `BuildItem`."""
         if object not in self.resources:
             raise AssemblyError(f"no resource {object}", where=caller_origin())
         return replace(self, items=(*self.items, BuildItem(object, **settings)))
 
-    def _new_id(self, id: int | None) -> int:
+    def _allocate_id(self, id: int | None) -> int:
         if id is None:
             return self.free_id()
         new_id = int(literal_for(id, PortType.RESOURCE))  # type: ignore[arg-type]
@@ -172,14 +173,14 @@ class Assembly(SignatureEdits):
         if kind is not None:
             kind = PortType(kind)
         elif kind_of_node.kinds:
-            kind = self._kind_from(graph, connected)
+            kind = self._infer_kind(graph, connected)
         if bool(kind_of_node.kinds) != (kind is not None) or (kind_of_node.kinds and kind not in kind_of_node.kinds):
             raise AssemblyError(f"a {type} node cannot have the kind {kind}", where=caller_origin())
         node = GraphNode(
             name,
             kind_of_node,
             kind=kind,
-            value=self._value_for(type, value),
+            value=self._convert_value(type, value),
             scalar_output=scalar_output,
             vector_input=vector_input,
             display_name=display_name,
@@ -192,7 +193,8 @@ class Assembly(SignatureEdits):
             edited = edited.link(graph.id, connected[port], f"{name}.{port}")
         return edited
 
-    def _kind_from(self, graph: GraphFunction, inputs: Mapping[str, Any]) -> PortType:
+    def _infer_kind(self, graph: GraphFunction, inputs: Mapping[str, Any]) -> PortType:
+        """The port type of the first input that has one; links come before literals."""
         for connected in sorted(inputs.values(), key=lambda connected: not isinstance(connected, str | Reference)):
             type = source_type(self, graph, source_for(connected, None))
             if isinstance(type, PortType):
@@ -200,7 +202,8 @@ class Assembly(SignatureEdits):
         return PortType.SCALAR
 
     @staticmethod
-    def _value_for(type: str, value: Any) -> Literal | None:
+    def _convert_value(type: str, value: Any) -> Literal | None:
+        """The value of a constant node as a literal. Raises if the type does not take the value."""
         if type in VALUE_TYPES:
             if value is None:
                 raise AssemblyError(f"a {type} node needs a value", where=caller_origin())
@@ -210,30 +213,30 @@ class Assembly(SignatureEdits):
         return None
 
     def remove_node(self, function: FunctionName, identifier: str) -> Assembly:
-        """Removes a node and the links from it."""
+        """Removes a node and all links that start at it."""
         graph = self.graph(function)
         self.node(function, identifier)
-        kept = {name: _without_source(node, identifier) for name, node in graph.nodes.items() if name != identifier}
+        nodes = {name: _without_source(node, identifier) for name, node in graph.nodes.items() if name != identifier}
         results = {port: source for port, source in graph.results.items() if not _is_from(source, identifier)}
-        return self.with_function(replace(graph, nodes=kept, results=results))
+        return self.with_function(replace(graph, nodes=nodes, results=results))
 
     def rename_node(self, function: FunctionName, identifier: str, new_identifier: str) -> Assembly:
-        """Changes the identifier of a node, and updates links."""
+        """Renames a node and updates the links that start at it."""
         graph = self.graph(function)
         node = self.node(function, identifier)
         require_new(require_name(new_identifier, "a node"), graph.nodes, "node")
 
-        def moved(source: Source) -> Source:
+        def redirect(source: Source) -> Source:
             return Reference(new_identifier, source.port) if _is_from(source, identifier) else source  # type: ignore[union-attr]
 
         nodes = {
             (new_identifier if name == identifier else name): replace(
-                each, inputs={port: moved(source) for port, source in each.inputs.items()}
+                old_node, inputs={port: redirect(source) for port, source in old_node.inputs.items()}
             )
-            for name, each in graph.nodes.items()
+            for name, old_node in graph.nodes.items()
         }
         nodes[new_identifier] = replace(nodes[new_identifier], identifier=new_identifier, type=node.type)
-        results = {port: moved(source) for port, source in graph.results.items()}
+        results = {port: redirect(source) for port, source in graph.results.items()}
         return self.with_function(replace(graph, nodes=nodes, results=results))
 
     def retype_node(self, function: FunctionName, identifier: str, kind: PortType | str) -> Assembly:
@@ -247,69 +250,79 @@ class Assembly(SignatureEdits):
     def set_value(self, function: FunctionName, identifier: str, value: Any) -> Assembly:
         """Sets the value of a constant node."""
         node = self.node(function, identifier)
-        changed = replace(node, value=self._value_for(node.type.name, value))
+        changed = replace(node, value=self._convert_value(node.type.name, value))
         edited = self.with_function(self.graph(function).with_node(changed))
         if node.type.name == "ResourceId":
             edited._require_no_call_cycle(self.graph(function).id)
         return edited
 
-    def describe_node(self, function: FunctionName, identifier: str, **described: Any) -> Assembly:
+    def describe_node(self, function: FunctionName, identifier: str, **attributes: Any) -> Assembly:
         """Sets `display_name`, `tag`, `position`, `scalar_output` or `vector_input` of a node."""
         allowed = {"display_name", "tag", "position", "scalar_output", "vector_input"}
-        if not described.keys() <= allowed:
+        if not attributes.keys() <= allowed:
             raise AssemblyError("unknown node attribute", where=caller_origin(), expected=", ".join(sorted(allowed)))
         node = self.node(function, identifier)
-        return self.with_function(self.graph(function).with_node(replace(node, **described)))
+        return self.with_function(self.graph(function).with_node(replace(node, **attributes)))
 
     # --- links --------------------------------------------------------------------------------------------------------
 
     def link(self, function: FunctionName, source: Any, target: str | Reference) -> Assembly:
         """Connects an input to an output (`node.port`) or to a literal.
 
-        The target is `node.port`, or `outputs.name` for an output of the function itself.
+        `target` is `node.port`, or `outputs.name` for an output of the function.
         """
         graph = self.graph(function)
-        at = target if isinstance(target, Reference) else Reference.parse(target)
-        expected = self._target_type(graph, at)
-        connected = source_for(source, expected)
-        message = link_problem(self, graph, connected, expected)
-        if message is None and isinstance(connected, Reference) and depends_on(graph, connected.node, at.node):
-            message = f"node `{connected.node}` depends on node `{at.node}`, the links would form a cycle"
+        input_port = target if isinstance(target, Reference) else Reference.parse(target)
+        expected = self._target_type(graph, input_port)
+        input_source = source_for(source, expected)
+        message = link_problem(self, graph, input_source, expected)
+        if (
+            message is None
+            and isinstance(input_source, Reference)
+            and depends_on(graph, input_source.node, input_port.node)
+        ):
+            message = f"node `{input_source.node}` depends on node `{input_port.node}`; the link would form a cycle"
         if message is not None:
             raise AssemblyError(
-                f"cannot connect `{at}` of function `{graph.name}`: {message}", where=caller_origin(), found=str(source)
+                f"cannot connect `{input_port}` of function `{graph.name}`: {message}",
+                where=caller_origin(),
+                found=str(source),
             )
-        if at.node == OUTPUTS:
-            return self.with_function(replace(graph, results={**graph.results, at.port: connected}))
-        edited = self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, connected)))
-        if at.port == "functionID":
+        if input_port.node == OUTPUTS:
+            return self.with_function(replace(graph, results={**graph.results, input_port.port: input_source}))
+        edited = self.with_function(
+            graph.with_node(graph.nodes[input_port.node].with_input(input_port.port, input_source))
+        )
+        if input_port.port == "functionID":
             edited._require_no_call_cycle(graph.id)
         return edited
 
     def _target_type(self, graph: GraphFunction, target: Reference) -> PortType:
         if target.node == OUTPUTS:
-            require_known(target.port, graph.outputs, "output")
+            require_existing(target.port, graph.outputs, "output")
             return graph.outputs[target.port]
         node = self.node(graph.id, target.node)
         types = input_types(self, graph, node)
         if target.port not in types:
-            missing = node.type.name in CALLING_TYPES and called_function(self, graph, node) is None
+            lacks_callee = node.type.name in CALLING_TYPES and called_function(self, graph, node) is None
             raise AssemblyError(
                 f"node `{node.identifier}` of function `{graph.name}` has no input `{target.port}`",
                 where=caller_origin(),
                 expected="one of " + (", ".join(types) or "none"),
-                help="connect `functionID` first" if missing else None,
+                help="connect `functionID` first" if lacks_callee else None,
             )
         return types[target.port]
 
     def unlink(self, function: FunctionName, target: str | Reference) -> Assembly:
         """Disconnects an input."""
         graph = self.graph(function)
-        at = target if isinstance(target, Reference) else Reference.parse(target)
-        self._target_type(graph, at)
-        if at.node == OUTPUTS:
-            return self.with_function(replace(graph, results={p: s for p, s in graph.results.items() if p != at.port}))
-        return self.with_function(graph.with_node(graph.nodes[at.node].with_input(at.port, None)))
+        input_port = target if isinstance(target, Reference) else Reference.parse(target)
+        self._target_type(graph, input_port)
+        if input_port.node == OUTPUTS:
+            return self.with_function(
+                replace(graph, results={p: s for p, s in graph.results.items() if p != input_port.port})
+            )
+        return self.with_function(graph.with_node(graph.nodes[input_port.node].with_input(input_port.port, None)))
 
     def _require_no_call_cycle(self, function: int) -> None:
         for callee in callees(self, self.functions[function]):
@@ -322,19 +335,19 @@ class Assembly(SignatureEdits):
     # --- rewriting ----------------------------------------------------------------------------------------------------
 
     def map_graphs(self, rule: Callable[[GraphFunction], GraphFunction]) -> Assembly:
-        """Applies `rule` to each function that is a graph of nodes, without checks."""
+        """Applies `rule` to each node-graph function, without validation."""
         return replace(
             self,
             functions={id: rule(f) if isinstance(f, GraphFunction) else f for id, f in self.functions.items()},
         )
 
     def to_opencl(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
-        """A function, with all that it calls, as OpenCL C; see `livegrad.implicit.nodes.c_text.to_opencl`."""
-        return _c_text().to_opencl(self, name, exact=exact, element=element)
+        """Returns a function and its callees as OpenCL C; see `livegrad.implicit.nodes.to_c.to_opencl`."""
+        return _import_to_c().to_opencl(self, name, exact=exact, element=element)
 
     def to_cuda(self, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
-        """A function, with all that it calls, as CUDA C; see `livegrad.implicit.nodes.c_text.to_cuda`."""
-        return _c_text().to_cuda(self, name, exact=exact, element=element)
+        """Returns a function and its callees as CUDA C; see `livegrad.implicit.nodes.to_c.to_cuda`."""
+        return _import_to_c().to_cuda(self, name, exact=exact, element=element)
 
 
 def require_assembly(assembly: Any) -> None:
@@ -345,13 +358,13 @@ def require_assembly(assembly: Any) -> None:
             where=caller_origin(),
             expected="an Assembly",
             found=type(assembly).__name__,
-            help="it comes first: lg.load_3mf(file) reads one, lg.implicit.assembly_of_part(part) creates one "
-            "from a part, lg.Assembly() is empty",
+            help="pass it as the first argument: lg.load_3mf(file) reads an assembly, "
+            "lg.implicit.assembly_of_part(part) converts a part, lg.Assembly() is empty",
         )
 
 
-def _uses(resource: Resource) -> set[int]:
-    """The resources that a resource refers to."""
+def _referenced_resources(resource: Resource) -> set[int]:
+    """The ids of the resources that a resource refers to."""
     match resource:
         case LevelSet(mesh=mesh, volume_data=volume):
             return {mesh} if volume is None else {mesh, volume}
@@ -359,8 +372,8 @@ def _uses(resource: Resource) -> set[int]:
             return {resource_id for resource_id, _ in members}
         case VolumeData(material_group=group):
             return set() if group is None else {group}
-        case BeamLattice(clipping_mesh=clip, representation_mesh=shown):
-            return {resource_id for resource_id in (clip, shown) if resource_id is not None}
+        case BeamLattice(clipping_mesh=clip, representation_mesh=representation):
+            return {resource_id for resource_id in (clip, representation) if resource_id is not None}
     volume = getattr(resource, "volume_data", None)
     return set() if volume is None else {volume}
 

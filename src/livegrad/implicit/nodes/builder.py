@@ -1,6 +1,6 @@
-"""Builds node graphs in Python: wires with arithmetic, one node per operation.
+"""Builds node graphs in Python. Arithmetic on a `Wire` adds one node per operation.
 
-`FunctionBuilder` is public and used by `expression`. It collects nodes and returns the assembly with the function.
+`FunctionBuilder` is public; `expression` and `from_ir` use it. It collects nodes and returns the extended assembly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONSTANTS = {type: name for name, type in VALUE_TYPES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Wire:
-    """A value between nodes. Arithmetic on wires adds nodes; numbers take the type of the other operand."""
+    """The output of a node while a function is built. Arithmetic adds nodes; numbers take the other operand's type."""
 
     builder: FunctionBuilder
     source: Reference
@@ -89,7 +89,7 @@ class Wire:
 
 
 class FunctionBuilder:
-    """Writes one function of an assembly, node by node.
+    """Builds one function of an assembly, node by node.
 
     >>> build = FunctionBuilder(Assembly(), "sphere")
     >>> pos, radius = build.input("pos", PortType.VECTOR), build.input("radius", PortType.SCALAR)
@@ -100,9 +100,9 @@ class FunctionBuilder:
 
     def __init__(self, assembly: Assembly, name: str, *, id: int | None = None) -> None:
         require_assembly(assembly)
-        started = assembly.add_function(name, id=id)
+        extended = assembly.add_function(name, id=id)
         self.base = assembly
-        self.id = next(function_id for function_id in started.functions if function_id not in assembly.functions)
+        self.id = next(function_id for function_id in extended.functions if function_id not in assembly.functions)
         self.name = name
         self._inputs: dict[str, PortType] = {}
         self._nodes: dict[str, GraphNode] = {}
@@ -131,13 +131,13 @@ class FunctionBuilder:
         # 0.0 equals -0.0 as a key, but not as a value.
         if key not in self._constants or repr(self._nodes[self._constants[key].node].value) != repr(literal):
             kind = node_type(_CONSTANTS[type])
-            node = GraphNode(self._free(kind.name), kind, value=literal)
+            node = GraphNode(self._free_identifier(kind.name), kind, value=literal)
             self._nodes[node.identifier] = node
             self._constants[key] = Reference(node.identifier, kind.outputs[0][0])
         return Wire(self, self._constants[key], type)
 
     def named_constant(self, name: str, value: Any, type: PortType = PortType.SCALAR) -> Wire:
-        """Returns a constant with its own identifier, which is not shared, so that it can be edited."""
+        """Returns a constant under its own identifier. It is never shared, so that users can edit it."""
         if require_name(name, "a node") in self._nodes:
             raise AssemblyError(f"node `{name}` already exists", where=caller_origin())
         kind = node_type(_CONSTANTS[type])
@@ -145,27 +145,31 @@ class FunctionBuilder:
         return Wire(self, Reference(name, kind.outputs[0][0]), type)
 
     def apply(self, name: str, *operands: Any) -> Wire:
-        """Adds a node of this type with its inputs in order; returns its first output."""
+        """Adds a node of type `name` with inputs in port order; returns its first output."""
         return self.outputs(name, *operands)[0]
 
     def outputs(self, name: str, *operands: Any) -> tuple[Wire, ...]:
-        """Adds a node of this type with its inputs in order; returns all outputs."""
+        """Adds a node of type `name` with inputs in port order; returns all outputs."""
         kind = node_type(name)
         if len(operands) != len(kind.inputs):
             raise AssemblyError(
                 f"`{name}` takes {len(kind.inputs)} inputs", where=caller_origin(), found=str(len(operands))
             )
-        widest = _widest([operand.type for operand in operands if isinstance(operand, Wire)]) if kind.kinds else None
+        node_kind = (
+            _widest_type([operand.type for operand in operands if isinstance(operand, Wire)]) if kind.kinds else None
+        )
         wires = [
-            operand if isinstance(operand, Wire) else self._literal(operand, type or widest)
+            operand if isinstance(operand, Wire) else self._literal(operand, type or node_kind)
             for operand, (_, type) in zip(operands, kind.inputs, strict=True)
         ]
         inputs = {port: wire.source for wire, (port, _) in zip(wires, kind.inputs, strict=True)}
-        return self._add(GraphNode(self._free(name), kind, inputs, widest))
+        return self._add_node(GraphNode(self._free_identifier(name), kind, inputs, node_kind))
 
-    def call(self, function: FunctionName, arguments: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Wire]:
+    def call(
+        self, function: FunctionName, arguments: Mapping[str, Any] | None = None, **keyword_arguments: Any
+    ) -> dict[str, Wire]:
         """Adds a call of another function of the assembly; returns its outputs by name."""
-        arguments = {**(arguments or {}), **more}
+        arguments = {**(arguments or {}), **keyword_arguments}
         callee = self.base.function(function)
         wires = {
             name: argument if isinstance(argument, Wire) else self._literal(argument, callee.inputs.get(name))
@@ -174,17 +178,17 @@ class FunctionBuilder:
         callee_id = self.constant(callee.id, PortType.RESOURCE)
         inputs: dict[str, Source] = {"functionID": callee_id.source}
         inputs |= {name: wire.source for name, wire in wires.items()}
-        wires_out = self._add(GraphNode(self._free("FunctionCall"), node_type("FunctionCall"), inputs))
+        wires_out = self._add_node(GraphNode(self._free_identifier("FunctionCall"), node_type("FunctionCall"), inputs))
         return dict(zip(callee.outputs, wires_out, strict=True))
 
     def component(self, vector: Wire, axis: str) -> Wire:
-        """Returns one component of a vector. Each vector is decomposed only once."""
+        """Returns one component of a vector. Adds at most one DecomposeVector node for each vector."""
         if vector.source not in self._components:
             self._components[vector.source] = self.outputs("DecomposeVector", vector)[0].source.node
         return Wire(self, Reference(self._components[vector.source], axis), PortType.SCALAR)
 
     def finish(self, **outputs: Any) -> Assembly:
-        """Returns the assembly with the function, whose outputs are these wires or numbers."""
+        """Returns the assembly with the function added; `outputs` are wires or numbers."""
         wires = {name: w if isinstance(w, Wire) else self._literal(w, PortType.SCALAR) for name, w in outputs.items()}
         types = {require_name(name, "an output"): wire.type for name, wire in wires.items()}
         results = {name: wire.source for name, wire in wires.items()}
@@ -195,24 +199,25 @@ class FunctionBuilder:
         return assembly
 
     def _literal(self, value: Any, type: PortType | None) -> Wire:
+        """A constant of a port type. A number fills all components of a vector or matrix."""
         if type is None:
             raise AssemblyError("no such input", where=caller_origin(), found=repr(value)[:80])
-        numbers = value
+        components = value
         if (
             isinstance(value, int | float)
             and not isinstance(value, bool)
             and type in (PortType.VECTOR, PortType.MATRIX)
         ):
-            numbers = [float(value)] * type.size
-        return self.constant(numbers, type)
+            components = [float(value)] * type.size
+        return self.constant(components, type)
 
-    def _free(self, stem: str) -> str:
+    def _free_identifier(self, stem: str) -> str:
         index = len(self._nodes) + 1
         while f"{stem}_{index}" in self._nodes:
             index += 1
         return f"{stem}_{index}"
 
-    def _add(self, node: GraphNode) -> tuple[Wire, ...]:
+    def _add_node(self, node: GraphNode) -> tuple[Wire, ...]:
         function = GraphFunction(self.id, self.name, self._inputs, {}, self._nodes)
         types = input_types(self.base, function, node)
         for port, type in types.items():
@@ -232,7 +237,7 @@ class FunctionBuilder:
         return tuple(Wire(self, Reference(node.identifier, port), type) for port, type in outputs.items())
 
 
-def _widest(types: list[PortType]) -> PortType:
+def _widest_type(types: list[PortType]) -> PortType:
     return max(types, key=lambda type: type.size, default=PortType.SCALAR)
 
 

@@ -1,6 +1,6 @@
-"""Validates node graphs: ports and types, links, and cycles inside functions and among calls.
+"""Validates node graphs: port types, links, and cycles of links and of calls.
 
-`Assembly` checks each edit with it; `problems` lists all problems, for tools and files.
+`Assembly` validates each edit with these functions; `problems` lists all problems, for tools and file readers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def resource_id(function: GraphFunction, source: Source | None) -> int | None:
-    """The resource that an input names by a literal or by a link to a ResourceId node, or None."""
+    """The resource id that an input gets from a literal or from a ResourceId node, or None."""
     if isinstance(source, int):
         return source
     if isinstance(source, Reference):
-        holder = function.nodes.get(source.node)
-        if holder is not None and holder.type.name == "ResourceId" and isinstance(holder.value, int):
-            return holder.value
+        constant = function.nodes.get(source.node)
+        if constant is not None and constant.type.name == "ResourceId" and isinstance(constant.value, int):
+            return constant.value
     return None
 
 
@@ -38,28 +38,28 @@ def called_function(assembly: AssemblyContents, function: GraphFunction, node: G
 
 
 def input_types(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
-    """The inputs of a node with their types. A calling node also has the inputs of the function."""
+    """The inputs of a node with their types. A calling node also has the inputs of its callee."""
     types: dict[str, PortType] = {}
     for name, type in node.type.inputs:
         port_type = type or node.kind
         if port_type is not None:
             types[name] = port_type
-    called = called_function(assembly, function, node)
-    if called is not None:
-        types.update((name, type) for name, type in called.inputs.items() if name not in types)
+    callee = called_function(assembly, function, node)
+    if callee is not None:
+        types.update((name, type) for name, type in callee.inputs.items() if name not in types)
     return types
 
 
 def output_types(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> dict[str, PortType]:
-    """Returns the outputs of a node with their types."""
+    """The outputs of a node with their types."""
     if node.type.name == "FunctionCall":
-        called = called_function(assembly, function, node)
-        return {} if called is None else dict(called.outputs)
+        callee = called_function(assembly, function, node)
+        return {} if callee is None else dict(callee.outputs)
     return {name: port_type for name, type in node.type.outputs if (port_type := type or node.kind) is not None}
 
 
 def source_type(assembly: AssemblyContents, function: GraphFunction, source: Source) -> PortType | str:
-    """The type of an input's source, or a sentence that explains why it is invalid."""
+    """The type of an input's source, or a message that explains why the source is invalid."""
     if not isinstance(source, Reference):
         return type_of_literal(source)
     if source.node == INPUTS:
@@ -75,7 +75,7 @@ def source_type(assembly: AssemblyContents, function: GraphFunction, source: Sou
 
 
 def link_problem(assembly: AssemblyContents, function: GraphFunction, source: Source, expected: PortType) -> str | None:
-    """Why an input of this type cannot be connected to `source`, or None."""
+    """Explains why an input of type `expected` cannot be connected to `source`; None if it can."""
     actual = source_type(assembly, function, source)
     if isinstance(actual, str):
         return actual
@@ -83,7 +83,7 @@ def link_problem(assembly: AssemblyContents, function: GraphFunction, source: So
 
 
 def depends_on(function: GraphFunction, start: str, target: str) -> bool:
-    """Whether node `start` depends on node `target`, or is it."""
+    """Whether node `start` is node `target` or depends on it."""
     pending, seen = [start], set()
     while pending:
         identifier = pending.pop()
@@ -98,9 +98,9 @@ def depends_on(function: GraphFunction, start: str, target: str) -> bool:
 
 
 def node_order(function: GraphFunction) -> list[GraphNode] | None:
-    """The nodes in dependency order, which depends only on the graph; None for a cycle."""
+    """The nodes in a deterministic topological order; None if links form a cycle."""
     order: list[GraphNode] = []
-    state: dict[str, bool] = {}  # False while its inputs are being visited, True when done
+    state: dict[str, bool] = {}  # False while the inputs of a node are visited, True when it is in the order
     for root in function.nodes:
         pending = [root]
         while pending:
@@ -109,22 +109,22 @@ def node_order(function: GraphFunction) -> list[GraphNode] | None:
                 pending.pop()
                 continue
             node = function.nodes[identifier]
-            needs = [source.node for source in node.inputs.values() if isinstance(source, Reference)]
+            sources = [source.node for source in node.inputs.values() if isinstance(source, Reference)]
             if identifier in state:
                 state[identifier] = True
                 order.append(node)
                 pending.pop()
                 continue
             state[identifier] = False
-            waiting = [name for name in needs if name in function.nodes and state.get(name) is not True]
-            if any(name in state for name in waiting):
+            unvisited = [name for name in sources if name in function.nodes and state.get(name) is not True]
+            if any(name in state for name in unvisited):
                 return None
-            pending.extend(reversed(waiting))
+            pending.extend(reversed(unvisited))
     return order
 
 
 def callees(assembly: AssemblyContents, function: AnyFunction) -> Iterator[int]:
-    """The functions that a function refers to, once per reference, whether or not they exist."""
+    """The ids of the functions that a function refers to, once per reference, even if they do not exist."""
     if isinstance(function, GraphFunction):
         for node in function.nodes.values():
             if node.type.name in CALLING_TYPES:
@@ -134,7 +134,7 @@ def callees(assembly: AssemblyContents, function: AnyFunction) -> Iterator[int]:
 
 
 def calls(assembly: AssemblyContents, start: int, target: int) -> bool:
-    """Whether function `start` is function `target` or calls it, directly or through others."""
+    """Whether function `start` is function `target` or calls it, directly or indirectly."""
     pending, seen = [start], set()
     while pending:
         function_id = pending.pop()
@@ -149,7 +149,7 @@ def calls(assembly: AssemblyContents, start: int, target: int) -> bool:
 
 
 def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None:
-    """The functions that the roots need, callees first; None if calls form a cycle."""
+    """The roots and all their callees, callees before callers; None if calls form a cycle."""
     order: list[int] = []
     state: dict[int, bool] = {}
     pending = list(reversed(roots))
@@ -163,27 +163,29 @@ def call_order(assembly: AssemblyContents, roots: list[int]) -> list[int] | None
             pending.pop()
         else:
             state[function_id] = False
-            needs = [n for n in dict.fromkeys(callees(assembly, assembly.functions[function_id])) if not state.get(n)]
-            if any(n in state for n in needs):
+            pending_callees = [
+                n for n in dict.fromkeys(callees(assembly, assembly.functions[function_id])) if not state.get(n)
+            ]
+            if any(n in state for n in pending_callees):
                 return None
-            pending.extend(reversed(needs))
+            pending.extend(reversed(pending_callees))
     return order
 
 
 def problems(assembly: AssemblyContents) -> tuple[Problem, ...]:
-    """Everything that keeps an assembly from running."""
-    return (*own_problems(assembly, assembly.functions), *call_cycles(assembly))
+    """All problems that prevent an assembly from running."""
+    return (*problems_of(assembly, assembly.functions), *call_cycles(assembly))
 
 
-def own_problems(assembly: AssemblyContents, functions: Mapping[int, AnyFunction]) -> Iterator[Problem]:
-    """The problems inside these functions, without call cycles."""
+def problems_of(assembly: AssemblyContents, functions: Mapping[int, AnyFunction]) -> Iterator[Problem]:
+    """The problems inside functions, without call cycles."""
     for function in functions.values():
         if isinstance(function, GraphFunction):
             yield from function_problems(assembly, function)
 
 
 def call_cycles(assembly: AssemblyContents) -> Iterator[Problem]:
-    """The functions that call themselves, directly or through others."""
+    """One problem for each function that calls itself, directly or indirectly."""
     if call_order(assembly, list(assembly.functions)) is None:
         for function in assembly.functions.values():
             for callee in dict.fromkeys(callees(assembly, function)):
@@ -219,8 +221,8 @@ def node_problems(assembly: AssemblyContents, function: GraphFunction, node: Gra
     calling = node.type.name in CALLING_TYPES
     if calling and "functionID" in node.inputs and called_function(assembly, function, node) is None:
         function_id = resource_id(function, node.inputs.get("functionID"))
-        yield problem(_missing_function(function_id), unfinished=function_id is None)
-        return  # without the function, its ports are unknown
+        yield problem(_describe_missing_function(function_id), unfinished=function_id is None)
+        return  # the ports of the callee are unknown
     for name, type in types.items():
         source = node.inputs.get(name)
         if source is None:
@@ -239,26 +241,26 @@ def node_problems(assembly: AssemblyContents, function: GraphFunction, node: Gra
 
 
 def has_default(node: GraphNode, port: str) -> bool:
-    """Whether an input may be unconnected: only the step of a gradient, which defaults to `DEFAULT_STEP`."""
+    """Whether an input may stay unconnected: only the step of a gradient node, which defaults to `DEFAULT_STEP`."""
     return port == "step" and node.type.name in GRADIENT_TYPES
 
 
-def _missing_function(function_id: int | None) -> str:
+def _describe_missing_function(function_id: int | None) -> str:
     if function_id is None:
         return "no function is chosen: `functionID` must be a number or come from a ResourceId node"
     return f"function {function_id} does not exist"
 
 
 def gradient_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
-    """The problems with the selected output and input of a gradient node."""
-    called = called_function(assembly, function, node)
-    if called is None:
+    """The problems with the output and the input that a gradient node differentiates."""
+    callee = called_function(assembly, function, node)
+    if callee is None:
         return
-    yield from _choice_problem(called.outputs, node.scalar_output, PortType.SCALAR, "output")
-    yield from _choice_problem(called.inputs, node.vector_input, PortType.VECTOR, "input")
+    yield from _port_problem(callee.outputs, node.scalar_output, PortType.SCALAR, "output")
+    yield from _port_problem(callee.inputs, node.vector_input, PortType.VECTOR, "input")
 
 
-def _choice_problem(ports: Mapping[str, PortType], name: str | None, type: PortType, role: str) -> Iterator[str]:
+def _port_problem(ports: Mapping[str, PortType], name: str | None, type: PortType, role: str) -> Iterator[str]:
     if name is None:
         yield f"no {role} of the function is chosen"
     elif name not in ports:
@@ -269,6 +271,6 @@ def _choice_problem(ports: Mapping[str, PortType], name: str | None, type: PortT
 
 def _mesh_problems(assembly: AssemblyContents, function: GraphFunction, node: GraphNode) -> Iterator[str]:
     mesh_id = resource_id(function, node.inputs.get(MESH_TYPES[node.type.name]))
-    wanted = BeamLattice if node.type.name == "BeamLattice" else TriangleMesh
-    if mesh_id is None or not isinstance(assembly.resources.get(mesh_id), wanted):
-        yield f"there is no {'beam lattice' if wanted is BeamLattice else 'mesh'} with resource id {mesh_id}"
+    resource_type = BeamLattice if node.type.name == "BeamLattice" else TriangleMesh
+    if mesh_id is None or not isinstance(assembly.resources.get(mesh_id), resource_type):
+        yield f"there is no {'beam lattice' if resource_type is BeamLattice else 'mesh'} with resource id {mesh_id}"

@@ -1,6 +1,6 @@
-"""Read access to assemblies: functions and nodes by name, ports and problems.
+"""The data of an assembly and read access to it: functions and nodes by name, ports, problems.
 
-`Assembly` adds edits.
+`SignatureEdits` and `Assembly` derive from this class and add edits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Self
 from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.checks import called_function, input_types, output_types, problems
 from livegrad.implicit.nodes.errors import AssemblyError, Problem
-from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, frozen
+from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, freeze_mapping
 from livegrad.implicit.nodes.ports import PortType
 from livegrad.implicit.nodes.resources import BuildItem, Document, Resource
 
@@ -21,7 +21,7 @@ FunctionName = int | str
 
 @dataclass(frozen=True)
 class AssemblyContents:
-    """Functions by resource id, the resources they refer to, and the build items."""
+    """Functions by resource id, the resources that they refer to, and the build items."""
 
     functions: Mapping[int, AnyFunction] = field(default_factory=dict)
     resources: Mapping[int, Resource] = field(default_factory=dict)
@@ -29,8 +29,8 @@ class AssemblyContents:
     document: Document = field(default_factory=Document)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "functions", frozen(self.functions))
-        object.__setattr__(self, "resources", frozen(self.resources))
+        object.__setattr__(self, "functions", freeze_mapping(self.functions))
+        object.__setattr__(self, "resources", freeze_mapping(self.resources))
 
     def __repr__(self) -> str:
         names = [function.name for function in self.functions.values()]
@@ -38,7 +38,7 @@ class AssemblyContents:
         return f"<assembly: functions {shown or '(none)'}; {len(self.resources)} resources, {len(self.items)} items>"
 
     def with_function(self, function: AnyFunction) -> Self:
-        """Adds or replaces a function without checks; `problems` lists what this breaks."""
+        """Adds or replaces a function without validation; `problems` lists the contradictions."""
         return replace(self, functions={**self.functions, function.id: function})
 
     def function(self, name: FunctionName) -> AnyFunction:
@@ -50,12 +50,12 @@ class AssemblyContents:
             matches = [function for function in self.functions.values() if function.name == name]
         if len(matches) != 1:
             available = ", ".join(f"{f.name} ({f.id})" for f in list(self.functions.values())[:20]) or "none"
-            what = f"no function `{name}`" if not matches else f"{len(matches)} functions are named `{name}`"
-            raise AssemblyError(what, where=caller_origin(), expected=f"one of {available}")
+            message = f"no function `{name}`" if not matches else f"{len(matches)} functions are named `{name}`"
+            raise AssemblyError(message, where=caller_origin(), expected=f"one of {available}")
         return matches[0]
 
     def graph(self, name: FunctionName) -> GraphFunction:
-        """Returns a function that is a graph of nodes."""
+        """Returns a node-graph function by id or name."""
         function = self.function(name)
         if not isinstance(function, GraphFunction):
             raise AssemblyError(f"function `{function.name}` samples an image and has no nodes", where=caller_origin())
@@ -96,7 +96,7 @@ class AssemblyContents:
         return self
 
     def free_id(self) -> int:
-        """The resource id after the highest id in use."""
+        """Returns the resource id after the highest id in use."""
         return max([0, *self.functions, *self.resources]) + 1
 
     def called_by(self, function: FunctionName, identifier: str) -> AnyFunction | None:

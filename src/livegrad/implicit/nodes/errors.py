@@ -1,4 +1,4 @@
-"""Errors of node graphs: the exception that an edit raises, and problems as values for tools."""
+"""Errors of node graphs: the exception of an invalid edit, a warning about parts, and problems as values for tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AssemblyError(LivegradError):
 
 
 class PartWarning(UserWarning):
-    """A mesh or slice lacks something: the part has no body, or walls thinner than the requested feature size.
+    """A mesh or slice is empty or incomplete: the part has no body, or walls thinner than the requested feature size.
 
     >>> issubclass(PartWarning, UserWarning)
     True
@@ -31,7 +31,7 @@ class PartWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of an assembly: its location, and a message.
+    """A problem of an assembly: a location and a message.
 
     >>> str(Problem("sphere", "Length_1", "input `A` is not connected"))
     'function `sphere`, node `Length_1`: input `A` is not connected'
@@ -40,7 +40,7 @@ class Problem:
     function: str
     node: str | None
     message: str
-    unfinished: bool = False  # incomplete, but not contradictory: an error only where it is used
+    unfinished: bool = False  # incomplete but not contradictory: an error only if an output needs it
 
     def __str__(self) -> str:
         location = f"function `{self.function}`" + ("" if self.node is None else f", node `{self.node}`")

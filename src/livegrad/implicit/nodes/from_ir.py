@@ -1,8 +1,7 @@
-"""Converts the value IR to node graphs: a `Function` of scalars, vectors and 4×4 matrices becomes a function made of
-nodes.
+"""Converts functions of the value IR over scalars, vectors and 4×4 matrices to node-graph functions.
 
-`add_ir_function` is public, for shapes written with `trace`; `exact_graph` calls it for analytic gradients. Ops without
-a node (loops, reads of tensors, integers) are errors.
+`add_ir_function` is public, for shapes written with `trace`; `gradient_function` calls it for analytic gradients. Ops
+that no node can represent (loops, reads of tensors, integers) are errors.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ def add_ir_function(
     name: str | None = None,
     id: int | None = None,
 ) -> Assembly:
-    """Returns the assembly with an additional function, converted from the value IR to nodes, with these input and
-    output names.
+    """Returns the assembly with an additional function that is converted from the value IR to nodes. `inputs` and
+    `outputs` name its ports.
 
     The function is inlined and simplified first. The result of a comparison with NaN is unspecified, because the file
-    format does not define it. There are no ports for vectors of two or four numbers: an input named `size` becomes the
+    format does not define it. No port type holds vectors of two or four numbers: an input named `size` becomes the
     scalars `size_x` and `size_y`.
 
     >>> from livegrad import ops
@@ -52,21 +51,21 @@ def add_ir_function(
     _require_rules(prepared)
     build = FunctionBuilder(assembly, name or function.name, id=id)
     writer = IrWriter(build, _RULES)
-    for index, (label, type) in enumerate(zip(inputs, prepared.parameter_types, strict=True)):
-        wires = list(build.inputs(ports_for(label, type, caller_origin())).values())
-        makers = tuple((lambda wire=wire: wire) for wire in wires)
-        writer.parameters[index] = Members(makers) if is_split(type) else wires[0]
+    for index, (name_of_port, type) in enumerate(zip(inputs, prepared.parameter_types, strict=True)):
+        wires = list(build.inputs(ports_for(name_of_port, type, caller_origin())).values())
+        members = tuple((lambda wire=wire: wire) for wire in wires)
+        writer.parameters[index] = Members(members) if is_split(type) else wires[0]
     for node in nodes_of(prepared):
         writer.values[node] = writer.write(node)
     results: dict[str, Wire] = {}
-    for label, result in zip(outputs, prepared.results, strict=True):
-        ports = ports_for(label, result.type, result.origin or caller_origin())
+    for name_of_port, result in zip(outputs, prepared.results, strict=True):
+        ports = ports_for(name_of_port, result.type, result.origin or caller_origin())
         results |= dict(zip(ports, writer.wires(result), strict=True))
     return build.finish(**results)
 
 
 def ports_for(name: str, type: Type, where: SourceLocation | None = None) -> dict[str, PortType]:
-    """The ports for a value: one, or one per component of a vector without a port type.
+    """Returns the ports for a value: one, or one per component of a vector without a port type.
 
     >>> from livegrad.ir.types import f32
     >>> list(ports_for("size", Vector(f32, 2)))
@@ -84,73 +83,73 @@ def ports_for(name: str, type: Type, where: SourceLocation | None = None) -> dic
     )
 
 
-# Files contain only straight-line code.
-_INSTEAD = {
-    "for_loop": "write the loop out: for i in lg.unroll(range(4))",
-    "while_loop": "write the loop out: for i in lg.unroll(range(4))",
-    "cond": "compute both sides and choose: lg.select(condition, then, otherwise)",
-    "switch": "compute all sides and choose: lg.select(condition, then, otherwise)",
+# Node graphs are straight-line code, so control flow has no node.
+_ALTERNATIVES = {
+    "for_loop": "unroll the loop: for i in lg.unroll(range(4))",
+    "while_loop": "unroll the loop: for i in lg.unroll(range(4))",
+    "cond": "compute both sides and select one: lg.select(condition, then, otherwise)",
+    "switch": "compute all sides and select one: lg.select(condition, then, otherwise)",
 }
 
 
 def _require_rules(function: Function) -> None:
-    """Raises unless every node of the function has a rule."""
+    """Raises unless every op of the function has a rule."""
     for node in nodes_of(function):
         if node.op is not parameter_op and node.op.name not in _RULES:
             raise AssemblyError(
-                f"3MF files have no node for `{node.op.name}`", where=node.origin, help=_INSTEAD.get(node.op.name)
+                f"3MF files have no node for `{node.op.name}`", where=node.origin, help=_ALTERNATIVES.get(node.op.name)
             )
 
 
-def _node(name: str) -> Callable[[IrWriter, Node], Value]:
+def _node_rule(name: str) -> Callable[[IrWriter, Node], Value]:
     return lambda writer, node: writer.elementwise(node, lambda *wires: writer.build.apply(name, *wires))
 
 
-def _formula(rule: Callable[..., Wire]) -> Callable[[IrWriter, Node], Value]:
+def _formula_rule(rule: Callable[..., Wire]) -> Callable[[IrWriter, Node], Value]:
     return lambda writer, node: writer.elementwise(node, lambda *wires: rule(writer.build, *wires))
 
 
-def _comparison(rule: Callable[..., Condition]) -> Callable[[IrWriter, Node], Value]:
-    def written(writer: IrWriter, node: Node) -> Value:
+def _comparison_rule(rule: Callable[..., Condition]) -> Callable[[IrWriter, Node], Value]:
+    def convert(writer: IrWriter, node: Node) -> Value:
         if not is_split(node.operands[0].type):
             return rule(*map(writer.wire, node.operands))
         parts = [writer.members(writer.values[operand]).makers for operand in node.operands]
-        return writer.by_member(lambda *values: rule(*map(writer.as_wire, values)), *parts)
+        return writer.map_members(lambda *values: rule(*map(writer.as_wire, values)), *parts)
 
-    return written
+    return convert
 
 
-def _compare(*, swapped: bool, opposite: bool) -> Callable[[IrWriter, Node], Value]:
-    return _comparison(
+def _ordering_rule(*, swapped: bool, opposite: bool) -> Callable[[IrWriter, Node], Value]:
+    return _comparison_rule(
         lambda left, right: Condition(right, left, opposite) if swapped else Condition(left, right, opposite)
     )
 
 
-def _equal(opposite: bool) -> Callable[[IrWriter, Node], Value]:
+def _equality_rule(opposite: bool) -> Callable[[IrWriter, Node], Value]:
     def rule(left: Wire, right: Wire) -> Condition:
         differs = abs(left - right)
         return Condition(left.builder._literal(0.0, differs.type), differs, opposite=not opposite)
 
-    return _comparison(rule)
+    return _comparison_rule(rule)
 
 
-def _inverted(writer: IrWriter, node: Node) -> Value:
+def _negate_condition(writer: IrWriter, node: Node) -> Value:
     return writer.conditions(node, lambda condition: replace(condition, opposite=not condition.opposite))
 
 
 def _round_half_even(build: FunctionBuilder, x: Wire) -> Wire:
-    low = build.apply("Floor", x)
-    rest = x - low
-    even = low + build.apply("Mod", low, 2.0)
-    return build.apply("Select", rest, 0.5, low, build.apply("Select", 0.5, rest, low + 1.0, even))
+    floor = build.apply("Floor", x)
+    fraction = x - floor
+    even = floor + build.apply("Mod", floor, 2.0)
+    return build.apply("Select", fraction, 0.5, floor, build.apply("Select", 0.5, fraction, floor + 1.0, even))
 
 
-def _finite(value: Wire) -> Condition:
-    size = abs(value)
-    return Condition(size, value.builder._literal(LARGEST, size.type))
+def _is_finite(value: Wire) -> Condition:
+    magnitude = abs(value)
+    return Condition(magnitude, value.builder._literal(LARGEST, magnitude.type))
 
 
-_NAMES = {
+_ELEMENTWISE_NODES = {
     "add": "Addition", "sub": "Subtraction", "mul": "Multiplication", "div": "Division",
     "min": "Min", "max": "Max", "minimum": "Min", "maximum": "Max",
     "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "ArcSin", "acos": "ArcCos", "atan": "ArcTan", "atan2": "ArcTan2",
@@ -161,7 +160,7 @@ _NAMES = {
 _FIXED_NODES = {"cross": "Cross", "matrix_transpose": "Transpose", "inverse": "Inverse"}
 
 _RULES: dict[str, Callable[[IrWriter, Node], Value]] = {
-    **{op: _node(name) for op, name in _NAMES.items()},
+    **{op: _node_rule(name) for op, name in _ELEMENTWISE_NODES.items()},
     **{
         op: (lambda writer, node, name=name: writer.build.apply(name, *map(writer.wire, node.operands)))
         for op, name in _FIXED_NODES.items()
@@ -170,27 +169,29 @@ _RULES: dict[str, Callable[[IrWriter, Node], Value]] = {
     "make": IrWriter.make,
     "get": IrWriter.get,
     "splat": IrWriter.splat,
-    "select": IrWriter.choose,
+    "select": IrWriter.select,
     "matrix_vector": IrWriter.matrix_vector,
     "clamp": IrWriter.clamp,
     "dot": IrWriter.dot,
     "length": IrWriter.length,
-    "less": _compare(swapped=False, opposite=False),
-    "greater": _compare(swapped=True, opposite=False),
-    "greater_equal": _compare(swapped=False, opposite=True),
-    "less_equal": _compare(swapped=True, opposite=True),
-    "equal": _equal(opposite=False),
-    "not_equal": _equal(opposite=True),
-    "is_finite": _comparison(_finite),
-    "bit_and": lambda writer, node: writer.combined(node, "Min"),
-    "bit_or": lambda writer, node: writer.combined(node, "Max"),
-    "bit_not": _inverted,
-    "neg": _formula(lambda build, x: -x),
-    "detach": _formula(lambda build, x: x),
-    "exp2": _formula(lambda build, x: build.apply("Pow", build._literal(2.0, x.type), x)),
-    "trunc": _formula(lambda build, x: build.apply("Select", x, 0.0, build.apply("Ceil", x), build.apply("Floor", x))),
-    "round": _formula(_round_half_even),
-    "floor_div": _formula(lambda build, a, b: build.apply("Floor", a / b)),
-    "hypot": _formula(lambda build, a, b: build.apply("Sqrt", a * a + b * b)),
-    "copysign": _formula(lambda build, a, b: build.apply("Select", b, 0.0, -abs(a), abs(a))),
+    "less": _ordering_rule(swapped=False, opposite=False),
+    "greater": _ordering_rule(swapped=True, opposite=False),
+    "greater_equal": _ordering_rule(swapped=False, opposite=True),
+    "less_equal": _ordering_rule(swapped=True, opposite=True),
+    "equal": _equality_rule(opposite=False),
+    "not_equal": _equality_rule(opposite=True),
+    "is_finite": _comparison_rule(_is_finite),
+    "bit_and": lambda writer, node: writer.combine_conditions(node, "Min"),
+    "bit_or": lambda writer, node: writer.combine_conditions(node, "Max"),
+    "bit_not": _negate_condition,
+    "neg": _formula_rule(lambda build, x: -x),
+    "detach": _formula_rule(lambda build, x: x),
+    "exp2": _formula_rule(lambda build, x: build.apply("Pow", build._literal(2.0, x.type), x)),
+    "trunc": _formula_rule(
+        lambda build, x: build.apply("Select", x, 0.0, build.apply("Ceil", x), build.apply("Floor", x))
+    ),
+    "round": _formula_rule(_round_half_even),
+    "floor_div": _formula_rule(lambda build, a, b: build.apply("Floor", a / b)),
+    "hypot": _formula_rule(lambda build, a, b: build.apply("Sqrt", a * a + b * b)),
+    "copysign": _formula_rule(lambda build, a, b: build.apply("Select", b, 0.0, -abs(a), abs(a))),
 }

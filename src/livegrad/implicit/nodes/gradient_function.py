@@ -1,7 +1,7 @@
-"""Builds the functions that gradient nodes are lowered to: central differences of another function, or zeros.
+"""Builds the functions that replace gradient nodes: central differences, analytic derivatives, or zeros.
 
 `lower_gradient` requests one for each (function, output, input) and adds it to the assembly under an id derived from
-these.
+that key.
 """
 
 from __future__ import annotations
@@ -11,10 +11,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.errors import AssemblyError
+from livegrad.implicit.nodes.exact_gradient import exact_gradient
+from livegrad.implicit.nodes.from_ir import add_ir_function
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode
 from livegrad.implicit.nodes.node_types import node_type
 from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source
+from livegrad.implicit.nodes.to_ir import convert
+from livegrad.ir.function import make_function
+from livegrad.ir.leaves import input_node
+from livegrad.ir.node import Function, Key, Node
+from livegrad.ir.types import f64
 
 STEP_SIZE = "StepSize"
 SMALLEST_STEP, SMALLEST_LENGTH = 1e-8, 1e-8
@@ -24,7 +33,7 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class GradientKey:
-    """Identifies a gradient. Nodes with equal keys share a function."""
+    """Identifies a gradient. Gradient nodes with equal keys share a function."""
 
     function: int
     output: str
@@ -38,7 +47,7 @@ class GradientKey:
 
 
 def gradient_name(function: AnyFunction, key: GradientKey) -> str:
-    """`gradient_of_<function>_<output>_<input>`, with anything but letters, digits and underscores replaced.
+    """Returns `gradient_of_<function>_<output>_<input>`. Characters that are not valid in C identifiers become `_`.
 
     >>> gradient_name(GraphFunction(3, "my sphere"), GradientKey(3, "shape", "pos"))
     'gradient_of_my_sphere_shape_pos'
@@ -49,10 +58,10 @@ def gradient_name(function: AnyFunction, key: GradientKey) -> str:
 
 
 def insert_function(assembly: Assembly, key: GradientKey | None, function: GraphFunction) -> tuple[Assembly, int]:
-    """The assembly with a synthesised function, and its id.
+    """Adds a generated function to the assembly; returns the assembly and the id of the function.
 
-    The id is derived from the key. If another resource has that id, the next free one is used. An equal function under
-    that id (from an earlier lowering) is reused.
+    The id is a hash of the key; `None` is the key of the zero function. If another resource has that id, the next free
+    id is used. An equal function under that id, from an earlier lowering, is reused.
     """
     digest = hashlib.sha256(str(key if key is not None else "grad:zero").encode()).digest()
     function_id = int.from_bytes(digest[:4], "big") % (2**31 - 1) + 1
@@ -64,7 +73,7 @@ def insert_function(assembly: Assembly, key: GradientKey | None, function: Graph
 
 
 def zero_function() -> GraphFunction:
-    """The function that replaces a gradient that cannot be computed."""
+    """A function that returns zeros. It replaces gradients that cannot be computed."""
     nodes = [
         GraphNode("zero_vector", node_type("ConstVec"), value=(0.0, 0.0, 0.0)),
         GraphNode("zero", node_type("Constant"), value=0.0),
@@ -74,16 +83,16 @@ def zero_function() -> GraphFunction:
     return GraphFunction(0, "gradient_of_nothing", {}, OUTPUT_TYPES, {n.identifier: n for n in nodes}, results)
 
 
-class _Nodes:
-    """Collects nodes. Each call adds one and returns a reference to its first output."""
+class _NodeCollector:
+    """Collects nodes. Each method adds a node and returns a reference to its first output."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, GraphNode] = {}
 
     def add(self, identifier: str, type: str, value: Literal | None = None, **inputs: Source) -> Reference:
-        return self.put(identifier, type, inputs, value=value)
+        return self.add_with_inputs(identifier, type, inputs, value=value)
 
-    def put(
+    def add_with_inputs(
         self,
         identifier: str,
         type: str,
@@ -96,35 +105,37 @@ class _Nodes:
         return Reference(identifier, node.type.outputs[0][0] if node.type.outputs else "")
 
     def scalar(self, identifier: str, type: str, **inputs: Source) -> Reference:
-        return self.put(identifier, type, inputs, PortType.SCALAR)
+        return self.add_with_inputs(identifier, type, inputs, PortType.SCALAR)
 
     def vector(self, identifier: str, type: str, **inputs: Source) -> Reference:
-        return self.put(identifier, type, inputs, PortType.VECTOR)
+        return self.add_with_inputs(identifier, type, inputs, PortType.VECTOR)
 
 
 def central_difference_function(assembly: Assembly, function: AnyFunction, key: GradientKey) -> GraphFunction:
-    """Central differences from six calls of the function around the point, and their direction."""
-    graph = _Nodes()
+    """A function that computes a gradient by central differences: six calls of `function` around the point."""
+    graph = _NodeCollector()
     callee = graph.add("function", "ResourceId", value=function.id)
-    smallest = graph.add("smallest_step", "Constant", value=SMALLEST_STEP)
+    min_step = graph.add("smallest_step", "Constant", value=SMALLEST_STEP)
     two, zero = graph.add("two", "Constant", value=2.0), graph.add("zero", "Constant", value=0.0)
     size = graph.scalar("step_size", "Abs", A=Reference(INPUTS, STEP_SIZE))
-    step = graph.scalar("step", "Max", A=size, B=smallest)
+    step = graph.scalar("step", "Max", A=size, B=min_step)
     base = Reference(INPUTS, key.input)
-    steps = _steps_by_axis(graph, step, base) if key.adaptive_step else dict.fromkeys(_AXES, step)
-    slopes: dict[str, Source] = {}
+    steps = _scale_steps(graph, step, base) if key.adaptive_step else dict.fromkeys(_AXES, step)
+    derivatives: dict[str, Source] = {}
     for axis in _AXES:
-        offset = graph.put(f"offset_{axis}", "ComposeVector", {a: steps[a] if a == axis else zero for a in _AXES})
+        offset = graph.add_with_inputs(
+            f"offset_{axis}", "ComposeVector", {a: steps[a] if a == axis else zero for a in _AXES}
+        )
         values = []
         for side, type in (("plus", "Addition"), ("minus", "Subtraction")):
-            moved = graph.vector(f"{side}_{axis}", type, A=base, B=offset)
-            arguments = {name: moved if name == key.input else Reference(INPUTS, name) for name in function.inputs}
-            graph.put(f"call_{side}_{axis}", "FunctionCall", {"functionID": callee, **arguments})
+            shifted = graph.vector(f"{side}_{axis}", type, A=base, B=offset)
+            arguments = {name: shifted if name == key.input else Reference(INPUTS, name) for name in function.inputs}
+            graph.add_with_inputs(f"call_{side}_{axis}", "FunctionCall", {"functionID": callee, **arguments})
             values.append(Reference(f"call_{side}_{axis}", key.output))
         difference = graph.scalar(f"difference_{axis}", "Subtraction", A=values[0], B=values[1])
         width = graph.scalar(f"width_{axis}", "Multiplication", A=two, B=steps[axis])
-        slopes[axis] = graph.scalar(f"slope_{axis}", "Division", A=difference, B=width)
-    gradient = graph.put("gradient", "ComposeVector", slopes)
+        derivatives[axis] = graph.scalar(f"slope_{axis}", "Division", A=difference, B=width)
+    gradient = graph.add_with_inputs("gradient", "ComposeVector", derivatives)
     magnitude, direction = _normalise(graph, gradient)
     inputs = dict(function.inputs)
     inputs.setdefault(STEP_SIZE, PortType.SCALAR)
@@ -132,8 +143,8 @@ def central_difference_function(assembly: Assembly, function: AnyFunction, key: 
     return GraphFunction(0, gradient_name(function, key), inputs, OUTPUT_TYPES, graph.nodes, results)
 
 
-def _steps_by_axis(graph: _Nodes, step: Reference, base: Reference) -> dict[str, Reference]:
-    """step * max(1, |coordinate|): far from the origin, rounding errors would exceed a fixed step."""
+def _scale_steps(graph: _NodeCollector, step: Reference, base: Reference) -> dict[str, Reference]:
+    """A step for each axis: step * max(1, |coordinate|). Far from the origin, rounding errors exceed a fixed step."""
     one = graph.add("one", "Constant", value=1.0)
     graph.add("coordinates", "DecomposeVector", A=base)
     steps = {}
@@ -144,15 +155,50 @@ def _steps_by_axis(graph: _Nodes, step: Reference, base: Reference) -> dict[str,
     return steps
 
 
-def _normalise(graph: _Nodes, gradient: Reference) -> tuple[Reference, Reference]:
-    """The length of a vector and its direction, which is zero for vectors that are too short."""
-    shortest = graph.add("smallest_length", "Constant", value=SMALLEST_LENGTH)
-    nothing = graph.add("zero_vector", "ConstVec", value=(0.0, 0.0, 0.0))
+def _normalise(graph: _NodeCollector, gradient: Reference) -> tuple[Reference, Reference]:
+    """The length of a vector and its direction, which is zero for very short vectors."""
+    min_length = graph.add("smallest_length", "Constant", value=SMALLEST_LENGTH)
+    zero_vector = graph.add("zero_vector", "ConstVec", value=(0.0, 0.0, 0.0))
     magnitude = graph.add("magnitude", "Length", A=gradient)
-    # Divide by at least the bound, so that the branch that is not selected is finite too.
-    divisor = graph.scalar("divisor", "Max", A=magnitude, B=shortest)
-    spread = graph.add("divisors", "VectorFromScalar", A=divisor)
-    unit = graph.vector("unit", "Division", A=gradient, B=spread)
-    bounds = graph.add("bounds", "VectorFromScalar", A=shortest)
+    # The divisor has a lower bound so that the value that is not selected is also finite.
+    divisor = graph.scalar("divisor", "Max", A=magnitude, B=min_length)
+    divisors = graph.add("divisors", "VectorFromScalar", A=divisor)
+    unit = graph.vector("unit", "Division", A=gradient, B=divisors)
+    bounds = graph.add("bounds", "VectorFromScalar", A=min_length)
     lengths = graph.add("lengths", "VectorFromScalar", A=magnitude)
-    return magnitude, graph.vector("direction", "Select", A=bounds, B=lengths, C=unit, D=nothing)
+    return magnitude, graph.vector("direction", "Select", A=bounds, B=lengths, C=unit, D=zero_vector)
+
+
+# --- analytic gradients -----------------------------------------------------------------------------------------------
+
+
+def exact_gradient_function(assembly: Assembly, function: AnyFunction, key: GradientKey) -> GraphFunction:
+    """A function that computes an analytic gradient with ordinary nodes, so that it can be saved, shown and edited.
+
+    It has the signature of `central_difference_function`; its step is ignored.
+    """
+    converted = convert(assembly, function.id, outputs=[key.output], exact=True, element=f64)
+    if converted.tables:
+        raise AssemblyError(
+            f"the exact gradient of `{function.name}` reads meshes or images, which nodes cannot do",
+            where=caller_origin(),
+            help="use to_function(..., exact=True) or part.gradient, which need no nodes",
+        )
+    inputs = [
+        input_node(Key(name), type)
+        for name, type in zip(converted.inputs, converted.function.parameter_types, strict=True)
+    ]
+    gradient = _differentiate(converted.function, inputs, converted.inputs.index(key.input))
+    name = gradient_name(function, key)
+    gradient_graph = add_ir_function(
+        Assembly(), gradient, converted.inputs, tuple(OUTPUT_TYPES), name=name, id=1
+    ).graph(1)
+    input_types = dict(function.inputs)
+    input_types.setdefault(STEP_SIZE, PortType.SCALAR)
+    return replace(gradient_graph, id=0, inputs=input_types)
+
+
+def _differentiate(function: Function, inputs: list[Node], position: int) -> Function:
+    """Differentiates a function: (arguments) → direction, gradient and magnitude."""
+    outputs = exact_gradient(function, inputs, position)
+    return make_function(f"{function.name}.gradient", inputs, outputs)

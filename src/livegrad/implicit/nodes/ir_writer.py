@@ -1,7 +1,7 @@
-"""Writes nodes of the value IR as graph nodes: the representation of values, and the non-trivial rules.
+"""Converts nodes of the value IR to graph nodes: how values are represented, and the rules that need a method.
 
-`from_ir` has the table of all rules and converts whole functions. Vectors of two or four numbers, for which there is no
-port, are represented by their components.
+`from_ir` has the table of all rules and converts functions. Vectors of two or four numbers, which no port type holds,
+are represented by their components.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGEST = 3.4028234e38
 
 
 def port_type(type: Type) -> PortType | None:
-    """The port type for values of a type of the value IR, or None.
+    """Returns the port type for a type of the value IR, or None.
 
     >>> from livegrad.ir.types import f32
     >>> port_type(Vector(f32, 3)), port_type(Vector(f32, 2))
@@ -39,7 +39,7 @@ def port_type(type: Type) -> PortType | None:
 
 @dataclass(frozen=True, eq=False)
 class Condition:
-    """left < right, or its negation: the condition of a Select node."""
+    """left < right, or its negation if `opposite`: the condition of a Select node."""
 
     left: Wire
     right: Wire
@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """An aggregate as its members, each written on demand."""
+    """An aggregate, as functions that add the nodes of each member on demand."""
 
     makers: tuple[Callable[[], Value], ...]
 
@@ -57,21 +57,23 @@ Value = Wire | Condition | Members
 
 
 class IrWriter:
-    """Writes nodes of the value IR as nodes of a graph."""
+    """Converts nodes of the value IR to nodes of a graph function under construction."""
 
     def __init__(self, build: FunctionBuilder, rules: Mapping[str, Callable[[IrWriter, Node], Value]]) -> None:
         self.build = build
         self.rules = rules
         self.parameters: dict[int, Wire | Members] = {}
         self.values: dict[Node, Value] = {}
-        self.wholes: dict[Members, Wire] = {}
+        self.composed: dict[Members, Wire] = {}
 
     def write(self, node: Node) -> Value:
+        """Converts one node, whose operands are in `values`."""
         if node.op is parameter_op:
             return self.parameters[node.attribute("index")]
         return self.rules[node.op.name](self, node)
 
     def wire(self, node: Node) -> Wire:
+        """The value of a node as one wire. Raises if no port type holds it."""
         type = port_type(node.type)
         if type is None and node.type is not bool_:
             raise AssemblyError(
@@ -82,7 +84,7 @@ class IrWriter:
         return self.as_wire(self.values[node], type)
 
     def wires(self, node: Node) -> list[Wire]:
-        """A value as its ports: one, or one per component of a vector without a port type."""
+        """The value of a node as wires: one, or one per component of a vector without a port type."""
         return [self.wire(node)] if port_type(node.type) is not None else self.scalars(node)
 
     def scalars(self, node: Node) -> list[Wire]:
@@ -94,10 +96,10 @@ class IrWriter:
             return value
         if isinstance(value, Condition):
             return self.mask(value)
-        if value not in self.wholes:
+        if value not in self.composed:
             assert type is not None
-            self.wholes[value] = self._compose([self.as_wire(make()) for make in value.makers], type)
-        return self.wholes[value]
+            self.composed[value] = self._compose([self.as_wire(make()) for make in value.makers], type)
+        return self.composed[value]
 
     def _compose(self, members: list[Wire], type: PortType) -> Wire:
         nodes = self.build._nodes
@@ -114,10 +116,10 @@ class IrWriter:
         wire = value
         if wire.type is PortType.VECTOR:
             return Members(tuple((lambda axis=axis: self.build.component(wire, axis)) for axis in "xyz"))
-        return Members(tuple((lambda index=index: self.matrix_member(wire, index)) for index in range(16)))
+        return Members(tuple((lambda index=index: self.read_matrix_element(wire, index)) for index in range(16)))
 
-    def matrix_member(self, matrix: Wire, index: int) -> Wire:
-        """One element of a matrix. No node reads it, so the other elements are masked with zeros."""
+    def read_matrix_element(self, matrix: Wire, index: int) -> Wire:
+        """One element of a matrix. No node reads a single element, so the others are masked with zeros."""
         row, column = divmod(index, 4)
         if column == 3:
             matrix, row, column = self.build.apply("Transpose", matrix), column, row
@@ -126,25 +128,25 @@ class IrWriter:
         mask = self.build.constant(
             [1.0 if position == row * 4 + column else 0.0 for position in range(16)], PortType.MATRIX
         )
-        alone = self.build.apply("Multiplication", matrix, mask)
-        chosen = [1.0 if position == row else 0.0 for position in range(3)]
-        read = self.build.apply("MatVecMultiplication", alone, self.build.constant(chosen, PortType.VECTOR))
-        return self.build.component(read, "xyz"[column])
+        masked = self.build.apply("Multiplication", matrix, mask)
+        unit = [1.0 if position == row else 0.0 for position in range(3)]
+        row_vector = self.build.apply("MatVecMultiplication", masked, self.build.constant(unit, PortType.VECTOR))
+        return self.build.component(row_vector, "xyz"[column])
 
     def elementwise(self, node: Node, rule: Callable[..., Wire]) -> Value:
-        """Applies the rule to wires; to each member for vectors without a port type."""
+        """Applies `rule` to the operands, or member by member to vectors without a port type."""
         if not is_split(node.type):
             return rule(*[self.wire(operand) for operand in node.operands])
         parts = [self.members(self.values[operand]).makers for operand in node.operands]
-        return self.by_member(lambda *values: rule(*map(self.as_wire, values)), *parts)
+        return self.map_members(lambda *values: rule(*map(self.as_wire, values)), *parts)
 
-    def by_member(self, rule: Callable[..., Value], *parts: Sequence[Callable[[], Value]]) -> Members:
-        """Applies the rule to each member of vectors, once and on demand."""
+    def map_members(self, rule: Callable[..., Value], *parts: Sequence[Callable[[], Value]]) -> Members:
+        """Applies `rule` to each member of vectors, on demand and at most once."""
 
-        def maker(makers: tuple[Callable[[], Value], ...]) -> Callable[[], Value]:
+        def memoize(makers: tuple[Callable[[], Value], ...]) -> Callable[[], Value]:
             return cache(lambda: rule(*[make() for make in makers]))
 
-        return Members(tuple(map(maker, zip(*parts, strict=True))))
+        return Members(tuple(map(memoize, zip(*parts, strict=True))))
 
     # --- conditions ---------------------------------------------------------------------------------------------------
 
@@ -158,51 +160,57 @@ class IrWriter:
         return Condition(self.build._literal(0.5, value.type), value)
 
     def conditions(self, node: Node, rule: Callable[..., Condition]) -> Value:
-        """Applies the rule to conditions; to each member for vectors without a port type."""
+        """Applies `rule` to conditions, or member by member to vectors without a port type."""
         operands = [self.values[operand] for operand in node.operands]
         if not is_split(node.type):
             return rule(*map(self.as_condition, operands))
         parts = [self.members(operand).makers for operand in operands]
-        return self.by_member(lambda *values: rule(*map(self.as_condition, values)), *parts)
+        return self.map_members(lambda *values: rule(*map(self.as_condition, values)), *parts)
 
     def mask(self, condition: Condition) -> Wire:
         """1 where the condition holds, 0 elsewhere."""
-        yes, no = (0.0, 1.0) if condition.opposite else (1.0, 0.0)
-        return self.build.apply("Select", condition.left, condition.right, yes, no)
+        if_less, otherwise = (0.0, 1.0) if condition.opposite else (1.0, 0.0)
+        return self.build.apply("Select", condition.left, condition.right, if_less, otherwise)
 
-    def combined(self, node: Node, type: str) -> Value:
+    def combine_conditions(self, node: Node, type: str) -> Value:
+        """Combines two conditions by the minimum (and) or maximum (or) of their masks."""
+
         def rule(first: Condition, second: Condition) -> Condition:
             both = self.build.apply(type, self.mask(first), self.mask(second))
             return Condition(self.build._literal(0.5, both.type), both)
 
         return self.conditions(node, rule)
 
-    def choose(self, node: Node) -> Value:
+    def select(self, node: Node) -> Value:
         predicate = self.values[node.operands[0]]
         if is_split(node.type):
             then, otherwise = (self.members(self.values[operand]).makers for operand in node.operands[1:])
             conditions = predicate.makers if isinstance(predicate, Members) else [lambda: predicate] * len(then)
-            return self.by_member(
-                lambda condition, *sides: self.chosen(condition, *map(self.as_wire, sides)), conditions, then, otherwise
+            return self.map_members(
+                lambda condition, *sides: self.select_wire(condition, *map(self.as_wire, sides)),
+                conditions,
+                then,
+                otherwise,
             )
         condition = self.condition(node.operands[0])
         if node.type is bool_:
-            chosen = self.chosen(condition, *(self.mask(self.condition(each)) for each in node.operands[1:]))
-            return Condition(self.build._literal(0.5, chosen.type), chosen)
-        return self.chosen(condition, *map(self.wire, node.operands[1:]))
+            masks = (self.mask(self.condition(branch)) for branch in node.operands[1:])
+            selected = self.select_wire(condition, *masks)
+            return Condition(self.build._literal(0.5, selected.type), selected)
+        return self.select_wire(condition, *map(self.wire, node.operands[1:]))
 
-    def chosen(self, condition: Condition, then: Wire, otherwise: Wire) -> Wire:
-        """One of two wires: a Select node."""
+    def select_wire(self, condition: Condition, then: Wire, otherwise: Wire) -> Wire:
+        """A Select node. Its four inputs have the same type, so a scalar condition is broadcast."""
         if condition.opposite:
             then, otherwise = otherwise, then
         left, right = condition.left, condition.right
         if left.type is PortType.SCALAR and then.type is PortType.VECTOR:
             left, right = self.build.apply("VectorFromScalar", left), self.build.apply("VectorFromScalar", right)
         elif left.type is not then.type:
-            left, right = (self.build.apply("ComposeMatrix", *[each] * 16) for each in (left, right))
+            left, right = (self.build.apply("ComposeMatrix", *[wire] * 16) for wire in (left, right))
         return self.build.apply("Select", left, right, then, otherwise)
 
-    # --- single rules -------------------------------------------------------------------------------------------------
+    # --- rules --------------------------------------------------------------------------------------------------------
 
     def constant(self, node: Node) -> Value:
         value = node.attribute("value")
@@ -230,30 +238,33 @@ class IrWriter:
         return Members(tuple((lambda: wire) for _ in components(node.type)))
 
     def matrix_vector(self, node: Node) -> Value:
-        """The affine node, which multiplies from the left, if the fourth component is 1; else sums of products."""
+        """A MatVecMultiplication node of the transpose if the fourth component is 1; else dot products with rows."""
         matrix, vector = node.operands
         parts = self.scalars(vector)
-        last = self.build._nodes.get(parts[3].source.node)
-        if last is not None and last.type.name == "Constant" and last.value == 1.0:
+        fourth = self.build._nodes.get(parts[3].source.node)
+        if fourth is not None and fourth.type.name == "Constant" and fourth.value == 1.0:
             point = self._compose(parts[:3], PortType.VECTOR)
-            moved = self.build.apply("MatVecMultiplication", self.transposed(matrix), point)
+            transformed = self.build.apply("MatVecMultiplication", self.transpose(matrix), point)
             return Members(
-                (*self.members(moved).makers, lambda: self.row_product(matrix, parts, 3)),
+                (*self.members(transformed).makers, lambda: self.multiply_row(matrix, parts, 3)),
             )
-        return Members(tuple((lambda row=row: self.row_product(matrix, parts, row)) for row in range(4)))
+        return Members(tuple((lambda row=row: self.multiply_row(matrix, parts, row)) for row in range(4)))
 
-    def transposed(self, matrix: Node) -> Wire:
+    def transpose(self, matrix: Node) -> Wire:
         if matrix.op.name == "matrix_transpose":
             return self.wire(matrix.operands[0])
         wire = self.wire(matrix)
-        holder = self.build._nodes.get(wire.source.node)
-        if holder is not None and holder.type.name == "ConstMat" and isinstance(holder.value, tuple):
-            rows = [holder.value[start : start + 4] for start in range(0, 16, 4)]
+        source = self.build._nodes.get(wire.source.node)
+        if source is not None and source.type.name == "ConstMat" and isinstance(source.value, tuple):
+            rows = [source.value[start : start + 4] for start in range(0, 16, 4)]
             return self.build.constant([element for column in zip(*rows, strict=True) for element in column], wire.type)
         return self.build.apply("Transpose", wire)
 
     def clamp(self, node: Node) -> Value:
-        """A Clamp node if the bounds are in order. Otherwise the node gives the lower bound, and `clamp` the upper."""
+        """A Clamp node if the bounds are constants in order; else Min and Max.
+
+        If low > high, the node returns low and the op returns high.
+        """
         low, high = (
             operand.attribute("value") if operand.op.name == "constant" else None for operand in node.operands[1:]
         )
@@ -263,7 +274,7 @@ class IrWriter:
             node, lambda x, low, high: self.build.apply("Min", self.build.apply("Max", x, low), high)
         )
 
-    def row_product(self, matrix: Node, parts: list[Wire], row: int) -> Wire:
+    def multiply_row(self, matrix: Node, parts: list[Wire], row: int) -> Wire:
         makers = self.members(self.values[matrix]).makers[4 * row : 4 * row + 4]
         return _sum([self.as_wire(make()) * part for make, part in zip(makers, parts, strict=True)])
 
@@ -281,7 +292,7 @@ class IrWriter:
 
 
 def is_split(type: Type) -> bool:
-    """Whether it is a vector without a port type, which is represented by its components."""
+    """Whether values of a type are represented by components: vectors without a port type."""
     return isinstance(type, Vector) and type.size != 3
 
 

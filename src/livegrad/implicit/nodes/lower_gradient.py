@@ -1,9 +1,8 @@
-"""`lower_function_gradient`: replaces gradient nodes by calls of ordinary functions; the input assembly does not
-change.
+"""`lower_function_gradient`: replaces gradient nodes with calls of generated functions and returns a new assembly.
 
-Runs before conversion to the value IR. Each FunctionGradient becomes a call of a generated function that takes six
-central differences; each NormalizeDistance becomes a call, a FunctionGradient and a division. The pass repeats until no
-such node is left.
+Runs before conversion to the value IR. Each FunctionGradient becomes a call of a generated function that takes central
+differences along three axes; each NormalizeDistance becomes a call, a FunctionGradient and a division. The pass repeats
+until no such node remains.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from livegrad.implicit.nodes.checks import (
 )
 from livegrad.implicit.nodes.constants import literals_to_constants
 from livegrad.implicit.nodes.errors import AssemblyError, Problem
-from livegrad.implicit.nodes.exact_graph import exact_gradient_function
 from livegrad.implicit.nodes.gradient_function import (
     STEP_SIZE,
     GradientKey,
     central_difference_function,
+    exact_gradient_function,
     insert_function,
     zero_function,
 )
@@ -34,13 +33,13 @@ from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, Graph
 from livegrad.implicit.nodes.node_types import DEFAULT_STEP, GRADIENT_TYPES, node_type
 from livegrad.implicit.nodes.ports import PortType, Reference, Source
 
-# Output names of a gradient node, and of the generated function.
+# The outputs of a gradient node and the matching outputs of the generated function.
 _OUTPUTS = {"normalizedgradient": "vector", "gradient": "gradient", "magnitude": "magnitude"}
 
 
 @dataclass(frozen=True)
 class LoweredAssembly:
-    """An assembly without gradient nodes, and diagnostics of the nodes that could not be lowered as requested."""
+    """An assembly without gradient nodes, and diagnostics for nodes that could not be lowered as requested."""
 
     assembly: Assembly
     diagnostics: tuple[Problem, ...] = ()
@@ -49,12 +48,12 @@ class LoweredAssembly:
 def lower_function_gradient(
     assembly: Assembly, *, exact: bool = False, on_problem: str = "zero", adaptive_step: bool = False
 ) -> LoweredAssembly:
-    """Replaces every FunctionGradient and NormalizeDistance node by ordinary nodes.
+    """Replaces every FunctionGradient and NormalizeDistance node with ordinary nodes.
 
     A node that cannot be lowered (incomplete, missing function, wrong type, or part of a call cycle) becomes a call of
-    a function that returns zeros, with a diagnostic that names it; with `on_problem="raise"` it raises instead.
-    With `exact` the generated functions are analytic derivatives, and steps are ignored. With `adaptive_step` the step
-    along each axis grows with the coordinate.
+    a function that returns zeros, and a diagnostic names the node; with `on_problem="raise"`, it is an error. With
+    `exact`, the generated functions are analytic derivatives and ignore steps. With `adaptive_step`, the step along
+    each axis grows with the coordinate.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos)", {"pos": "vector"})
@@ -90,7 +89,7 @@ def gradient_nodes(assembly: Assembly) -> Iterator[tuple[int, str]]:
 
 
 class _Lowering:
-    """The state of the lowering: the assembly so far, and the generated functions."""
+    """The state of the pass: the assembly so far and the ids of generated functions."""
 
     def __init__(self, assembly: Assembly, exact: bool, on_problem: str, adaptive_step: bool) -> None:
         self.assembly = assembly
@@ -98,36 +97,38 @@ class _Lowering:
         self.on_problem = on_problem
         self.adaptive_step = adaptive_step
         self.diagnostics: list[Problem] = []
-        self.synthesised: dict[GradientKey | None, int] = {}
+        self.generated: dict[GradientKey | None, int] = {}
 
     def lower(self, function_id: int, identifier: str) -> None:
+        """Lowers one gradient node, or replaces it with zeros and reports the problem."""
         parent = self.assembly.graph(function_id)
         node = parent.nodes[identifier]
-        called = called_function(self.assembly, parent, node)
-        problem = self._problem(parent, node, called)
-        if problem is not None or called is None:
-            self._report(parent, node, problem or "no function is chosen")
+        callee = called_function(self.assembly, parent, node)
+        problem = self._find_problem(parent, node, callee)
+        if problem is not None or callee is None:
+            self._report_problem(parent, node, problem or "no function is chosen")
             self._replace_with_zero(parent, node)
         elif node.type.name == "NormalizeDistance":
-            self._split_normalize_distance(parent, node, called)
+            self._split_normalize_distance(parent, node, callee)
         else:
-            self._replace_with_call(parent, node, called)
+            self._replace_with_call(parent, node, callee)
 
     # --- diagnostics --------------------------------------------------------------------------------------------------
 
-    def _problem(self, parent: GraphFunction, node: GraphNode, called: AnyFunction | None) -> str | None:
-        if called is not None and calls(self.assembly, called.id, parent.id):
-            return f"function `{called.name}` calls `{parent.name}` again"
+    def _find_problem(self, parent: GraphFunction, node: GraphNode, callee: AnyFunction | None) -> str | None:
+        """The first reason why a node cannot be lowered, or None."""
+        if callee is not None and calls(self.assembly, callee.id, parent.id):
+            return f"function `{callee.name}` calls `{parent.name}` again"
         for message in gradient_problems(self.assembly, parent, node):
             return message
         for problem in node_problems(self.assembly, parent, node):
             return problem.message
-        if called is not None and called.inputs.get(STEP_SIZE, PortType.SCALAR) is not PortType.SCALAR:
-            return f"input `{STEP_SIZE}` of function `{called.name}` is not a scalar"
+        if callee is not None and callee.inputs.get(STEP_SIZE, PortType.SCALAR) is not PortType.SCALAR:
+            return f"input `{STEP_SIZE}` of function `{callee.name}` is not a scalar"
         return None
 
-    def _report(self, parent: GraphFunction, node: GraphNode, message: str) -> None:
-        problem = Problem(parent.name, node.identifier, f"this {node.type.name} gives zeros: {message}")
+    def _report_problem(self, parent: GraphFunction, node: GraphNode, message: str) -> None:
+        problem = Problem(parent.name, node.identifier, f"this {node.type.name} returns zeros: {message}")
         if self.on_problem == "raise":
             raise AssemblyError(
                 f"cannot lower {node.type.name} `{node.identifier}` of function `{parent.name}`: {message}",
@@ -137,26 +138,26 @@ class _Lowering:
 
     # --- replacing nodes ----------------------------------------------------------------------------------------------
 
-    def _replace_with_call(self, parent: GraphFunction, node: GraphNode, called: AnyFunction) -> None:
-        key = GradientKey(called.id, str(node.scalar_output), str(node.vector_input), self.exact, self.adaptive_step)
-        if key not in self.synthesised:
+    def _replace_with_call(self, parent: GraphFunction, node: GraphNode, callee: AnyFunction) -> None:
+        key = GradientKey(callee.id, str(node.scalar_output), str(node.vector_input), self.exact, self.adaptive_step)
+        if key not in self.generated:
             make = exact_gradient_function if self.exact else central_difference_function
-            self.assembly, self.synthesised[key] = insert_function(self.assembly, key, make(self.assembly, called, key))
-        arguments = {name: node.inputs[name] for name in called.inputs}
-        if STEP_SIZE not in called.inputs:
+            self.assembly, self.generated[key] = insert_function(self.assembly, key, make(self.assembly, callee, key))
+        arguments = {name: node.inputs[name] for name in callee.inputs}
+        if STEP_SIZE not in callee.inputs:
             arguments[STEP_SIZE] = node.inputs.get("step", DEFAULT_STEP)
         elif "step" in node.inputs and node.inputs["step"] != node.inputs[STEP_SIZE]:
-            message = f"its step is that of `{called.name}`, which has an input `{STEP_SIZE}` of its own"
+            message = f"its `step` is ignored, because `{callee.name}` has an input `{STEP_SIZE}`"
             self.diagnostics.append(Problem(parent.name, node.identifier, message))
-        self._exchange(parent, node, self.synthesised[key], arguments, _OUTPUTS)
+        self._replace_node(parent, node, self.generated[key], arguments, _OUTPUTS)
 
     def _replace_with_zero(self, parent: GraphFunction, node: GraphNode) -> None:
-        if None not in self.synthesised:
-            self.assembly, self.synthesised[None] = insert_function(self.assembly, None, zero_function())
+        if None not in self.generated:
+            self.assembly, self.generated[None] = insert_function(self.assembly, None, zero_function())
         outputs = {"result": "magnitude"} if node.type.name == "NormalizeDistance" else _OUTPUTS
-        self._exchange(parent, node, self.synthesised[None], {}, outputs)
+        self._replace_node(parent, node, self.generated[None], {}, outputs)
 
-    def _exchange(
+    def _replace_node(
         self,
         parent: GraphFunction,
         node: GraphNode,
@@ -164,7 +165,7 @@ class _Lowering:
         arguments: dict[str, Source],
         outputs: dict[str, str],
     ) -> None:
-        """Replaces the node by a call with the same identifier, and reconnects consumers to the renamed outputs."""
+        """Replaces a node with a call under the same identifier, and reconnects consumers to the renamed outputs."""
         call = replace(
             node,
             type=node_type("FunctionCall"),
@@ -175,53 +176,54 @@ class _Lowering:
         renamed = {Reference(node.identifier, old): Reference(node.identifier, new) for old, new in outputs.items()}
         self.assembly = self.assembly.with_function(rewire(parent.with_node(call), renamed))
 
-    def _split_normalize_distance(self, parent: GraphFunction, node: GraphNode, called: AnyFunction) -> None:
-        """value / |gradient|, or the value itself where the gradient is too short to divide by."""
-        stem = node.identifier
-        value, gradient, bound, divisor, quotient = (
-            _fresh(parent, f"{stem}_{part}") for part in ("value", "gradient", "smallest", "divisor", "quotient")
+    def _split_normalize_distance(self, parent: GraphFunction, node: GraphNode, callee: AnyFunction) -> None:
+        """Lowers to value / |gradient|, or to the value where the gradient is too short to divide by."""
+        prefix = node.identifier
+        value, gradient, smallest_node, divisor, quotient = (
+            _unused_identifier(parent, f"{prefix}_{part}")
+            for part in ("value", "gradient", "smallest", "divisor", "quotient")
         )
         function_id = resource_id(parent, node.inputs["functionID"])
         assert function_id is not None
-        arguments: dict[str, Source] = {name: node.inputs[name] for name in called.inputs}
+        arguments: dict[str, Source] = {name: node.inputs[name] for name in callee.inputs}
         magnitude, distance = Reference(gradient, "magnitude"), Reference(value, str(node.scalar_output))
-        smallest = Reference(bound, "value")
+        smallest = Reference(smallest_node, "value")
         nodes = [
             GraphNode(value, node_type("FunctionCall"), {"functionID": function_id, **arguments}),
             replace(node, identifier=gradient, type=node_type("FunctionGradient"), display_name="", tag=""),
-            GraphNode(bound, node_type("Constant"), value=1e-8),
-            _arithmetic(divisor, "Max", A=magnitude, B=smallest),
-            _arithmetic(quotient, "Division", A=distance, B=Reference(divisor, "result")),
+            GraphNode(smallest_node, node_type("Constant"), value=1e-8),
+            _scalar_node(divisor, "Max", A=magnitude, B=smallest),
+            _scalar_node(quotient, "Division", A=distance, B=Reference(divisor, "result")),
             replace(
-                _arithmetic(stem, "Select", A=smallest, B=magnitude, C=Reference(quotient, "result"), D=distance),
+                _scalar_node(prefix, "Select", A=smallest, B=magnitude, C=Reference(quotient, "result"), D=distance),
                 display_name=node.display_name,
                 tag=node.tag,
                 position=node.position,
             ),
         ]
         self.assembly = self.assembly.with_function(
-            replace(parent, nodes={**parent.nodes, **{each.identifier: each for each in nodes}})
+            replace(parent, nodes={**parent.nodes, **{new_node.identifier: new_node for new_node in nodes}})
         )
 
 
-def _arithmetic(identifier: str, type: str, **inputs: Source) -> GraphNode:
+def _scalar_node(identifier: str, type: str, **inputs: Source) -> GraphNode:
     return GraphNode(identifier, node_type(type), inputs, PortType.SCALAR)
 
 
-def _fresh(function: GraphFunction, wanted: str) -> str:
-    return wanted if wanted not in function.nodes else function.free_identifier(wanted)
+def _unused_identifier(function: GraphFunction, preferred: str) -> str:
+    return preferred if preferred not in function.nodes else function.free_identifier(preferred)
 
 
 def rewire(function: GraphFunction, renamed: dict[Reference, Reference]) -> GraphFunction:
-    """The function with the consumers of some ports reconnected to other ports."""
+    """Reconnects the consumers of ports; `renamed` maps old ports to new ports."""
 
-    def moved(source: Source) -> Source:
+    def redirect(source: Source) -> Source:
         return renamed.get(source, source) if isinstance(source, Reference) else source
 
     nodes = {
         name: node
         if renamed.keys().isdisjoint(s for s in node.inputs.values() if isinstance(s, Reference))
-        else replace(node, inputs={port: moved(source) for port, source in node.inputs.items()})
+        else replace(node, inputs={port: redirect(source) for port, source in node.inputs.items()})
         for name, node in function.nodes.items()
     }
-    return replace(function, nodes=nodes, results={port: moved(source) for port, source in function.results.items()})
+    return replace(function, nodes=nodes, results={port: redirect(source) for port, source in function.results.items()})

@@ -1,6 +1,6 @@
-"""Immutable values that make up an assembly: nodes, functions made of nodes, and image functions.
+"""The immutable data of an assembly: nodes, node-graph functions and image functions.
 
-An edit creates new values that share all unchanged parts. `Assembly` holds and edits them.
+An edit creates new objects that share all unchanged parts. `Assembly` contains and edits them.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, 
 from livegrad.ir.drawing import Box, draw_graph
 
 
-def frozen(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """A read-only view of the mapping."""
+def freeze_mapping(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """A read-only copy of a mapping; a mapping that is already read-only is returned unchanged."""
     return mapping if isinstance(mapping, MappingProxyType) else MappingProxyType(dict(mapping))
 
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A node: its type, the sources of its inputs, and its display names.
+    """A node: its type, the sources of its inputs, and its names for display.
 
-    `kind` is the type of ports without their own type; `value` is the value of a constant. A gradient node names the
-    output to differentiate, and the input to differentiate with respect to.
+    `kind` is the type of the ports that accept scalars, vectors and matrices; `value` is the value of a constant. A
+    gradient node names the output to differentiate and the input to differentiate with respect to.
     """
 
     identifier: str
@@ -37,13 +37,13 @@ class GraphNode:
     vector_input: str | None = None
     display_name: str = ""
     tag: str = ""
-    position: tuple[float, float] | None = field(default=None, compare=False)  # layout only, without meaning
+    position: tuple[float, float] | None = field(default=None, compare=False)  # for drawing only
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", frozen(self.inputs))
+        object.__setattr__(self, "inputs", freeze_mapping(self.inputs))
 
     def with_input(self, port: str, source: Source | None) -> GraphNode:
-        """The node with one input connected to another source, or disconnected."""
+        """The node with one input reconnected, or disconnected if `source` is None."""
         inputs = dict(self.inputs)
         if source is None:
             inputs.pop(port, None)
@@ -54,9 +54,9 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class GraphFunction:
-    """A function made of nodes. `outputs` are typed, `results` gives the source of each.
+    """A function made of nodes. `outputs` has the types of the outputs, `results` their sources.
 
-    A managed function belongs to a tool that regenerates it, so passes do not change it.
+    A managed function belongs to a tool that regenerates it, so passes skip it.
     """
 
     id: int
@@ -69,7 +69,7 @@ class GraphFunction:
 
     def __post_init__(self) -> None:
         for name in ("inputs", "outputs", "nodes", "results"):
-            object.__setattr__(self, name, frozen(getattr(self, name)))
+            object.__setattr__(self, name, freeze_mapping(getattr(self, name)))
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{name}: {type.value}" for name, type in self.inputs.items())
@@ -77,16 +77,16 @@ class GraphFunction:
         return f"<graph function {self.name}({inputs}) -> ({outputs}), {len(self.nodes)} nodes>"
 
     def to_svg(self) -> str:
-        """The nodes as a picture: inputs blue, outputs orange, literals in the boxes of their nodes."""
+        """Draws the nodes: inputs blue, outputs orange, literals inside the boxes of their nodes."""
         boxes = [Box(f"inputs.{name}", (name, type.value), "leaf") for name, type in self.inputs.items()]
         boxes += [Box(f"outputs.{name}", (name, type.value), "result") for name, type in self.outputs.items()]
         edges: list[tuple[str, str]] = []
         for name, source in self.results.items():
-            edges += _edge(source, f"outputs.{name}")
+            edges += _edges_from(source, f"outputs.{name}")
         for node in self.nodes.values():
-            boxes.append(Box(node.identifier, (node.type.name, node.identifier, *_literals(node))))
+            boxes.append(Box(node.identifier, (node.type.name, node.identifier, *_format_literals(node))))
             for source in node.inputs.values():
-                edges += _edge(source, node.identifier)
+                edges += _edges_from(source, node.identifier)
         return draw_graph(boxes, edges, self.name)
 
     def _repr_svg_(self) -> str:
@@ -97,7 +97,7 @@ class GraphFunction:
         return replace(self, nodes={**self.nodes, node.identifier: node})
 
     def free_identifier(self, stem: str) -> str:
-        """A node name that is not taken, by counting up from one."""
+        """Returns an unused identifier: the stem and a number."""
         index = len(self.nodes) + 1
         while f"{stem}_{index}" in self.nodes:
             index += 1
@@ -108,8 +108,8 @@ class GraphFunction:
 class ImageFunction:
     """A function that samples a stack of images at coordinates from 0 to 1.
 
-    `filter` is `linear` or `nearest`; each of `tile_styles` (u, v, w) is `wrap`, `mirror` or `clamp`. A sampled value
-    is multiplied by `scale`, then `offset` is added.
+    `filter` is `linear` or `nearest`; each of `tile_styles` (u, v, w) is `wrap`, `mirror` or `clamp`. Samples are
+    multiplied by `scale`, then `offset` is added.
     """
 
     id: int
@@ -130,13 +130,13 @@ class ImageFunction:
         return _IMAGE_OUTPUTS
 
 
-def _edge(source: Source, target: str) -> list[tuple[str, str]]:
+def _edges_from(source: Source, target: str) -> list[tuple[str, str]]:
     if not isinstance(source, Reference):
         return []
     return [(f"{source.node}.{source.port}" if source.node == INPUTS else source.node, target)]
 
 
-def _literals(node: GraphNode) -> list[str]:
+def _format_literals(node: GraphNode) -> list[str]:
     literals = [f"{port} = {source}" for port, source in node.inputs.items() if not isinstance(source, Reference)]
     return [*literals, *([] if node.value is None else [str(node.value)])]
 

@@ -1,6 +1,6 @@
-"""The table of node types: ports, the tag of each in 3MF files, and what each computes in the value IR.
+"""The table of node types: their ports, their tags in 3MF files, and their computation in the value IR.
 
-Assemblies check links against it, `to_ir` computes with it, `implicit.formats.threemf` reads and writes by its tags.
+Assemblies validate links against it, `to_ir` lowers nodes by it, `implicit.formats.threemf` stores nodes by its tags.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from livegrad.ops.rules import filled, zero
 
 SCALAR, VECTOR, MATRIX, RESOURCE = PortType.SCALAR, PortType.VECTOR, PortType.MATRIX, PortType.RESOURCE
 ARITHMETIC = (SCALAR, VECTOR, MATRIX)
-Ports = tuple[tuple[str, PortType | None], ...]  # None: the kind of the node
+Ports = tuple[tuple[str, PortType | None], ...]  # None: the `kind` of the node
 
 
 @dataclass(frozen=True, eq=False)
 class NodeType:
-    """One kind of node.
+    """A type of node.
 
-    `compute(*inputs)` returns the outputs in the value IR, in order. It is None for nodes with a value or a resource,
-    which `to_ir` handles by name. A port without a type has the node's `kind`, one of `kinds`. `aliases` are tags of
-    older files, `output_aliases` older names of outputs.
+    `compute(*inputs)` returns the outputs in the value IR, in order. It is None for constants and for nodes that refer
+    to a resource or a function; `to_ir` lowers those by name. A port without a type has the node's `kind`, one of
+    `kinds`. `aliases` are tags in older files, `output_aliases` are (older, current) names of outputs.
 
     >>> node_type("Addition").tag
     'addition'
@@ -56,14 +56,14 @@ _BY_TAG: dict[str, NodeType] = {}
 
 
 def define(type: NodeType) -> None:
-    """Registers a node type under its name and tags, for assemblies, files, lowering and text."""
+    """Registers a node type under its name and its tags."""
     NODE_TYPES[type.name] = type
     for tag in (type.tag, *type.aliases):
         _BY_TAG[tag] = type
 
 
 def node_type(name: str) -> NodeType:
-    """The node type of this name."""
+    """Returns a node type by name."""
     type = NODE_TYPES.get(name)
     if type is None:
         raise AssemblyError(
@@ -73,24 +73,24 @@ def node_type(name: str) -> NodeType:
 
 
 def node_type_of_tag(tag: str) -> NodeType | None:
-    """The node type that a 3MF element stands for, by its present or an older tag."""
+    """Returns the node type for the tag of a 3MF element, current or older; None if there is none."""
     return _BY_TAG.get(tag)
 
 
 def _round_half_away(x: Node) -> Node:
-    """C's `round`. Not floor(|x| + 0.5): that sum rounds up just below a half."""
-    whole = ops.trunc(x)
-    return ops.select(ops.abs(x - whole) >= 0.5, whole + ops.copysign(filled(1.0, x.type), x), whole)
+    """C's `round`. Not floor(|x| + 0.5), because that sum rounds up just below one half."""
+    truncated = ops.trunc(x)
+    return ops.select(ops.abs(x - truncated) >= 0.5, truncated + ops.copysign(filled(1.0, x.type), x), truncated)
 
 
 def _matrix_vector(matrix: Node, vector: Node) -> tuple[Node, ...]:
     """(x, y, z, 1) · M. The specification only says "A x B"; Gladius, which writes such files, uses row vectors.
 
-    Transforms of objects in 3MF files act on rows as well.
+    Object transforms in 3MF files use row vectors too.
     """
     element = members_of(vector)[0].type
-    lifted = ops.make(*members_of(vector), filled(1.0, element), type=Vector(element, 4))  # type: ignore[arg-type]
-    return (ops.make_vector(*members_of(ops.matrix_vector(ops.matrix_transpose(matrix), lifted))[:3]),)
+    homogeneous = ops.make(*members_of(vector), filled(1.0, element), type=Vector(element, 4))  # type: ignore[arg-type]
+    return (ops.make_vector(*members_of(ops.matrix_vector(ops.matrix_transpose(matrix), homogeneous))[:3]),)
 
 
 def _compose_matrix(*members: Node) -> tuple[Node, ...]:
@@ -99,19 +99,21 @@ def _compose_matrix(*members: Node) -> tuple[Node, ...]:
 
 def _matrix_from_columns(*columns: Node) -> tuple[Node, ...]:
     parts = [members_of(column) for column in columns]
-    nothing, one = zero(parts[0][0].type), filled(1.0, parts[0][0].type)
+    zero_element, one = zero(parts[0][0].type), filled(1.0, parts[0][0].type)
     rows = [[part[index] for part in parts] for index in range(3)]
-    return _compose_matrix(*[member for row in (*rows, [nothing, nothing, nothing, one]) for member in row])
+    return _compose_matrix(
+        *[member for row in (*rows, [zero_element, zero_element, zero_element, one]) for member in row]
+    )
 
 
 def _matrix_from_rows(*rows: Node) -> tuple[Node, ...]:
     parts = [members_of(row) for row in rows]
-    nothing, one = zero(parts[0][0].type), filled(1.0, parts[0][0].type)
-    ends = (nothing, nothing, nothing, one)
-    return _compose_matrix(*[member for part, end in zip(parts, ends, strict=True) for member in (*part, end)])
+    zero_element, one = zero(parts[0][0].type), filled(1.0, parts[0][0].type)
+    last_column = (zero_element, zero_element, zero_element, one)
+    return _compose_matrix(*[member for part, last in zip(parts, last_column, strict=True) for member in (*part, last)])
 
 
-def _single(rule: Callable[..., Node]) -> Callable[..., tuple[Node, ...]]:
+def _single_output(rule: Callable[..., Node]) -> Callable[..., tuple[Node, ...]]:
     return lambda *inputs: (rule(*inputs),)
 
 
@@ -156,14 +158,14 @@ _BINARY: tuple[tuple[str, str, Callable[..., Node], tuple[str, ...]], ...] = (
 )
 
 for _name, _tag, _rule, _aliases in _UNARY:
-    define(NodeType(_name, _tag, _A, _RESULT, ARITHMETIC, _single(_rule), _aliases))
+    define(NodeType(_name, _tag, _A, _RESULT, ARITHMETIC, _single_output(_rule), _aliases))
 for _name, _tag, _rule, _aliases in _BINARY:
-    define(NodeType(_name, _tag, _AB, _RESULT, ARITHMETIC, _single(_rule), _aliases))
+    define(NodeType(_name, _tag, _AB, _RESULT, ARITHMETIC, _single_output(_rule), _aliases))
 
-_OLD_VECTOR, _OLD_MATRIX = (("vector", "result"),), (("matrix", "result"),)
+_VECTOR_ALIASES, _MATRIX_ALIASES = (("vector", "result"),), (("matrix", "result"),)
 _XYZ: Ports = (("x", SCALAR), ("y", SCALAR), ("z", SCALAR))
 _ABCD_VECTORS: Ports = tuple((name, VECTOR) for name in "ABCD")
-_CELLS: Ports = tuple((f"m{row}{column}", SCALAR) for row in range(4) for column in range(4))
+_MATRIX_ELEMENTS: Ports = tuple((f"m{row}{column}", SCALAR) for row in range(4) for column in range(4))
 _MATRIX_RESULT: Ports = (("result", MATRIX),)
 
 for _type in (
@@ -176,8 +178,8 @@ for _type in (
         "composevector",
         _XYZ,
         (("result", VECTOR),),
-        compute=_single(ops.make_vector),
-        output_aliases=_OLD_VECTOR,
+        compute=_single_output(ops.make_vector),
+        output_aliases=_VECTOR_ALIASES,
     ),
     NodeType("DecomposeVector", "decomposevector", (("A", VECTOR),), _XYZ, compute=lambda a: tuple(members_of(a))),
     NodeType(
@@ -186,15 +188,15 @@ for _type in (
         (("A", SCALAR),),
         (("result", VECTOR),),
         compute=lambda a: (ops.splat(a, type=Vector(a.type, 3)),),  # type: ignore[arg-type]
-        output_aliases=_OLD_VECTOR,
+        output_aliases=_VECTOR_ALIASES,
     ),
     NodeType(
         "ComposeMatrix",
         "composematrix",
-        _CELLS,
+        _MATRIX_ELEMENTS,
         _MATRIX_RESULT,
         compute=_compose_matrix,
-        output_aliases=_OLD_MATRIX,
+        output_aliases=_MATRIX_ALIASES,
     ),
     NodeType(
         "MatrixFromColumns",
@@ -203,7 +205,7 @@ for _type in (
         _MATRIX_RESULT,
         compute=_matrix_from_columns,
         aliases=("composematrixfromcolumnvectors",),
-        output_aliases=_OLD_MATRIX,
+        output_aliases=_MATRIX_ALIASES,
     ),
     NodeType(
         "MatrixFromRows",
@@ -212,7 +214,7 @@ for _type in (
         _MATRIX_RESULT,
         compute=_matrix_from_rows,
         aliases=("composematrixfromrowvectors",),
-        output_aliases=_OLD_MATRIX,
+        output_aliases=_MATRIX_ALIASES,
     ),
     NodeType(
         "Select",
@@ -220,7 +222,7 @@ for _type in (
         tuple((name, None) for name in "ABCD"),
         _RESULT,
         ARITHMETIC,
-        _single(lambda a, b, c, d: ops.select(a < b, c, d)),
+        _single_output(lambda a, b, c, d: ops.select(a < b, c, d)),
     ),
     NodeType(
         "Clamp",
@@ -228,12 +230,14 @@ for _type in (
         (("A", None), ("min", None), ("max", None)),
         _RESULT,
         ARITHMETIC,
-        # The specification's formula: the lower bound wins where the bounds are the wrong way round.
-        _single(lambda a, low, high: ops.maximum(low, ops.minimum(a, high))),
+        # The specification's formula: if min > max, the result is min.
+        _single_output(lambda a, low, high: ops.maximum(low, ops.minimum(a, high))),
     ),
-    NodeType("Dot", "dot", (("A", VECTOR), ("B", VECTOR)), (("result", SCALAR),), compute=_single(ops.dot)),
-    NodeType("Cross", "cross", (("A", VECTOR), ("B", VECTOR)), (("result", VECTOR),), compute=_single(ops.cross)),
-    NodeType("Length", "length", (("A", VECTOR),), (("result", SCALAR),), compute=_single(ops.length)),
+    NodeType("Dot", "dot", (("A", VECTOR), ("B", VECTOR)), (("result", SCALAR),), compute=_single_output(ops.dot)),
+    NodeType(
+        "Cross", "cross", (("A", VECTOR), ("B", VECTOR)), (("result", VECTOR),), compute=_single_output(ops.cross)
+    ),
+    NodeType("Length", "length", (("A", VECTOR),), (("result", SCALAR),), compute=_single_output(ops.length)),
     NodeType(
         "MatVecMultiplication",
         "matvecmultiplication",
@@ -242,8 +246,8 @@ for _type in (
         compute=_matrix_vector,
         aliases=("matrixvectormultiplication",),
     ),
-    NodeType("Transpose", "transpose", (("A", MATRIX),), _MATRIX_RESULT, compute=_single(ops.matrix_transpose)),
-    NodeType("Inverse", "inverse", (("A", MATRIX),), _MATRIX_RESULT, compute=_single(ops.inverse)),
+    NodeType("Transpose", "transpose", (("A", MATRIX),), _MATRIX_RESULT, compute=_single_output(ops.matrix_transpose)),
+    NodeType("Inverse", "inverse", (("A", MATRIX),), _MATRIX_RESULT, compute=_single_output(ops.inverse)),
     NodeType("Mesh", "mesh", (("pos", VECTOR), ("mesh", RESOURCE)), (("distance", SCALAR),)),
     NodeType("UnsignedMesh", "unsignedmesh", (("pos", VECTOR), ("mesh", RESOURCE)), (("distance", SCALAR),)),
     NodeType("BeamLattice", "beamlattice", (("pos", VECTOR), ("beamlattice", RESOURCE)), (("distance", SCALAR),)),
@@ -266,5 +270,5 @@ for _type in (
 VALUE_TYPES = {"Constant": SCALAR, "ConstVec": VECTOR, "ConstMat": MATRIX, "ResourceId": RESOURCE}
 CALLING_TYPES = frozenset({"FunctionCall", "FunctionGradient", "NormalizeDistance"})
 GRADIENT_TYPES = frozenset({"FunctionGradient", "NormalizeDistance"})
-DEFAULT_STEP = 1e-3  # of a gradient node whose step is not connected
-MESH_TYPES = {"Mesh": "mesh", "UnsignedMesh": "mesh", "BeamLattice": "beamlattice"}  # and the port of the resource
+DEFAULT_STEP = 1e-3  # of a gradient node whose `step` is not connected
+MESH_TYPES = {"Mesh": "mesh", "UnsignedMesh": "mesh", "BeamLattice": "beamlattice"}  # the values are resource ports

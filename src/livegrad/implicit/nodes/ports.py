@@ -1,6 +1,6 @@
 """Ports of nodes: the four port types, references to outputs, and literals of unlinked inputs.
 
-All modules of the package use these; none depends on a particular node type.
+The base of this package: it does not depend on node types.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.types import Matrix, Scalar, Type, Vector, f32
 
-INPUTS, OUTPUTS = "inputs", "outputs"  # the names that stand for a function's own ports in a reference
+INPUTS, OUTPUTS = "inputs", "outputs"  # in a reference, the ports of the function itself
 
 
 class PortType(Enum):
@@ -46,7 +46,7 @@ class PortType(Enum):
                 return Vector(element, 3)
             case PortType.MATRIX:
                 return Matrix(element, 4, 4)
-        raise AssemblyError("a resource id is not a number", help="it must be known before the function runs")
+        raise AssemblyError("a resource id is not a number", help="resource ids must be constant")
 
     @property
     def size(self) -> int:
@@ -56,7 +56,7 @@ class PortType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An output of a node, or an input of the function itself under the name `inputs`.
+    """A reference to an output of a node, or to an input of the function: `inputs.pos`.
 
     >>> Reference.parse("inputs.pos")
     Reference(node='inputs', port='pos')
@@ -67,7 +67,7 @@ class Reference:
 
     @staticmethod
     def parse(text: str) -> Reference:
-        """Reads `node.port`."""
+        """Parses `node.port`."""
         node, dot, port = text.partition(".")
         if not dot or not node or not port or "." in port:
             raise AssemblyError("invalid reference", where=caller_origin(), expected="`node.port`", found=repr(text))
@@ -82,14 +82,14 @@ Source = Reference | Literal
 
 
 def type_of_literal(value: Literal) -> PortType:
-    """The port type of a literal, from its shape. An integer may be a scalar too."""
+    """The port type of a literal, by its Python type and length: an integer is a resource id."""
     if isinstance(value, tuple):
         return PortType.VECTOR if len(value) == 3 else PortType.MATRIX
     return PortType.RESOURCE if isinstance(value, int) else PortType.SCALAR
 
 
 def literal_for(value: Any, type: PortType) -> Literal:
-    """A number, vector or matrix as the immutable literal of a port type; finite numbers only.
+    """Converts a number, vector or matrix to an immutable literal of a port type. All numbers must be finite.
 
     >>> literal_for([1, 2, 3], PortType.VECTOR)
     (1.0, 2.0, 3.0)
@@ -120,12 +120,12 @@ def _literal_error(value: Any, type: PortType) -> AssemblyError:
 
 
 def source_for(value: Any, type: PortType | None) -> Source:
-    """The source for an input: `"node.port"`, a reference, or a literal."""
+    """Converts `"node.port"`, a reference or a literal value to the source of an input."""
     if isinstance(value, Reference):
         return value
     if isinstance(value, str):
         return Reference.parse(value)
     if type is None:
-        many = isinstance(value, Sequence | np.ndarray)
-        type = (PortType.VECTOR if len(value) == 3 else PortType.MATRIX) if many else PortType.SCALAR
+        is_sequence = isinstance(value, Sequence | np.ndarray)
+        type = (PortType.VECTOR if len(value) == 3 else PortType.MATRIX) if is_sequence else PortType.SCALAR
     return literal_for(value, type)

@@ -1,6 +1,7 @@
-"""Resources of assemblies: meshes, beam lattices, image stacks, level sets and build items.
+"""Resources of assemblies: meshes, beam lattices, image stacks, level sets, volume data and build items.
 
-Read and written by `implicit.formats.threemf`, sampled by `to_ir`, converted to parts by `part`.
+`implicit.formats.threemf` reads and writes them, `to_ir` evaluates them in node graphs, `level_sets` converts them to
+parts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from livegrad.diagnostics import caller_origin
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.ir.types import Scalar
 
-_CHUNK = 1 << 16  # triangles: temporaries for all at once take more memory than the mesh
+_CHUNK = 1 << 16  # triangles; temporaries for all of them would take more memory than the mesh
 IDENTITY: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
 
 
@@ -28,16 +29,16 @@ def _freeze(values: Any, dtype: Any) -> NDArray[Any]:
     return array
 
 
-def require_reach(coordinates: NDArray[Any], element: Scalar, what: str) -> None:
-    """Rejects coordinates whose squares or areas overflow in this precision."""
-    most = min(float(np.finfo(element.dtype).max) ** 0.4, 1e75)
-    farthest = float(np.abs(coordinates).max(initial=0.0))
-    if not farthest <= most:
+def require_representable(coordinates: NDArray[Any], element: Scalar, what: str) -> None:
+    """Raises for coordinates whose squares or areas would overflow in this precision."""
+    limit = min(float(np.finfo(element.dtype).max) ** 0.4, 1e75)
+    largest = float(np.abs(coordinates).max(initial=0.0))
+    if not largest <= limit:
         raise AssemblyError(
             f"{what} is too large for the precision of {element}",
             where=caller_origin(),
-            expected=f"coordinates up to {most:.0e}",
-            found=f"{farthest:.3g}",
+            expected=f"coordinates up to {limit:.0e}",
+            found=f"{largest:.3g}",
         )
 
 
@@ -47,12 +48,14 @@ CAPS = ("sphere", "hemisphere", "butt")
 
 def _require_one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise AssemblyError(f"no {what}", where=caller_origin(), expected=", ".join(allowed), found=repr(value)[:40])
+        raise AssemblyError(
+            f"invalid {what}", where=caller_origin(), expected=", ".join(allowed), found=repr(value)[:40]
+        )
 
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A small picture of a file or of an object, as a PNG or JPEG file.
+    """A small picture of a file or an object, as the bytes of a PNG or JPEG file.
 
     >>> Thumbnail(b"...", "image/jpeg").content_type
     'image/jpeg'
@@ -62,12 +65,12 @@ class Thumbnail:
     content_type: str = "image/png"
 
     def __post_init__(self) -> None:
-        _require_one_of("content type of a thumbnail", self.content_type, ("image/png", "image/jpeg"))
+        _require_one_of("thumbnail content type", self.content_type, ("image/png", "image/jpeg"))
 
 
 @dataclass(frozen=True, eq=False)
 class TriangleMesh:
-    """Vertices of shape (n, 3) and triangles of shape (m, 3), as indices of vertices.
+    """A triangle mesh: vertices of shape (n, 3), and triangles of shape (m, 3) as vertex indices.
 
     >>> TriangleMesh.box((0, 0, 0), (1, 2, 3)).bounds()[1]
     array([1., 2., 3.])
@@ -76,13 +79,13 @@ class TriangleMesh:
     vertices: NDArray[np.float64]
     triangles: NDArray[np.int64]
     name: str = ""
-    volume_data: int | None = None  # the resource that describes the inside
+    volume_data: int | None = None  # the resource id of the colours, materials and properties inside
     object_type: str = "model"
     thumbnail: Thumbnail | None = None
 
     def __repr__(self) -> str:
-        named = f" {self.name}" if self.name else ""
-        return f"<mesh{named}: {len(self.vertices):,} vertices, {len(self.triangles):,} triangles>"
+        name = f" {self.name}" if self.name else ""
+        return f"<mesh{name}: {len(self.vertices):,} vertices, {len(self.triangles):,} triangles>"
 
     def __post_init__(self) -> None:
         vertices, triangles = _freeze(self.vertices, np.float64), _freeze(self.triangles, np.int64)
@@ -97,7 +100,7 @@ class TriangleMesh:
             raise AssemblyError("a triangle refers to a vertex that does not exist", where=caller_origin())
         if not np.isfinite(vertices).all():
             raise AssemblyError("a vertex of the mesh is not a finite number", where=caller_origin())
-        _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
+        _require_one_of("object type", self.object_type, OBJECT_TYPES)
         object.__setattr__(self, "vertices", vertices)
         object.__setattr__(self, "triangles", triangles)
 
@@ -124,18 +127,18 @@ class TriangleMesh:
         """
         if not len(self.triangles):
             return 0.0
-        # Relative to a vertex of the mesh, because far from the origin the sum would lose digits.
+        # Relative to a vertex of the mesh, because the sum loses digits far from the origin.
         origin, total = self.vertices[self.triangles[0, 0]], 0.0
-        for at in range(0, len(self.triangles), _CHUNK):
-            a, b, c = (self.vertices[self.triangles[at : at + _CHUNK]] - origin).transpose(1, 0, 2)
+        for start in range(0, len(self.triangles), _CHUNK):
+            a, b, c = (self.vertices[self.triangles[start : start + _CHUNK]] - origin).transpose(1, 0, 2)
             total += float(np.einsum("ij,ij->", a, np.cross(b, c)))
         return total / 6
 
     def is_closed(self) -> bool:
         """Whether every edge joins exactly two triangles, in opposite directions."""
-        corners, following = self.triangles, np.roll(self.triangles, -1, axis=1)
-        forward = (corners * len(self.vertices) + following).ravel()
-        backward = (following * len(self.vertices) + corners).ravel()
+        starts, ends = self.triangles, np.roll(self.triangles, -1, axis=1)
+        forward = (starts * len(self.vertices) + ends).ravel()
+        backward = (ends * len(self.vertices) + starts).ravel()
         forward.sort()
         backward.sort()
         return bool((forward[1:] > forward[:-1]).all() and np.array_equal(forward, backward))
@@ -156,7 +159,7 @@ class TriangleMesh:
 
     @staticmethod
     def box(low: Any, high: Any, name: str = "") -> TriangleMesh:
-        """Returns a closed box, for example as the domain of a level set."""
+        """Creates a closed box mesh, for example as the domain of a level set."""
         corners = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)], np.float64)
         low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
         quads = ((0, 2, 3, 1), (4, 5, 7, 6), (0, 1, 5, 4), (2, 6, 7, 3), (0, 4, 6, 2), (1, 3, 7, 5))
@@ -166,11 +169,11 @@ class TriangleMesh:
 
 @dataclass(frozen=True, eq=False)
 class BeamLattice:
-    """Beams between nodes: positions (n, 3), beams (m, 2) as indices of nodes, radii (m, 2) at both ends.
+    """A beam lattice: vertices (n, 3), beams (m, 2) as vertex indices, and the radii (m, 2) at both ends of each beam.
 
     A beam is a frustum with a cap at each end: `sphere`, `hemisphere` or `butt`. Beams shorter than `min_length` are
-    ignored. There may be balls at nodes, and `triangles` between nodes as in a mesh. `clipping` keeps only what is
-    `inside` or `outside` of another mesh of the file.
+    ignored. Vertices may have balls, and `triangles` may join vertices as in a mesh. `clipping` keeps the part of the
+    lattice that is `inside` or `outside` the clipping mesh.
 
     >>> BeamLattice([[0, 0, 0], [0, 0, 9]], [[0, 1]], [[1.0, 0.5]], caps=[["butt", "sphere"]]).radii.tolist()
     [[1.0, 0.5]]
@@ -180,14 +183,14 @@ class BeamLattice:
     beams: NDArray[np.int64]
     radii: NDArray[np.float64]
     name: str = ""
-    caps: Any = "sphere"  # for all ends, or (m, 2)
-    balls: Any = ()  # indices of nodes
+    caps: Any = "sphere"  # one for all ends, or an array (m, 2)
+    balls: Any = ()  # vertex indices
     ball_radii: Any = ()
     triangles: Any = ()
     min_length: float = 0.0001
     clipping: str = "none"
     clipping_mesh: int | None = None
-    representation_mesh: int | None = None  # which viewers may show instead
+    representation_mesh: int | None = None  # viewers may show it instead of the lattice
     object_type: str = "model"
     thumbnail: Thumbnail | None = None
 
@@ -206,11 +209,14 @@ class BeamLattice:
                 raise AssemblyError(f"a {what} refers to a vertex that does not exist", where=caller_origin())
         all_radii = np.concatenate([radii.reshape(-1), ball_radii])
         if not (np.isfinite(vertices).all() and np.isfinite(all_radii).all() and (all_radii >= 0).all()):
-            raise AssemblyError("a beam's ends and radii must be finite, and radii not negative", where=caller_origin())
+            raise AssemblyError(
+                "the vertices and radii of a beam lattice must be finite, and radii must not be negative",
+                where=caller_origin(),
+            )
         for cap in np.unique(caps):
-            _require_one_of("cap of a beam", str(cap), CAPS)
-        _require_one_of("way to clip", self.clipping, ("none", "inside", "outside"))
-        _require_one_of("type of an object", self.object_type, OBJECT_TYPES)
+            _require_one_of("beam cap", str(cap), CAPS)
+        _require_one_of("clipping mode", self.clipping, ("none", "inside", "outside"))
+        _require_one_of("object type", self.object_type, OBJECT_TYPES)
         arrays = {"vertices": vertices, "beams": beams, "radii": radii, "caps": caps}
         for name, value in {**arrays, "balls": balls, "ball_radii": ball_radii, "triangles": triangles}.items():
             object.__setattr__(self, name, value)
@@ -219,26 +225,26 @@ class BeamLattice:
         if not isinstance(other, BeamLattice):
             return False
         arrays = ("vertices", "beams", "radii", "caps", "balls", "ball_radii", "triangles")
-        others = [f.name for f in fields(self) if f.name not in arrays]
+        scalars = [f.name for f in fields(self) if f.name not in arrays]
         return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in arrays) and all(
-            getattr(self, n) == getattr(other, n) for n in others
+            getattr(self, n) == getattr(other, n) for n in scalars
         )
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The corners of the bounding box of the beams, balls and triangles."""
         ends, radii = self.vertices[self.beams].reshape(-1, 3), self.radii.reshape(-1, 1)
         centres = np.concatenate([ends, self.vertices[self.balls], self.vertices[self.triangles.reshape(-1)]])
-        around = np.concatenate([radii, self.ball_radii[:, None], np.zeros((self.triangles.size, 1))])
+        extents = np.concatenate([radii, self.ball_radii[:, None], np.zeros((self.triangles.size, 1))])
         if not len(centres):
             raise AssemblyError("an empty lattice has no bounds", where=caller_origin())
-        return (centres - around).min(0), (centres + around).max(0)
+        return (centres - extents).min(0), (centres + extents).max(0)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageStack:
-    """Samples of shape (sheets, rows, columns, 4): red, green, blue and alpha from 0 to 1.
+    """A stack of images: samples of shape (sheets, rows, columns, 4), with red, green, blue and alpha from 0 to 1.
 
-    `depth` and `channels` describe the files: 8 or 16 bits, and 1 (grey) to 4 (red, green, blue, alpha) channels.
+    `depth` and `channels` describe the image files: 8 or 16 bits, and 1 (grey) to 4 (RGBA) channels.
 
     >>> ImageStack(np.ones((2, 8, 8, 4)), name="density").samples.shape
     (2, 8, 8, 4)
@@ -270,9 +276,9 @@ class ImageStack:
 
 @dataclass(frozen=True)
 class LevelSet:
-    """A body: the points inside a mesh (or its bounding box) where the scalar output of a function is negative.
+    """A body: the points inside a mesh, or inside its bounding box, where a scalar output of a function is negative.
 
-    `transform` maps points of the object to the coordinates of the function; twelve numbers, as in 3MF.
+    `transform` maps object coordinates to the coordinates of the function: twelve numbers, as in 3MF.
 
     >>> LevelSet(function=1, channel="shape", mesh=2)  # doctest: +ELLIPSIS
     LevelSet(...)
@@ -293,7 +299,7 @@ class LevelSet:
 
 @dataclass(frozen=True)
 class VolumeChannel:
-    """An output of a function, used as a colour, a material share or a named property of a body.
+    """An output of a function that gives the colour, the share of a material, or a named property inside a body.
 
     >>> VolumeChannel("property", function=3, channel="density", name="infill").kind
     'property'
@@ -318,12 +324,12 @@ class VolumeData:
     """
 
     channels: tuple[VolumeChannel, ...] = ()
-    material_group: int | None = None  # the base materials that the shares of a composite are of
+    material_group: int | None = None  # the resource id of the base materials that `material` channels mix
 
 
 @dataclass(frozen=True)
 class Components:
-    """Objects placed together: resource ids with a transform for each."""
+    """An object composed of other objects: pairs of a resource id and a transform."""
 
     members: tuple[tuple[int, tuple[float, ...]], ...]
     name: str = ""
@@ -333,7 +339,7 @@ class Components:
 
 @dataclass(frozen=True)
 class BuildItem:
-    """An object of the assembly and its position on the build plate.
+    """An object of the assembly, placed on the build plate.
 
     >>> BuildItem(object=4, part_number="bracket-2").part_number
     'bracket-2'
@@ -347,15 +353,15 @@ class BuildItem:
 Resource = TriangleMesh | BeamLattice | ImageStack | LevelSet | VolumeData | Components
 
 
-NamedConstant = tuple[str, int, str]  # a name, a function's id and a node's identifier
+NamedConstant = tuple[str, int, str]  # parameter name, function id, node identifier
 
 
 @dataclass(frozen=True)
 class Document:
-    """Metadata and other contents of a file besides functions and resources."""
+    """The contents of a file besides functions, resources and build items."""
 
     unit: str = "millimeter"
     metadata: tuple[tuple[str, str], ...] = field(default=())
     thumbnail: Thumbnail | None = None
-    prefixes: tuple[tuple[str, str], ...] = ()  # namespaces of metadata, by prefix
-    parameters: tuple[NamedConstant, ...] = ()  # constants that `parts` turns into parameters
+    prefixes: tuple[tuple[str, str], ...] = ()  # XML namespaces of metadata names: (prefix, namespace)
+    parameters: tuple[NamedConstant, ...] = ()  # constants that become parameters in `parts`

@@ -1,6 +1,6 @@
-"""Validates and normalises the numbers, vectors and boxes that users pass to shapes and parts.
+"""Validates and converts the numbers, vectors and boxes that users pass to shapes and parts.
 
-Errors are raised here, at the user's line, before a graph is built.
+Errors point at the user's line and are raised before a graph is built.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from livegrad.implicit.nodes.errors import AssemblyError
 
 
 def finite_number(value: Any, what: str, expected: str = "a finite number") -> float:
-    """A real number as a float.
+    """Converts a real number to a float.
 
     >>> finite_number(np.float32(0.5), "height")
     0.5
@@ -24,7 +24,11 @@ def finite_number(value: Any, what: str, expected: str = "a finite number") -> f
     if isinstance(value, int | float | np.number | np.ndarray) and not isinstance(value, bool | np.complexfloating):
         try:
             result = float(value)
-        except (TypeError, ValueError, OverflowError):  # an array of several, or an integer beyond all floats
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+        ):  # an array of several numbers, or an integer that exceeds all floats
             result = math.nan
         if math.isfinite(result):
             return result
@@ -32,7 +36,7 @@ def finite_number(value: Any, what: str, expected: str = "a finite number") -> f
 
 
 def three_numbers(value: Any, what: str) -> NDArray[np.float64]:
-    """Three finite numbers: a list, a tuple or an array of them.
+    """Converts three finite numbers to an array.
 
     >>> three_numbers((0, 0, 1), "direction")
     array([0., 0., 1.])
@@ -47,7 +51,7 @@ def three_numbers(value: Any, what: str) -> NDArray[np.float64]:
 
 
 def unit_vector(value: Any, what: str) -> NDArray[np.float64]:
-    """A direction, of length one.
+    """Normalises a direction.
 
     >>> unit_vector((0, 0, 2), "an axis")
     array([0., 0., 1.])
@@ -61,7 +65,7 @@ def unit_vector(value: Any, what: str) -> NDArray[np.float64]:
 
 
 def box_corners(bounds: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The low and the high corner of a box.
+    """Converts the bounds of a box to its low and high corner.
 
     >>> box_corners(((0, 0, 0), (1, 2, 3)))
     (array([0., 0., 0.]), array([1., 2., 3.]))

@@ -1,7 +1,7 @@
-"""Converts node graphs to the value IR: each function becomes a `Function`, each call a call.
+"""Lowers node graphs to the value IR: each function becomes a `Function`, each call node a call.
 
-Meshes, lattices and images become tensor parameters after the function's own inputs. Parts, evaluation and OpenCL code
-start here. Gradient nodes must be lowered first, or are differentiated exactly.
+Meshes, lattices and images become tensor parameters after the inputs of the function. Parts and generated C start here.
+Gradient nodes are lowered before (`lower_gradient`), or differentiated analytically with `exact`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from livegrad.implicit.distances.mesh_distance import MeshTables
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
 from livegrad.implicit.nodes.checks import call_order, called_function, function_problems, node_order, resource_id
 from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.dead_code import eliminate_dead_code, require_outputs
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.exact_gradient import exact_gradient, exact_normalized_distance
 from livegrad.implicit.nodes.node_graph import AnyFunction, GraphFunction, GraphNode, ImageFunction
 from livegrad.implicit.nodes.node_types import GRADIENT_TYPES, MESH_TYPES, VALUE_TYPES
 from livegrad.implicit.nodes.ports import INPUTS, Literal, PortType, Reference, Source
 from livegrad.implicit.nodes.resources import BeamLattice, ImageStack, TriangleMesh
-from livegrad.implicit.nodes.used_part import require_outputs, used_part
 from livegrad.ir.function import make_function
 from livegrad.ir.leaves import constant, input_node
 from livegrad.ir.node import Function, Key, Node
@@ -35,22 +35,22 @@ from livegrad.ir.source_lines import originating_from
 from livegrad.ir.types import Scalar, Tensor, f32, scalar_of_dtype
 from livegrad.ops.aggregate import member
 
-NodePath = tuple[int, str]  # a function's id and a node's identifier
+NodePath = tuple[int, str]  # function id, node identifier
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A function of an assembly in the value IR.
+    """A function of an assembly, lowered to the value IR.
 
-    The function takes the inputs, then `parameters` (constants of the graph that become arguments), then `tables`, the
-    tensors of meshes and images.
+    Its parameters are the inputs, then `parameters` (constants of the graph that become arguments), then `tables`, the
+    tensors of meshes, lattices and images.
     """
 
     function: Function
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     parameters: tuple[NodePath, ...]
-    values: tuple[Literal, ...]  # of the parameters in the graph
+    values: tuple[Literal, ...]  # the values of `parameters` in the graph
     tables: tuple[NDArray[np.generic], ...]
     table_names: tuple[str, ...]  # such as `samples_5`, the pixels of image 5
 
@@ -84,48 +84,48 @@ def convert(
     exact: bool = False,
     element: Scalar = f32,
 ) -> Converted:
-    """Converts a function of an assembly, and all functions that it calls, to the value IR.
+    """Lowers a function of an assembly and its callees to the value IR.
 
-    Constants among `parameters` become arguments. `outputs` selects and orders the results; nodes that they do not need
+    The constants `parameters` become arguments. `outputs` selects and orders the results; nodes that they do not need
     may be unfinished.
     """
     require_assembly(assembly)
     function = assembly.function(name)
-    chosen = tuple(function.outputs) if outputs is None else tuple(outputs)
-    require_outputs(assembly, {function.id: chosen})
-    assembly = used_part(assembly, {function.id: chosen})
+    selected_outputs = tuple(function.outputs) if outputs is None else tuple(outputs)
+    require_outputs(assembly, {function.id: selected_outputs})
+    assembly = eliminate_dead_code(assembly, {function.id: selected_outputs})
     order = call_order(assembly, [function.id])
     if order is None:
         raise AssemblyError(f"the calls of function `{function.name}` form a cycle", where=caller_origin())
     conversion = _Conversion(assembly, tuple(parameters), exact, element)
     for function_id in order:
         conversion.add(assembly.functions[function_id])
-    return conversion.finish(assembly.functions[function.id], chosen)
+    return conversion.finish(assembly.functions[function.id], selected_outputs)
 
 
 @dataclass
-class _Extra:
-    """Additional parameters of a function: constants and tables, in order of first use."""
+class _ExtraParameters:
+    """The parameters of a function besides its inputs: constants and tables, in order of first use."""
 
     parameters: dict[NodePath, Node] = field(default_factory=dict)
     tables: dict[tuple[int, str], Node] = field(default_factory=dict)
 
 
 class _Conversion:
-    """Converts functions, callees before callers."""
+    """Lowers functions, callees before callers."""
 
     def __init__(self, assembly: Assembly, parameters: tuple[NodePath, ...], exact: bool, element: Scalar) -> None:
         self.assembly = assembly
-        self.open = frozenset(parameters)
-        self.order = parameters
+        self.parameter_paths = frozenset(parameters)
+        self.requested_parameters = parameters
         self.exact = exact
         self.element = element
-        self.done: dict[int, tuple[Function, _Extra]] = {}
+        self.converted_functions: dict[int, tuple[Function, _ExtraParameters]] = {}
         self.arrays: dict[tuple[int, str], NDArray[np.generic]] = {}
         self.mesh_tables: dict[tuple[int, bool], MeshTables] = {}
 
     def add(self, function: AnyFunction) -> None:
-        extra = _Extra()
+        extra = _ExtraParameters()
         inputs = {
             name: input_node(Key(name), type.ir_type(self.element))
             for name, type in function.inputs.items()
@@ -133,30 +133,30 @@ class _Conversion:
         }
         if isinstance(function, ImageFunction):
             with originating_from((NodeOrigin(f"image {function.image}", function.name or f"function_{function.id}"),)):
-                results = self._sample(function, inputs["pos"], extra)
+                results = self._convert_image(function, inputs["pos"], extra)
         else:
-            results = self._graph(function, inputs, extra)
+            results = self._convert_graph(function, inputs, extra)
         arguments = [*inputs.values(), *extra.parameters.values(), *extra.tables.values()]
         converted = make_function(function.name or f"function_{function.id}", arguments, results)
-        self.done[function.id] = (converted, extra)
+        self.converted_functions[function.id] = (converted, extra)
 
     def finish(self, function: AnyFunction, outputs: tuple[str, ...]) -> Converted:
-        converted, extra = self.done[function.id]
+        converted, extra = self.converted_functions[function.id]
         names = list(function.outputs)
-        unused = [path for path in self.order if path not in extra.parameters]
+        unused = [path for path in self.requested_parameters if path not in extra.parameters]
         if unused:
             raise AssemblyError(
-                f"no constant `{unused[0][1]}` in function {unused[0][0]} that `{function.name}` uses",
+                f"function {unused[0][0]} has no constant `{unused[0][1]}` that `{function.name}` uses",
                 where=caller_origin(),
             )
-        chosen = tuple(converted.results[names.index(name)] for name in outputs)
-        picked = Function(converted.name, converted.parameters, chosen)
-        picked.source_locations.update(converted.source_locations)
+        results = tuple(converted.results[names.index(name)] for name in outputs)
+        selected = Function(converted.name, converted.parameters, results)
+        selected.source_locations.update(converted.source_locations)
         inputs = tuple(name for name, type in function.inputs.items() if type is not PortType.RESOURCE)
         values = [self.assembly.node(*path).value for path in extra.parameters]
         tables = tuple(self.arrays[key] for key in extra.tables)
         return Converted(
-            picked,
+            selected,
             inputs,
             outputs,
             tuple(extra.parameters),
@@ -165,20 +165,20 @@ class _Conversion:
             tuple(f"{name}_{resource_id}" for resource_id, name in extra.tables),
         )
 
-    # --- functions made of nodes --------------------------------------------------------------------------------------
+    # --- node-graph functions -----------------------------------------------------------------------------------------
 
-    def _graph(self, function: GraphFunction, inputs: dict[str, Node], extra: _Extra) -> list[Node]:
+    def _convert_graph(self, function: GraphFunction, inputs: dict[str, Node], extra: _ExtraParameters) -> list[Node]:
         for problem in function_problems(self.assembly, function):
             raise AssemblyError(str(problem), where=caller_origin())
         ports: dict[Reference, Node] = {Reference(INPUTS, name): node for name, node in inputs.items()}
         for node in node_order(function) or []:
             with originating_from((NodeOrigin(node.identifier, function.name or f"function_{function.id}"),)):
-                outputs = self._outputs(function, node, ports, extra)
+                outputs = self._convert_node(function, node, ports, extra)
             for output, value in outputs.items():
                 ports[Reference(node.identifier, output)] = value
-        return [self._value(function.results[name], ports) for name in function.outputs]
+        return [self._convert_source(function.results[name], ports) for name in function.outputs]
 
-    def _value(self, source: Source, ports: dict[Reference, Node]) -> Node:
+    def _convert_source(self, source: Source, ports: dict[Reference, Node]) -> Node:
         if not isinstance(source, Reference):
             return literal_node(source, self.element)
         node = ports.get(source)
@@ -186,72 +186,72 @@ class _Conversion:
             raise AssemblyError(f"resource id `{source}` must be a constant")
         return node
 
-    def _outputs(
-        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    def _convert_node(
+        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _ExtraParameters
     ) -> dict[str, Node]:
         kind = node.type.name
         if kind == "ResourceId":
             return {}
         if kind in VALUE_TYPES:
-            return {node.type.outputs[0][0]: self._constant(function, node, extra)}
+            return {node.type.outputs[0][0]: self._convert_constant(function, node, extra)}
         if kind == "FunctionCall":
-            return self._call(function, node, ports, extra)
+            return self._convert_call(function, node, ports, extra)
         if kind in GRADIENT_TYPES:
-            return self._gradient(function, node, ports, extra)
+            return self._convert_gradient(function, node, ports, extra)
         if kind in MESH_TYPES:
-            position = self._value(node.inputs["pos"], ports)
-            return {"distance": self._distance(function, node, position, extra)}
+            position = self._convert_source(node.inputs["pos"], ports)
+            return {"distance": self._convert_distance(function, node, position, extra)}
         assert node.type.compute is not None
-        values = node.type.compute(*[self._value(node.inputs[name], ports) for name, _ in node.type.inputs])
+        values = node.type.compute(*[self._convert_source(node.inputs[name], ports) for name, _ in node.type.inputs])
         return {name: value for (name, _), value in zip(node.type.outputs, values, strict=True)}
 
-    def _constant(self, function: GraphFunction, node: GraphNode, extra: _Extra) -> Node:
+    def _convert_constant(self, function: GraphFunction, node: GraphNode, extra: _ExtraParameters) -> Node:
         assert node.value is not None
         path = (function.id, node.identifier)
-        if path not in self.open:
+        if path not in self.parameter_paths:
             return literal_node(node.value, self.element)
         if path not in extra.parameters:
             type = VALUE_TYPES[node.type.name].ir_type(self.element)
             extra.parameters[path] = input_node(Key(node.identifier), type)
         return extra.parameters[path]
 
-    def _arguments(
-        self, callee: AnyFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    def _prepare_call(
+        self, callee: AnyFunction, node: GraphNode, ports: dict[Reference, Node], extra: _ExtraParameters
     ) -> tuple[Function, list[Node], int]:
-        """The function to call, its arguments, and the number of its own inputs among them."""
-        converted, needed = self.done[callee.id]
+        """The lowered callee, the arguments of a call, and how many of them are inputs of the callee."""
+        converted, callee_extra = self.converted_functions[callee.id]
         inputs = [
-            self._value(node.inputs[name], ports)
+            self._convert_source(node.inputs[name], ports)
             for name, type in callee.inputs.items()
             if type is not PortType.RESOURCE
         ]
-        passed = [extra.parameters.setdefault(path, value) for path, value in needed.parameters.items()]
-        passed += [extra.tables.setdefault(key, value) for key, value in needed.tables.items()]
-        return converted, [*inputs, *passed], len(inputs)
+        extra_arguments = [extra.parameters.setdefault(path, value) for path, value in callee_extra.parameters.items()]
+        extra_arguments += [extra.tables.setdefault(key, value) for key, value in callee_extra.tables.items()]
+        return converted, [*inputs, *extra_arguments], len(inputs)
 
-    def _call(
-        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    def _convert_call(
+        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _ExtraParameters
     ) -> dict[str, Node]:
         callee = called_function(self.assembly, function, node)
         assert callee is not None
-        converted, arguments, _ = self._arguments(callee, node, ports, extra)
+        converted, arguments, _ = self._prepare_call(callee, node, ports, extra)
         value = ops.call(*arguments, function=converted)
         if len(converted.results) == 1:
             return dict.fromkeys(callee.outputs, value)
         return {name: member(value, index) for index, name in enumerate(callee.outputs)}
 
-    def _gradient(
-        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _Extra
+    def _convert_gradient(
+        self, function: GraphFunction, node: GraphNode, ports: dict[Reference, Node], extra: _ExtraParameters
     ) -> dict[str, Node]:
         if not self.exact:
             raise AssemblyError(
                 f"node `{node.identifier}` of function `{function.name}` is a {node.type.name}",
                 where=caller_origin(),
-                help="lower it first with lower_function_gradient(assembly), or ask for exact=True",
+                help="lower it first with lower_function_gradient(assembly), or pass exact=True",
             )
         callee = called_function(self.assembly, function, node)
         assert callee is not None
-        converted, arguments, _ = self._arguments(callee, node, ports, extra)
+        converted, arguments, _ = self._prepare_call(callee, node, ports, extra)
         inputs = [name for name, type in callee.inputs.items() if type is not PortType.RESOURCE]
         output = list(callee.outputs).index(str(node.scalar_output))
         scalar = Function(converted.name, converted.parameters, (converted.results[output],))
@@ -263,7 +263,7 @@ class _Conversion:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def _table(self, resource_id: int, name: str, array: NDArray[np.generic], extra: _Extra) -> Node:
+    def _add_table(self, resource_id: int, name: str, array: NDArray[np.generic], extra: _ExtraParameters) -> Node:
         key = (resource_id, name)
         if key not in self.arrays:
             self.arrays[key] = np.ascontiguousarray(array)
@@ -272,35 +272,39 @@ class _Conversion:
             extra.tables[key] = input_node(Key(name), type)
         return extra.tables[key]
 
-    def _distance(self, function: GraphFunction, node: GraphNode, position: Node, extra: _Extra) -> Node:
+    def _convert_distance(
+        self, function: GraphFunction, node: GraphNode, position: Node, extra: _ExtraParameters
+    ) -> Node:
         mesh_id = resource_id(function, node.inputs[MESH_TYPES[node.type.name]])
         assert mesh_id is not None
         resource = self.assembly.resources[mesh_id]
         if isinstance(resource, BeamLattice):
             beams = BeamTables.of(resource, self.element)
             return distance_call(
-                beam_distance, position, [self._table(mesh_id, n, a, extra) for n, a in beams.arrays()]
+                beam_distance, position, [self._add_table(mesh_id, n, a, extra) for n, a in beams.arrays()]
             )
         assert isinstance(resource, TriangleMesh)
-        return self.mesh_distance(mesh_id, resource, position, extra, signed=node.type.name == "Mesh")
+        return self._convert_mesh_distance(mesh_id, resource, position, extra, signed=node.type.name == "Mesh")
 
-    def mesh_distance(self, mesh_id: int, mesh: TriangleMesh, position: Node, extra: _Extra, *, signed: bool) -> Node:
+    def _convert_mesh_distance(
+        self, mesh_id: int, mesh: TriangleMesh, position: Node, extra: _ExtraParameters, *, signed: bool
+    ) -> Node:
         key = (mesh_id, signed)
         if key not in self.mesh_tables:
             self.mesh_tables[key] = MeshTables.of(mesh, self.element, signed=signed)
         tables = self.mesh_tables[key]
-        return distance_call(tables.rule, position, [self._table(mesh_id, n, a, extra) for n, a in tables.arrays])
+        return distance_call(tables.rule, position, [self._add_table(mesh_id, n, a, extra) for n, a in tables.arrays])
 
-    def _sample(self, function: ImageFunction, position: Node, extra: _Extra) -> list[Node]:
+    def _convert_image(self, function: ImageFunction, position: Node, extra: _ExtraParameters) -> list[Node]:
         stack = self.assembly.resources.get(function.image)
         if not isinstance(stack, ImageStack):
             raise AssemblyError(f"function `{function.name}` samples image {function.image}, which does not exist")
         samples = stack.samples.astype(self.element.dtype)
-        return sample_image(function, position, self._table(function.image, "samples", samples, extra))
+        return sample_image(function, position, self._add_table(function.image, "samples", samples, extra))
 
 
 def literal_node(value: Literal, element: Scalar) -> Node:
-    """A literal as a constant of the value IR."""
+    """Converts a literal to a constant of the value IR."""
     if not isinstance(value, tuple):
         return constant(float(value), element)
     members = [constant(component, element) for component in value]

@@ -1,4 +1,4 @@
-"""The value IR as text: functions and modules are printed, parsed back to the same objects, and summarised.
+"""The text format of the value IR. Printing and parsing a function or module gives the same object.
 
     function @step(%p0: i32, %p1: f32) -> f32 {
       %0 = constant(type=f32, value=0.5): f32

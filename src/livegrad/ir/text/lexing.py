@@ -1,6 +1,6 @@
-"""A cursor over text, with errors that name the current line and column.
+"""The lexer of the IR parser: a cursor that reads tokens and reports errors by line and column.
 
-The IR parser reads through a `Cursor`. White space, line ends and comments may occur between any two tokens.
+White space, line ends and comments may occur between any two tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_GUESSES = 2000
 
 
 class Cursor:
-    """A text and the current position, which is never on white space."""
+    """A text and the current position, which is always at the start of a token."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -38,7 +38,7 @@ class Cursor:
         return [0, *(match.end() for match in re.finditer("\n", self.text))]
 
     def location(self, position: int | None = None, function: str = "") -> TextOrigin:
-        """The file, line and column of a position; of the current one when none is given."""
+        """The file, line and column of a position, by default the current one."""
         position = self.position if position is None else position
         line = bisect_right(self._line_starts, position)
         return TextOrigin(self.file, line, position - self._line_starts[line - 1] + 1, function)
@@ -55,7 +55,7 @@ class Cursor:
         raise ParseError(what, where=self.location(at), expected=expected, found=found, help=help)
 
     def refuse(self, expected: str, *, help: str | None = None) -> NoReturn:
-        """The word that stands here is not what must stand here."""
+        """Reports the next token as a syntax error."""
         match = _NEXT.match(self.text, self.position)
         self.fail("cannot read the IR", expected=expected, found=f"`{match[0]}`" if match else "the end", help=help)
 
@@ -73,14 +73,14 @@ class Cursor:
         self.skip_space()
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Reads what the pattern matches here, if it does."""
+        """Reads a token that matches the pattern, or returns None."""
         match = pattern.match(self.text, self.position)
         if match:
             self.move_to(match.end())
         return match
 
     def take(self, mark: str) -> bool:
-        """Reads a punctuation mark if it stands here."""
+        """Reads a punctuation mark if it comes next."""
         if not self.text.startswith(mark, self.position):
             return False
         self.move_to(self.position + len(mark))
@@ -112,18 +112,18 @@ class Cursor:
     def _unescape(self, escape: re.Match[str], start: int) -> str:
         if escape[2] and int(escape[2], 16) <= _LAST_CHARACTER:
             return chr(int(escape[2], 16))
-        plain = _UNESCAPED.get(escape[1])
-        if plain is None:
+        character = _UNESCAPED.get(escape[1])
+        if character is None:
             self.fail(
                 f"a string has no escape `{escape[0]}`",
                 at=start + escape.start(),
                 expected='\\\\, \\", \\n, \\t, \\r or \\u{...}',
             )
-        return plain
+        return character
 
 
 def guess(name: str, candidates: Iterable[str], mark: str = "") -> str | None:
-    """What may have been meant, for errors; not looked for among very many names."""
+    """A suggestion for a misspelt name; None if no candidate is similar, or if there are too many to compare."""
     names = [mark + item for item in candidates]
     close = get_close_matches(name, names, n=1) if len(names) <= _MAX_GUESSES else []
     return f"did you mean `{close[0]}`?" if close else None

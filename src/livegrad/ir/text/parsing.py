@@ -1,6 +1,6 @@
-"""Parses IR text to functions and modules. Because nodes are interned, the result is the printed object itself.
+"""Parses IR text to functions and modules. Nodes are interned, so parsing printed text returns the printed object.
 
-Called by golden tests, tools and users. Invalid text raises only livegrad errors, with the line.
+Invalid text always raises a livegrad error with the line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from livegrad.ir.text.terms import TermReader
 from livegrad.ir.types import Type
 
 _VALUE = re.compile(r"%[A-Za-z0-9_.]+")
-# Most lines of a large function look like this one, with a type that was met before: they are read in one go.
+# The fast path: most lines of a large function match this pattern and have a type that occurred before.
 _PLAIN_LINE = re.compile(r"(%[\w.]+) = (\w+)\((%[\w.]+(?:, %[\w.]+)*)?\): ([^\n#%]*)\n\s*", re.ASCII)
 
 Attributes = tuple[tuple[str, Attribute], ...]
@@ -51,14 +51,14 @@ def parse_function(text: str, *, file: str = "<text>", keys: Mapping[str, Key] |
 
 
 def parse_module(text: str, *, file: str = "<text>", keys: Mapping[str, Key] | None = None) -> Module:
-    """The module that a text describes: the functions marked `export`."""
+    """Parses a module: the functions marked `export`."""
     parser = _Parser(text, file, keys)
     parser.read_all()
     return Module(tuple(parser.exports))
 
 
 def parse_type(text: str, *, file: str = "<text>") -> Type:
-    """The type that a text describes.
+    """Parses a type.
 
     >>> parse_type("tensor<f32, [2*n, 3]>")
     tensor<f32, [2*n, 3]>
@@ -71,7 +71,7 @@ def parse_type(text: str, *, file: str = "<text>") -> Type:
 
 
 class _Parser:
-    """One pass over a text: functions by name, keys by label, and the values of the function being read."""
+    """Reads a text and collects its functions by name."""
 
     def __init__(self, text: str, file: str, keys: Mapping[str, Key] | None) -> None:
         self.cursor = Cursor(text, file)
@@ -84,12 +84,12 @@ class _Parser:
     def read_all(self) -> None:
         while not self.cursor.at_end:
             if self.cursor.peek_word() == "order":
-                self._order()
+                self._read_order()
             else:
                 self._read_function()
 
-    def _order(self) -> None:
-        """The last line of a module whose functions are printed in a different order."""
+    def _read_order(self) -> None:
+        """Reads the last line of a module whose functions are printed in another order."""
         cursor = self.cursor
         start = cursor.position
         cursor.word("order")
@@ -125,7 +125,7 @@ class _Parser:
             self.exports.append(function)
 
     def type(self) -> Type:
-        """A type; its text is remembered, for it comes again on most lines."""
+        """Reads a type and caches its text, because most lines repeat a type."""
         start = self.cursor.position
         type = self.terms.type()
         self._types[self.cursor.text[start : self.cursor.position].rstrip()] = type
@@ -136,7 +136,7 @@ class _Parser:
 
 
 class _FunctionParser:
-    """The values of one function, by name."""
+    """Reads one function and collects its values by name."""
 
     def __init__(self, parser: _Parser, name: str) -> None:
         self.parser = parser
@@ -145,7 +145,7 @@ class _FunctionParser:
         self.values: dict[str, Node] = {}
 
     def read(self) -> Function:
-        """From the parameters to the closing brace."""
+        """Reads from the parameters to the closing brace."""
         cursor = self.cursor
         parameters = self._parameters()
         start = cursor.position
@@ -202,7 +202,7 @@ class _FunctionParser:
         return value
 
     def _plain_line(self) -> bool:
-        """Reads a line of the common form at once; anything unusual is left to `_line`, which also explains it."""
+        """Reads a line of the common form with one match. False: `_line` has to read it or report an error."""
         cursor = self.cursor
         match = _PLAIN_LINE.match(cursor.text, cursor.position)
         if match is None:
@@ -274,7 +274,7 @@ class _FunctionParser:
         return tuple(sorted(attributes.items()))
 
     def _node(self, op: Op, operands: tuple[Node, ...], attributes: Attributes, at: int) -> Node:
-        """The node, with the current text location if it has none; errors of the op are reported at its line."""
+        """Creates a node whose origin is the current text location, where errors of the op are reported too."""
         try:
             with originating_from((self.cursor.location(at, self.name),)):
                 return make_node(op, operands, attributes)
@@ -285,7 +285,7 @@ class _FunctionParser:
             raise error.__class__(
                 error.what, where=where, expected=error.expected, found=error.found, help=error.help
             ) from None
-        except Exception as error:  # a type rule that met attributes of a kind it did not foresee
+        except Exception as error:  # a type rule failed on attributes of unexpected types
             raise ParseError(
                 f"`{op.name}` does not accept these operands and attributes",
                 where=self.cursor.location(at, self.name),

@@ -1,6 +1,6 @@
-"""Prints functions and modules as text. The text depends only on structure, and parses back to the same objects.
+"""Prints functions and modules as text, which depends only on structure and parses to the same objects.
 
-Called by users, golden tests and tools; `livegrad.ir.text` describes the format.
+`livegrad.ir.text` describes the format.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def print_function(function: Function, *, origins: bool = False) -> str:
 
 
 def print_module(module: Module, *, origins: bool = False) -> str:
-    """A module as text: its own functions are marked `export`, those that they use stand before them."""
+    """Returns a module as text. Its functions are marked `export` and follow the functions they use."""
     return _Printer(module.functions, origins).module_text()
 
 
 def key_labels(*functions: Function) -> dict[str, Key]:
-    """The labels under which the keys of these functions are printed: what `parse_function` takes to use them again."""
+    """The labels under which the keys of these functions are printed, for the `keys` argument of `parse_function`."""
     printer = _Printer(functions, False)
     for function in printer.functions:
         for node in toposort(function.results):
@@ -52,7 +52,7 @@ def key_labels(*functions: Function) -> dict[str, Key]:
 
 
 def print_type(type: Type) -> str:
-    """A type as text that `parse_type` reads; it differs from `str(type)` for odd names only, which it quotes."""
+    """Returns a type as text for `parse_type`: `str(type)`, but with names quoted that are not identifiers."""
     match type:
         case Scalar(name=name):
             return name
@@ -79,12 +79,12 @@ def _print_size(size: Size) -> str:
 
 
 def print_name(name: str) -> str:
-    """A name as it is where it can stand alone, else as a string."""
+    """Prints a name, quoted unless it is an identifier."""
     return name if _PLAIN_NAME.fullmatch(name) else print_string(name)
 
 
 def print_string(text: str) -> str:
-    """A string in double quotes, on one line whatever it contains."""
+    """Prints a string in double quotes on one line, with escapes."""
     return f'"{"".join(_print_character(character) for character in text)}"'
 
 
@@ -104,13 +104,13 @@ def _print_float(value: float) -> str:
     return float.__repr__(value)
 
 
-def _unique(wanted: str, taken: set[str], counts: dict[str, int]) -> str:
-    """`wanted`, or the first of wanted.1, wanted.2 … that is free."""
-    name = wanted
-    while name in taken:
-        counts[wanted] = counts.get(wanted, 0) + 1
-        name = f"{wanted}.{counts[wanted]}"
-    taken.add(name)
+def _make_unique(base: str, used: set[str], counts: dict[str, int]) -> str:
+    """Returns `base`, or the first of base.1, base.2 … that is unused, and adds it to `used`."""
+    name = base
+    while name in used:
+        counts[base] = counts.get(base, 0) + 1
+        name = f"{base}.{counts[base]}"
+    used.add(name)
     return name
 
 
@@ -120,7 +120,7 @@ class _Printer:
     def __init__(self, exports: Sequence[Function], origins: bool) -> None:
         self.origins = origins
         self._orders = {function: toposort(function.results) for function in exports}
-        # One for each that is equal, whatever its name; exports that no other function uses come last.
+        # Equal functions are printed once, whatever their names. Exports that no other function uses come last.
         used = reachable_functions(used_functions(node for order in self._orders.values() for node in order))
         self.functions = list(dict.fromkeys([*used, *exports]))
         self.types: dict[Type, str] = {}
@@ -128,16 +128,16 @@ class _Printer:
         self.labels: dict[Key, str] = {}
         self._used_labels: set[str] = set()
         self._label_counts: dict[str, int] = {}
-        taken: set[str] = set()
+        used_names: set[str] = set()
         counts: dict[str, int] = {}
-        # The exported names first: those are what others ask for.
-        self.exports = [(function, _unique(function.name, taken, counts)) for function in exports]
+        # Exports are named first, so that they keep their names.
+        self.exports = [(function, _make_unique(function.name, used_names, counts)) for function in exports]
         self.names: dict[Function, str] = {}
         for function, name in self.exports:
             self.names.setdefault(function, name)
         for function in self.functions:
             if function not in self.names:
-                self.names[function] = _unique(function.name, taken, counts)
+                self.names[function] = _make_unique(function.name, used_names, counts)
 
     def module_text(self) -> str:
         exported = set(dict.fromkeys(function for function, _ in self.exports))
@@ -152,9 +152,9 @@ class _Printer:
             if name != self.names[function]:  # the same function exported under a second name
                 parts.append(self.function_text(function, name, "export "))
                 order.append(name)
-        wanted = [name for _, name in self.exports]
-        if order != wanted:
-            parts.append("order " + ", ".join("@" + print_name(name) for name in wanted) + "\n")
+        export_order = [name for _, name in self.exports]
+        if order != export_order:
+            parts.append("order " + ", ".join("@" + print_name(name) for name in export_order) + "\n")
         return "".join(parts)
 
     def function_text(self, function: Function, name: str, prefix: str) -> str:
@@ -179,16 +179,16 @@ class _Printer:
         return toposort(function.results) if order is None else order
 
     def _node_text(self, node: Node, value: str, values: dict[Node, str], function: Function) -> str:
-        inside = ", ".join([values[operand] for operand in node.operands])
+        arguments = ", ".join([values[operand] for operand in node.operands])
         if node.attributes:
             attributes = ", ".join([f"{key}={self._attribute_text(item)}" for key, item in node.attributes])
-            inside = f"{inside}; {attributes}" if inside else attributes
-        text = f"  {value} = {node.op.name}({inside}): {self.type_text(node.type)}"
+            arguments = f"{arguments}; {attributes}" if arguments else attributes
+        text = f"  {value} = {node.op.name}({arguments}): {self.type_text(node.type)}"
         locations = function.origins_of(node) if self.origins else ()
         return f"{text}  # {', '.join(map(self._location_text, locations))}" if locations else text
 
     def _location_text(self, location: object) -> str:
-        # Nodes created in a loop share their location, and finding its column is slow.
+        # Cached: nodes created in a loop share a location, and computing its column is slow.
         text = self._location_texts.get(id(location))
         if text is None:
             text = self._location_texts[id(location)] = str(location).replace("\n", " ")
@@ -201,9 +201,9 @@ class _Printer:
         return text
 
     def label(self, key: Key) -> str:
-        """The label of a key, after its name; the first to be asked for gets the name unchanged."""
+        """The label of a key: its name, with a suffix if an earlier key has that label."""
         if key not in self.labels:
-            self.labels[key] = _unique(key.name or "key", self._used_labels, self._label_counts)
+            self.labels[key] = _make_unique(key.name or "key", self._used_labels, self._label_counts)
         return self.labels[key]
 
     def _attribute_text(self, value: Attribute) -> str:
@@ -234,7 +234,7 @@ class _Printer:
 
 
 def used_functions(nodes: Iterable[Node]) -> list[Function]:
-    """The functions among the nodes' attributes, in the order of first use."""
+    """The functions in the nodes' attributes, in the order of first use."""
     inner_functions = (inner for node in nodes for inner in node.functions)
     return list(dict.fromkeys(inner_functions))
 

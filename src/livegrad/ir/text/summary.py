@@ -1,4 +1,4 @@
-"""Summarises a function of any size in a few lines."""
+"""Summarises a function in a few lines: counts, depth and signature."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_LISTED = 8
 
 
 def summarize(function: Function) -> str:
-    """Counts of a function and of those that it uses: nodes, depth, ops, inputs, results.
+    """Describes a function and the functions it uses: nodes, depth, ops, inputs and results.
 
     >>> from livegrad.ir.leaves import parameter
     >>> from livegrad.ir.types import f32
@@ -30,15 +30,15 @@ def summarize(function: Function) -> str:
     lines = [
         f"function {function.name}",
         f"  nodes: {len(order):,}, depth {_depth(order):,}",
-        f"  ops: {_listed([f'{name} {count:,}' for name, count in counts])}",
-        f"  parameters: {_listed([str(type) for type in function.parameter_types])}",
+        f"  ops: {_join_first([f'{name} {count:,}' for name, count in counts])}",
+        f"  parameters: {_join_first([str(type) for type in function.parameter_types])}",
     ]
     if keyed := [_input_text(node) for node in order if node.op is input_op]:
-        lines.append(f"  inputs: {_listed(keyed)}")
-    lines.append(f"  results: {_listed([str(type) for type in function.result_types])}")
+        lines.append(f"  inputs: {_join_first(keyed)}")
+    lines.append(f"  results: {_join_first([str(type) for type in function.result_types])}")
     if nested := reachable_functions(used_functions(order)):
         shown = [f"{inner.name} ({len(toposort(inner.results)):,} nodes)" for inner in nested[:_MAX_LISTED]]
-        lines.append(f"  nested functions: {_listed(shown, len(nested))}")
+        lines.append(f"  nested functions: {_join_first(shown, len(nested))}")
     return "\n".join(lines)
 
 
@@ -54,7 +54,7 @@ def _input_text(node: Node) -> str:
     return f"{node.attribute('key').name or 'unnamed'}: {node.type}"
 
 
-def _listed(texts: Sequence[str], count: int | None = None) -> str:
+def _join_first(texts: Sequence[str], count: int | None = None) -> str:
     """The first few of `count` items, and how many more there are."""
     count = len(texts) if count is None else count
     shown = list(texts[:_MAX_LISTED])

@@ -1,6 +1,6 @@
-"""Parses the values in IR text: types, sizes, numbers, strings, names, tuples.
+"""Parses the terms of IR text: types, sizes, numbers, strings, names and tuples.
 
-`parsing` reads statements and calls these for their parts.
+`parsing` reads statements and uses a `TermReader` for their parts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _NUMBER = re.compile(
 )
 _STARTS_NUMBER = re.compile(r"-?(?:\d|(?:inf|nan)(?![\w.]))", re.ASCII)
 _SYMBOL = re.compile(r"[^\W\d]\w*")
-_DEEPEST = 64  # five Python frames each
+_MAX_DEPTH = 64  # each level takes five Python frames
 _NAMED_VALUES = {"none": None, "true": True, "false": False}
 
 
 class TermReader:
-    """Reads types and attribute values; functions are those read so far, keys are made as their labels come."""
+    """Reads types and attribute values. `functions` are those read so far; new labels create keys."""
 
     def __init__(self, cursor: Cursor, functions: Mapping[str, Function], keys: dict[str, Key]) -> None:
         self.cursor = cursor
@@ -35,7 +35,7 @@ class TermReader:
         self._depth = 0
 
     def attribute(self) -> Attribute:
-        """A value: anything that an attribute of a node can be."""
+        """Reads the value of an attribute."""
         cursor = self.cursor
         start = cursor.position
         character = cursor.text[start : start + 1]
@@ -61,7 +61,7 @@ class TermReader:
         return self.type("a value")
 
     def function(self) -> Function:
-        """A reference to a function above, such as `@step`."""
+        """Reads a reference to an earlier function, such as `@step`."""
         start = self.cursor.position
         self.cursor.expect("@")
         name = self.cursor.name("a function's name")
@@ -71,8 +71,10 @@ class TermReader:
         return defined
 
     def _nested(self, read: Callable[[], Attribute]) -> Attribute:
-        if self._depth >= _DEEPEST:
-            self.cursor.fail(f"nested more than {_DEEPEST} deep", help="name the inner parts with functions or structs")
+        if self._depth >= _MAX_DEPTH:
+            self.cursor.fail(
+                f"nested more than {_MAX_DEPTH} deep", help="name the inner parts with functions or structs"
+            )
         self._depth += 1
         value = read()
         self._depth -= 1
@@ -80,10 +82,10 @@ class TermReader:
 
     def _tuple(self) -> tuple[Attribute, ...]:
         self.cursor.expect("[")
-        return tuple(self._listed("]", self.attribute))
+        return tuple(self._read_list("]", self.attribute))
 
-    def _listed(self, end: str, read: Callable[[], Attribute]) -> list[Attribute]:
-        """Comma-separated items, with an optional trailing comma, up to the closing bracket."""
+    def _read_list(self, end: str, read: Callable[[], Attribute]) -> list[Attribute]:
+        """Reads comma-separated items, with an optional trailing comma, up to the closing bracket."""
         items: list[Attribute] = []
         while not self.cursor.take(end):
             if items:
@@ -137,7 +139,7 @@ class TermReader:
         return size
 
     def size(self) -> Size:
-        """A polynomial over named sizes, such as `2*n*m - n + 4`."""
+        """Reads a polynomial over named sizes, such as `2*n*m - n + 4`."""
         negative = self.cursor.take("-")
         total = self._product()
         if negative:
@@ -199,7 +201,7 @@ class TermReader:
 
     def _tuple_type(self) -> Tuple:
         self.cursor.expect("(")
-        return Tuple(tuple(self._listed(")", self.type)))
+        return Tuple(tuple(self._read_list(")", self.type)))
 
     def _element(self) -> Type:
         self.cursor.expect("<")
@@ -239,7 +241,7 @@ class TermReader:
         element = self._element()
         self.cursor.expect(",")
         self.cursor.expect("[")
-        tensor = Tensor(element, tuple(self._listed("]", self.size)))
+        tensor = Tensor(element, tuple(self._read_list("]", self.size)))
         self.cursor.expect(">")
         return tensor
 
@@ -251,7 +253,7 @@ class TermReader:
     def _struct(self) -> Struct:
         name = self.cursor.name("a struct's name")
         self.cursor.expect("{")
-        return Struct(name, tuple(self._listed("}", self._field)))
+        return Struct(name, tuple(self._read_list("}", self._field)))
 
     def _field(self) -> tuple[str, Type]:
         name = self.cursor.name("a field's name")

@@ -30,8 +30,8 @@ from livegrad.live.graph.problems import GraphError, PinError, origin_of_excepti
 from livegrad.live.graph.sources import InputType, setting_of
 from livegrad.ops.context import FeatureKey, feature_leaves, feature_of
 from livegrad.passes.flatten_signature import flatten_signature
-from livegrad.runtime.arguments import learn_sizes
-from livegrad.tensors.declared import declared_numbers
+from livegrad.runtime.arguments import infer_sizes
+from livegrad.tensors.declared import convert_declared_numbers
 from livegrad.tensors.handle import wrap
 from livegrad.tensors.pytrees import flatten
 from livegrad.tensors.tracing import name_of, placeholders, result_node
@@ -164,7 +164,7 @@ class FunctionBody:
             _require_fit(input_type, spec.type, spec.name)
             if isinstance(spec.type, Tensor):
                 tensors.append((spec.type, input_type.type.shape, f"input `{spec.name}` of `{self.name}`"))
-        sizes = learn_sizes(tensors)
+        sizes = infer_sizes(tensors)
         return Specialized(self._function, self._features, (), tuple(sorted(sizes.items())))
 
 
@@ -235,7 +235,7 @@ class TracedBody:
                 _require_fit(input_type, spec.type, spec.name)
                 if isinstance(spec.type, Tensor):
                     tensors.append((spec.type, input_type.type.shape, f"input `{spec.name}` of `{self.name}`"))
-        sizes = tuple(sorted(learn_sizes(tensors).items()))
+        sizes = tuple(sorted(infer_sizes(tensors).items()))
         types = tuple(
             _parameter_type(spec, input_type) for spec, input_type in zip(self.inputs, input_types, strict=True)
         )
@@ -275,7 +275,7 @@ class TracedBody:
         return tuple(result[output] for output in self.outputs)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
-        _, named = declared_numbers(self.function, (), arguments, traced_only=True)
+        _, named = convert_declared_numbers(self.function, (), arguments, traced_only=True)
         values = list(named.values())[: self._positional_count]
         try:
             return self.function(*values, **dict(list(named.items())[self._positional_count :]))

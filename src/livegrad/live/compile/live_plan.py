@@ -241,6 +241,11 @@ class LivePlan:
     slots: tuple[int, ...] = ()
     reuses_memory: bool = False  # whether buffers may share memory, even if none in this plan do
 
+    def __post_init__(self) -> None:
+        # Cached properties need a dictionary of attributes. CPython reads attributes four times as fast from one that
+        # does not share its keys with other plans.
+        object.__setattr__(self, "__dict__", dict(self.__dict__))
+
     def __repr__(self) -> str:
         return f"<live {self._summary()}; print it>"
 

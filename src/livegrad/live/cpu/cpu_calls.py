@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from livegrad.diagnostics import CompileError, LivegradError
-from livegrad.ir.types import Scalar, Tensor, Type, scalar_of_dtype
+from livegrad.ir.types import Scalar, Tensor, Type, f32, f64, scalar_of_dtype
 from livegrad.live.compile.live_plan import (
     AppendStep,
     BlockStep,
@@ -20,6 +21,7 @@ from livegrad.live.compile.live_plan import (
     BufferSpec,
     CapturedStep,
     FeatureOperand,
+    LivePlan,
     Operand,
     ParameterOperand,
     RegionStep,
@@ -56,19 +58,30 @@ class CallFactory:
         self.seconds: dict[str, float] = {}  # of steps inside regions, while they are measured
         self.started: dict[str, float] = {}
         self._measuring = False
-        # For each number and step, the argument lists that hold the number, and its position in them.
-        self._number_uses: dict[Any, dict[str, list[tuple[list[Any], int, Type]]]] = {}
+        # For each number and step, the argument lists that hold it, with its position and conversion.
+        self._number_uses: dict[Any, dict[str, list[tuple[list[Any], int, Callable[[Any], Any]]]]] = {}
         self.buffer_swaps: dict[str, str] = {}  # swaps of buffers that apply to calls while they are created
 
     def set_number(self, key: str | FeatureLevel, value: Any) -> None:
         """Stores a number in every argument list that holds it."""
-        for uses in self._number_uses.get(key, {}).values():
-            for arguments, position, type in uses:
-                arguments[position] = _as_argument(value, type)
+        self.setter(key)(value)
 
-    def measure(self, inside: bool) -> None:
-        """Sets whether the next run measures steps inside regions."""
-        self._measuring, self.seconds, self.started = inside, {}, {}
+    def setter(self, key: str | FeatureLevel) -> Callable[[Any], None]:
+        """`set_number` for one number, as long as this object is open."""
+        uses_of_steps = self._number_uses.setdefault(key, {}).values
+
+        def set_number(value: Any) -> None:
+            for uses in uses_of_steps():
+                for arguments, position, convert in uses:
+                    arguments[position] = convert(value)
+
+        return set_number
+
+    def begin_run(self, plan: LivePlan, measures_inside: bool) -> None:
+        """Resets the counts and times; the next run measures steps inside regions if `measures_inside`."""
+        self.counts, self.seconds, self.started = {}, {}, {}
+        self._measuring = measures_inside
+        self.parameters, self.producer = plan.parameters, plan.producer  # for loop bodies, created during the run
 
     def forget(self, step: Step, owner: str) -> None:
         """Drops the argument lists of a step, whose call will be created again."""
@@ -125,7 +138,7 @@ class CallFactory:
         for position, operand in enumerate(operands):
             if not isinstance(operand, BufferOperand):
                 uses = self._number_uses.setdefault(operand_key(operand), {}).setdefault(owner, [])
-                uses.append((arguments, position, operand.type))
+                uses.append((arguments, position, _argument_converter(operand.type)))
         return arguments
 
     def _count(self, key: str) -> None:
@@ -151,7 +164,7 @@ class CallFactory:
     def _block_call(self, step: BlockStep, owner: str) -> Call:
         arguments = self._arguments(owner, step.operands)
         results: list[Any] = [self._array(key) for key in step.results]
-        run = self.codes[step.key].run
+        run = self.codes[step.key].run_step_by_step
         features = [
             (index, operand.feature)
             for index, operand in enumerate(step.operands)
@@ -368,6 +381,11 @@ def layout_of(array: Numbers) -> tuple[int, tuple[int, ...], Any]:
 def _layout_when_bound(array: Numbers, spec: BufferSpec) -> tuple[int, tuple[int, ...], Any]:
     """The required layout of an array, whose owner may have changed it since it was bound."""
     return layout_of(array)[0], spec.shape, array.dtype if scalar_of_dtype(array.dtype) == spec.element else None
+
+
+def _argument_converter(type: Type) -> Callable[[Any], Any]:
+    """`_as_argument` for numbers of this type, which were checked when they were set."""
+    return type.dtype.type if isinstance(type, Scalar) and type in (f32, f64) else partial(_as_argument, type=type)
 
 
 def _as_argument(value: Any, type: Type) -> Any:

@@ -112,7 +112,7 @@ class CpuExecutable:
 
     def setter(self, key: str) -> Callable[[Any], None]:
         """Returns a function that sets one number."""
-        return partial(self.call_factory.set_number, key)
+        return self.call_factory.setter(key)
 
     def set_feature(self, feature: FeatureLevel, value: Any) -> None:
         """Hot: stores a feature in every argument list that holds it."""
@@ -186,10 +186,8 @@ class CpuExecutable:
         return fresh | bound, needed
 
     def swap(self, step: BlockStep, code: CompiledPlan) -> None:
-        """Code: replaces the function of one step."""
+        """Code: another function for one step. It reads and writes the same buffers, so `cut_off` stays valid."""
         self._codes[step.key] = code
-        swapped = {step.key: step}
-        self.cut_off.forget(self.plan, self.plan, swapped, swapped, ())
         self.call_factory.forget(step, step.key)
         self.calls.pop(step.key, None)
 
@@ -206,17 +204,11 @@ class CpuExecutable:
         touched: Collection[object] = (),
     ) -> RunReport:
         """Runs these steps, without the dependents of failed ones."""
-        self._begin_run(profile)
+        self.call_factory.begin_run(self.plan, profile == "step")
         self._before.clear()
         run = self._run = Run(self, profile, forced, touched)
         run.run_steps(steps)
         return run.report()
-
-    def _begin_run(self, profile: Profile) -> None:
-        self.call_factory.counts = {}
-        self.call_factory.measure(profile == "step")
-        # Loop bodies are created during the run.
-        self.call_factory.parameters, self.call_factory.producer = self.plan.parameters, self.plan.producer
 
     def require(self, is_needed: Callable[[str], bool], wanted: Collection[str] = ()) -> list[str]:
         """Updates the on-demand steps. Returns the waiting steps that became needed."""
@@ -231,7 +223,7 @@ class CpuExecutable:
     def catch_up(self, step: str, failed: Mapping[str, LivegradError]) -> RunReport:
         """Runs a waiting step with the values that states had in the last run."""
         now = {key: self._memory[key].copy() for key in self._before}
-        self._begin_run(False)
+        self.call_factory.begin_run(self.plan, False)
         run = self._run = Run(self, forced=(), lost=failed)
         try:
             for key, value in self._before.items():

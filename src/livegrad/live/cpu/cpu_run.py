@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from livegrad.diagnostics import LivegradError
 from livegrad.live.compile.live_plan import RegionStep
+from livegrad.live.cpu.cut_off import NONE, find_equal
 from livegrad.live.cpu.on_demand import producers, unconditional_operands
 from livegrad.live.executor import Failure, Profile, RunReport
 
@@ -39,7 +40,7 @@ class Run:
 
     __slots__ = (
         "_changed", "_cut_off", "_depth", "_executable", "_failures", "_forced", "_lost", "_plan", "_profile", "_ran",
-        "_seconds", "_spared", "_started", "_unneeded", "_waiting",
+        "_spared", "_times", "_unneeded", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -59,8 +60,7 @@ class Run:
         self._unneeded: dict[str, None] = {}
         self._failures: list[Failure] = []
         self._lost = set(lost)  # steps without values: failed ones and their dependents
-        self._seconds: dict[str, float] = {}
-        self._started: dict[str, float] = {}
+        self._times: dict[str, tuple[float, float]] = {}  # if measured: when each step started, and its seconds
         # The changed operands; None: all results of the steps that ran.
         self._changed: set[object] | None = set(touched) if touched else None
 
@@ -112,15 +112,17 @@ class Run:
     def report(self) -> RunReport:
         """The report of the run."""
         inside = self._executable.call_factory
-        return RunReport(
-            tuple(self._ran),
-            inside.counts,
-            tuple(self._failures),
-            {**self._seconds, **inside.seconds} if self._profile else None,
-            {**self._started, **inside.started} if self._profile else None,
-            spared=tuple(self._spared),
-            unneeded=tuple(self._unneeded),
-        )
+        report = RunReport(tuple(self._ran), inside.counts)
+        if self._profile:
+            report.started = {key: start for key, (start, _) in self._times.items()} | inside.started
+            report.seconds = {key: seconds for key, (_, seconds) in self._times.items()} | inside.seconds
+        if self._failures:
+            report.failures = tuple(self._failures)
+        if self._spared:
+            report.spared = tuple(self._spared)
+        if self._unneeded:
+            report.unneeded = tuple(self._unneeded)
+        return report
 
     def _waiting_for(self, steps: Iterable[str]) -> set[str]:
         """Those of the steps that wait, and the waiting steps that they read."""
@@ -174,9 +176,10 @@ class Run:
             self._failures.append(Failure(key, error))
             return self._mark_lost(key)
         if self._profile:
-            self._started[key], self._seconds[key] = start, perf_counter() - start
+            self._times[key] = start, perf_counter() - start
         self._ran.append(key)
-        equal = self._cut_off.find_equal(key)
+        results = self._cut_off.results[key]
+        equal = find_equal(results) if results else NONE
         if equal or self._changed is not None:
             self._record_changes(key, equal)
         if self._waiting:

@@ -16,7 +16,7 @@ from livegrad.live.graph.sources import Numbers
 _MOST_COMPARED = 1 << 14  # bytes
 _MOST_DIFFERENCES = 64  # successive differences after which a result is no longer compared
 _RUNS_UNTIL_RETRY = 1024
-_NO_BUFFERS: frozenset[str] = frozenset()
+NONE: frozenset[str] = frozenset()
 
 
 class Result:
@@ -36,6 +36,20 @@ class Result:
         self.differences += 1
         if self.differences >= _MOST_DIFFERENCES:
             self.read = self.before = None
+
+
+def find_equal(results: Iterable[Result]) -> frozenset[str]:
+    """The unchanged ones of the results of a step that has just run."""
+    equal = NONE
+    for result in results:
+        if result.read is not None:
+            now = result.read()
+            if now != result.before:
+                result.record_difference(now)
+            else:
+                result.differences = 0
+                equal = equal | {result.buffer}
+    return equal
 
 
 class HasPlan(Protocol):
@@ -73,19 +87,6 @@ class CutOff:
                 )
             reads = self._reads[key] = frozenset(map(operand_key, step.all_operands()))
         return not reads.isdisjoint(changed)
-
-    def find_equal(self, key: str) -> frozenset[str]:
-        """The unchanged results of a step that has just run."""
-        equal = _NO_BUFFERS
-        for result in self.results[key]:
-            if result.read is not None:
-                now = result.read()
-                if now != result.before:
-                    result.record_difference(now)
-                else:
-                    result.differences = 0
-                    equal = equal | {result.buffer}
-        return equal
 
     def changed_by(self, steps: Iterable[str]) -> set[object]:
         """The results of these steps that other steps read."""
@@ -127,7 +128,7 @@ class CutOff:
             for result in self._by_buffer.values():
                 result.differences = 0
             self.results.clear()
-        return self.regions
+        return self.regions if self._regions is None else self._regions
 
     def forget(
         self,

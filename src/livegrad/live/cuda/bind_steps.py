@@ -27,7 +27,7 @@ from livegrad.live.cuda.buffers import DeviceBuffer, make_buffers, make_shared
 from livegrad.live.cuda.captured_graphs import CapturedGraph, DeviceView, capture
 from livegrad.live.cuda.step_code import StepCode
 from livegrad.live.executor import StepError
-from livegrad.runtime.cuda.device_memory import LEAST_BYTES, DeviceMemory
+from livegrad.runtime.cuda.device_memory import MIN_BYTES, DeviceMemory
 
 if TYPE_CHECKING:
     from livegrad.live.cuda.executable import CudaExecutable
@@ -100,7 +100,7 @@ def _capture_call(leaf: CapturedStep, addresses: PlanAddresses, previous: Captur
     buffers = addresses.plan.buffers
     inputs = [buffers[operand.key] for operand in leaf.operands if isinstance(operand, BufferOperand)]
     copies = [] if previous is None else list(previous.copies)
-    if [memory.size for memory in copies] != [max(spec.bytes, LEAST_BYTES) for spec in inputs]:
+    if [memory.size for memory in copies] != [max(spec.bytes, MIN_BYTES) for spec in inputs]:
         copies = [DeviceMemory(spec.bytes) for spec in inputs]
     views = iter([DeviceView(memory.address, spec) for memory, spec in zip(copies, inputs, strict=True)])
     arguments = [

@@ -77,12 +77,12 @@ def _reads_only_what_it_writes(kernel: KernelStep, carries: set[int], results: s
 
     A kernel of one stage reads everything it needs for a row before it writes the row.
     """
-    if kernel.inner or kernel.chunk or any(whole.base.number in carries for whole in kernel.wholes):
+    if kernel.inner or kernel.chunk or any(whole.base.number in carries for whole in kernel.indexed_buffers):
         return False
     if len(kernel.kernel.stages) != 1 or any(port.scratch for port in kernel.kernel.outputs):
         return False
     is_single = prod(kernel.domain) == 1
-    if not is_single and any(view.buffer.base.number in carries for view in kernel.uniforms):
+    if not is_single and any(view.buffer.base.number in carries for view in kernel.scalar_arguments):
         return False
     written = {_layout_of(view) for view in kernel.outputs if view.buffer.base.number in results}
     read = {_layout_of(view) for view in kernel.reads if view.buffer.base.number in carries}

@@ -147,9 +147,8 @@ class Journal:
     def deliver(self) -> list[Entry]:
         """Turns posted numbers into entries, and returns all entries so far. Called first, with the lock held."""
         if self.mailbox:
-            with self.posting:
-                posted = list(self.mailbox.items())  # other threads continue to post
-            for pin, (box, value) in posted:
+            posted = self.mailbox.copy()  # in one step, because other threads continue to post
+            for pin, (box, value) in posted.items():
                 before: Any = box.sources.get(pin)
                 if before.__class__ is not Setting or before.value.__class__ is not float:
                     box.set_number(pin, value)
@@ -164,7 +163,7 @@ class Journal:
                     box.sources[pin] = Setting(value, before.input_type, before.lineage)
             # Last: if an interrupt comes before this, all numbers are delivered again, with the same result.
             with self.posting:
-                for pin, mail in posted:
+                for pin, mail in posted.items():
                     if self.mailbox.get(pin) is mail:
                         del self.mailbox[pin]
         if len(self.entries) >= self._merge_at:

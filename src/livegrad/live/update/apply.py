@@ -24,6 +24,7 @@ from livegrad.live.graph.keys import pin_key
 from livegrad.live.graph.problems import Problem
 from livegrad.live.graph.sources import Setting, same_value
 from livegrad.live.runtime import Runtime
+from livegrad.live.transaction import restore_entry
 from livegrad.live.update.diff_plans import Change, Level, find_changes, must_build
 from livegrad.live.update.hot_parameters import HotParameter, HotParameters
 from livegrad.live.update.replan import commit, replan
@@ -51,7 +52,7 @@ class Applier:
     def apply_hot_update(self, parameter: HotParameter, value: float, detail: Detail, frame: Frame) -> None:
         """Runs a frame whose only change is a hot parameter."""
         parameters, key = parameter.parameters, parameter.key
-        self._transaction.undo_log.append((parameters, key, parameters[key]))  # `set_entry`, inlined
+        self._transaction.undo_log.append((restore_entry, parameters, key, parameters[key]))  # `set_entry`, inlined
         parameters[key] = value
         parameter.put(value)
         frame.level = Level.HOT
@@ -100,7 +101,7 @@ class Applier:
 
     def _set_attribute(self, name: str, value: Any) -> None:
         """Sets an attribute through the transaction, which can roll it back."""
-        self._transaction.set_entry(vars(self), name, value)
+        self._transaction.set_attribute(self, name, value)
 
     def _keeps_plan(self, entry: Entry) -> bool:
         """Whether an edit only changes values, such as a number that replaces a default of the same type.
@@ -193,7 +194,7 @@ class Applier:
         except LivegradError as error:
             raise EngineError([_installation_problem(error, compilation, changes)]) from error
         committed = commit(compilation, previous, self._transaction)
-        self._transaction.set_entry(vars(self._runtime), "compilation", committed)
+        self._transaction.set_attribute(self._runtime, "compilation", committed)
         assert self._runtime.executable is not None
         assert committed.plan is not None
         self._runtime.executable.plan = committed.plan
@@ -247,7 +248,7 @@ class Applier:
             self._make_ready(executable, plan, changes)
             if running is not None:
                 self._transaction.replaced.append(running)
-            self._transaction.set_entry(vars(self._runtime), "executable", executable)
+            self._transaction.set_attribute(self._runtime, "executable", executable)
             if self.reuse_memory:
                 self._runtime.forget_contents(plan)
             self._runtime.versions = {key: self._runtime.versions.get(key) for key in plan.bindings}
@@ -405,7 +406,7 @@ class Applier:
         for problem in self._runtime.problems:
             debug = problem.block.debug
             debug.errors, debug.state, debug.is_rejected = [], "running", False
-        self._transaction.set_entry(vars(self._runtime), "problems", problems)
+        self._transaction.set_attribute(self._runtime, "problems", problems)
         self._runtime.debug_version += 1
         for problem in problems:
             debug = problem.block.debug

@@ -1,4 +1,4 @@
-"""The `batch` pass: vectorises a function over a batch. Called by `lg.vmap`."""
+"""The `batch` pass: vectorises a function over a new leading axis. Called by `lg.vmap`."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *,
     >>> batch(trace(lambda x, y: x * y, f32, f32), (0, None), size=8)
     <function <lambda>.batch(tensor<f32, [8]>, f32) -> tensor<f32, [8]>>
     """
-    axes = _axes(function, in_axes)
-    written = with_derivatives_written(function)
+    axes = _check_axes(function, in_axes)
+    expanded = with_derivatives_written(function)
     flags = [axis is not None and has_leaves(type) for axis, type in zip(axes, function.parameter_types, strict=True)]
     types = [
         _with_axis(batched_type(type, size), axis or 0) if flag else type
@@ -57,22 +57,23 @@ def batch(function: Function, in_axes: int | Sequence[int | None] | None = 0, *,
     ]
     parameters = parameters_of(types)
     arguments = [
-        Operand(_axis_first(node, axis or 0) if flag else node, flag)
+        Operand(_move_batch_first(node, axis or 0) if flag else node, flag)
         for node, axis, flag in zip(parameters, axes, flags, strict=True)
     ]
-    results = batch_values(written, arguments, Context(size))
+    results = batch_values(expanded, arguments, Context(size))
     nodes = tuple(result.value if result.batched else spread(result.value, size) for result in results)
     return Function(f"{function.name}.batch", parameters, nodes)
 
 
-def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> list[int | None]:
-    number = len(function.parameters)
-    axes = list(in_axes) if isinstance(in_axes, Sequence) else [in_axes] * number
-    if len(axes) != number:
+def _check_axes(function: Function, in_axes: int | Sequence[int | None] | None) -> list[int | None]:
+    """One batch axis, or None, for each parameter."""
+    count = len(function.parameters)
+    axes = list(in_axes) if isinstance(in_axes, Sequence) else [in_axes] * count
+    if len(axes) != count:
         raise UsageError(
             f"`{function.name}` needs an axis, or None, for each of its parameters",
             where=caller_origin(),
-            expected=str(number),
+            expected=str(count),
             found=str(len(axes)),
         )
     if all(axis is None for axis in axes):
@@ -83,14 +84,14 @@ def _axes(function: Function, in_axes: int | Sequence[int | None] | None) -> lis
 
 
 def _normalise_axis(axis: int, type: Tensor) -> int:
-    """The axis of the batch in a tensor, counted from the front."""
+    """The batch axis of a tensor as a non-negative index."""
     if not -type.rank <= axis < type.rank:
         raise UsageError(f"batch axis {axis} is out of range", where=caller_origin(), expected=f"an axis of {type}")
     return axis % type.rank
 
 
 def _with_axis(type: Type, axis: int) -> Type:
-    """A batched type whose tensors have the batch at this axis instead of first."""
+    """A batched type with the batch axis of its tensors moved from the front to `axis`."""
     match type:
         case Tensor(element=element, shape=(size, *shape)):
             position = _normalise_axis(axis, type)
@@ -100,23 +101,23 @@ def _with_axis(type: Type, axis: int) -> Type:
     return type
 
 
-def _axis_first(value: Node, axis: int) -> Node:
-    """The value with the batch moved to the front of its tensors."""
+def _move_batch_first(value: Node, axis: int) -> Node:
+    """Moves the batch axis of a value's tensors to the front."""
     if axis == 0:
         return value
     if isinstance(value.type, Tensor):
         position = _normalise_axis(axis, value.type)
-        rest = [other for other in range(len(shape_of(value.type))) if other != position]
-        return permute(value, axes=(position, *rest))
-    parts = [_axis_first(member(value, index), axis) for index in range(len(components(value.type)))]
-    return make(*parts, type=_axis_zero(value.type, axis)) if parts else value
+        remaining = [index for index in range(len(shape_of(value.type))) if index != position]
+        return permute(value, axes=(position, *remaining))
+    parts = [_move_batch_first(member(value, index), axis) for index in range(len(components(value.type)))]
+    return make(*parts, type=_type_with_batch_first(value.type, axis)) if parts else value
 
 
-def _axis_zero(type: Type, axis: int) -> Type:
+def _type_with_batch_first(type: Type, axis: int) -> Type:
     match type:
         case Tensor(element=element, shape=shape):
             position = _normalise_axis(axis, type)
             return Tensor(element, (shape[position], *shape[:position], *shape[position + 1 :]))
         case Struct() | Tuple() | Array():
-            return map_members(type, lambda member: _axis_zero(member, axis))
+            return map_members(type, lambda member: _type_with_batch_first(member, axis))
     return type

@@ -1,6 +1,6 @@
 """Batch rules of library ops: sorting, decompositions, linear systems, transforms, windows.
 
-Most of these accept any number of leading dimensions, and only need the batch in front.
+Most of them accept any number of leading dimensions, so the batch axis only has to come first.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from livegrad.passes.batch.walk import BatchRule, Context, Operand
 
 
 def keep_attributes(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """The op itself, for ops that take any number of leading dimensions; all operands have the batch."""
+    """The same op with all operands batched, for ops that take any number of leading dimensions."""
     return node.op(*map(context.batch, operands), **dict(node.attributes))
 
 
 def broadcast_leading(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """The op itself, for ops on matrices that broadcast leading dimensions; a shared operand needs no batch axis."""
+    """The same op, for ops on matrices that broadcast leading dimensions; shared operands get no batch axis."""
     rank = max(len(shape_of(operand.type)) for operand in node.operands)
-    values = [_with_rank(operand, rank + 1) if operand.batched else operand.value for operand in operands]
+    values = [_expand_rank(operand, rank + 1) if operand.batched else operand.value for operand in operands]
     return node.op(*values, **dict(node.attributes))
 
 
-def _with_rank(operand: Operand, rank: int) -> Node:
+def _expand_rank(operand: Operand, rank: int) -> Node:
     shape = shape_of(operand.value.type)
     missing = rank - len(shape)
     return operand.value if not missing else reshape(operand.value, shape=(shape[0], *(1,) * missing, *shape[1:]))
@@ -81,11 +81,11 @@ def _fft(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     return fft(operands[0].value, axes=axes, inverse=node.attribute("inverse"), norm=node.attribute("norm"))
 
 
-# --- positions in sorted sequences -----------------------------------------------------------------------------------
+# --- binary search ---------------------------------------------------------------------------------------------------
 
 
 def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """If each member has its own sequence, counts for each value the elements before it."""
+    """If each member has its own sequence, counts the elements before each value instead of searching."""
     ordered, values = operands
     if not ordered.batched:
         return searchsorted(ordered.value, values.value, side=node.attribute("side"))
@@ -99,9 +99,9 @@ def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> 
     before = less(elements, against) if node.attribute("side") == "left" else less_equal(elements, against)
     assert isinstance(value.type, Tensor)
     if value.type.element.kind == "float":
-        # NaN comes last, and is its own equal.
-        last = is_nan(against)
-        before = before | (last & bit_not(is_nan(elements)) if node.attribute("side") == "left" else last)
+        # NaN sorts last and compares equal to NaN.
+        sorts_last = is_nan(against)
+        before = before | (sorts_last & bit_not(is_nan(elements)) if node.attribute("side") == "left" else sorts_last)
     return reduce(cast(before, type=i64), kind="sum", axes=(len(shape),))
 
 
@@ -109,7 +109,7 @@ def _searchsorted(node: Node, operands: Sequence[Operand], context: Context) -> 
 
 
 def _windows(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """A window of one member."""
+    """Adds a batch dimension to the window, of size 1."""
     window, strides, dilation = ((1, *node.attribute(name)) for name in ("window", "strides", "dilation"))
     padding = ((0, 0), *node.attribute("padding"))
     window_attributes = {"window": window, "strides": strides, "padding": padding, "dilation": dilation}
@@ -123,22 +123,22 @@ def _convolve(node: Node, operands: Sequence[Operand], context: Context) -> Node
     image, kernel = operands
     attributes = dict(node.attributes)
     if not kernel.batched:
-        # More images.
-        size, number, *rest = shape_of(image.value.type)
-        merged = convolve(reshape(image.value, shape=(size * number, *rest)), kernel.value, **attributes)
-        return reshape(merged, shape=(size, number, *shape_of(merged.type)[1:]))
-    # More groups of channels: each member's images meet its own kernels.
+        # The members' images are more images for the same kernels.
+        size, count, *image_shape = shape_of(image.value.type)
+        merged = convolve(reshape(image.value, shape=(size * count, *image_shape)), kernel.value, **attributes)
+        return reshape(merged, shape=(size, count, *shape_of(merged.type)[1:]))
+    # Members become groups of channels, so each member's images meet its own kernels.
     if not isinstance(context.size, int):
         raise UsageError("`convolve` with a kernel for each member needs a batch of known size", where=node.origin)
     images = context.batch(image)
-    size, number, channels, *space = shape_of(images.type)
+    size, count, channels, *space = shape_of(images.type)
     _, outputs, *window = shape_of(kernel.value.type)
     side_by_side = permute(images, axes=(1, 0, *range(2, len(space) + 3)))
-    channelled = reshape(side_by_side, shape=(number, size * channels, *space))
+    merged_channels = reshape(side_by_side, shape=(count, size * channels, *space))
     kernels = reshape(kernel.value, shape=(size * outputs, *window))
-    grouped = convolve(channelled, kernels, **{**attributes, "groups": attributes["groups"] * context.size})
-    parted = reshape(grouped, shape=(number, size, outputs, *shape_of(grouped.type)[2:]))
-    return permute(parted, axes=(1, 0, *range(2, len(shape_of(parted.type)))))
+    grouped = convolve(merged_channels, kernels, **{**attributes, "groups": attributes["groups"] * context.size})
+    by_member = reshape(grouped, shape=(count, size, outputs, *shape_of(grouped.type)[2:]))
+    return permute(by_member, axes=(1, 0, *range(2, len(shape_of(by_member.type)))))
 
 
 _KEEP_ATTRIBUTES = (

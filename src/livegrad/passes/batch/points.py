@@ -1,6 +1,6 @@
-"""Batches of functions with loops and branches as maps: each member runs its own control flow, over scalars.
+"""Batches functions with divergent loops and branches as a map: each member runs its own control flow, over scalars.
 
-Over whole tensors, every iteration would go through all members in memory until the last of them is done.
+Masked loops over tensors would instead process all members in memory until the last of them is done.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from livegrad.passes.regions import BRANCHES, LOOPS
 from livegrad.passes.scalar_replacement import Memory, NotReplaced, Value, replace_tensors
 from livegrad.passes.scalar_replacement.values import array_of, flatten
 
-_MAX_LIFTED = 8  # elements of a member's tensor that it takes in registers; more are read from memory
+_MAX_LIFTED = 8  # elements of a member's tensor that fit in registers; larger tensors are read from memory
 
 
 def run_by_point(
     function: Function, values: Sequence[Node], flags: Sequence[bool], size: Size
 ) -> list[tuple[Node, bool]] | None:
-    """The results of a function for a batch by one map, and which of them are batched; None if scalars do not suffice.
+    """Runs a function for a batch as one map; returns each result and whether it is batched, or None if that fails.
 
-    The values that are flagged are batched, the others are shared by all members.
+    `flags` says which values are batched; all members share the others. It fails if tensors cannot become scalars.
     """
     if ops_in(function).isdisjoint((*LOOPS, *BRANCHES)):
         return None
-    parts = _split(function, values, flags)
+    parts = _split_by_divergence(function, values, flags)
     if parts is None:
         return None
     try:
@@ -46,47 +46,50 @@ def run_by_point(
         return None
     next_result = iter(results)
     return [
-        (next(next_result), True) if node in parts.varying else (parts.shared[node], False) for node in function.results
+        (next(next_result), True) if node in parts.divergent else (parts.uniform[node], False)
+        for node in function.results
     ]
 
 
 @dataclass
-class _Parts:
-    """A function in two parts: nodes that differ between members, and nodes that all members share."""
+class _DivergenceSplit:
+    """The nodes of a function by divergence: those that differ between members, and the values of uniform ones."""
 
     function: Function
     batched: dict[Node, Node]  # by parameter
-    varying: set[Node] = field(default_factory=set)
-    shared: dict[Node, Node] = field(default_factory=dict)  # the value of each node that does not differ
+    divergent: set[Node] = field(default_factory=set)
+    uniform: dict[Node, Node] = field(default_factory=dict)  # the value that all members share, by node
 
     @property
-    def shared_inputs(self) -> list[Node]:
-        """The shared nodes that others use."""
-        used = {operand: None for node in nodes_of(self.function) if node in self.varying for operand in node.operands}
-        return [node for node in used if node not in self.varying and node.op is not constant_op]
+    def uniform_inputs(self) -> list[Node]:
+        """The uniform nodes that divergent ones use."""
+        used = {
+            operand: None for node in nodes_of(self.function) if node in self.divergent for operand in node.operands
+        }
+        return [node for node in used if node not in self.divergent and node.op is not constant_op]
 
 
-def _split(function: Function, values: Sequence[Node], flags: Sequence[bool]) -> _Parts | None:
+def _split_by_divergence(function: Function, values: Sequence[Node], flags: Sequence[bool]) -> _DivergenceSplit | None:
     inputs = list(zip(function.parameters, values, flags, strict=True))
-    parts = _Parts(function, {parameter: value for parameter, value, flag in inputs if flag})
-    parts.varying.update(parts.batched)
-    parts.shared.update({parameter: value for parameter, value, flag in inputs if not flag})
+    parts = _DivergenceSplit(function, {parameter: value for parameter, value, flag in inputs if flag})
+    parts.divergent.update(parts.batched)
+    parts.uniform.update({parameter: value for parameter, value, flag in inputs if not flag})
     has_control = False
     for node in nodes_of(function):
-        if node in parts.varying or node in parts.shared:
+        if node in parts.divergent or node in parts.uniform:
             continue
-        if parts.varying.isdisjoint(node.operands):
-            parts.shared[node] = rebuild(node, tuple([parts.shared[operand] for operand in node.operands]))
+        if parts.divergent.isdisjoint(node.operands):
+            parts.uniform[node] = rebuild(node, tuple([parts.uniform[operand] for operand in node.operands]))
         else:
-            parts.varying.add(node)
+            parts.divergent.add(node)
             has_control |= node.op in LOOPS or node.op in BRANCHES
     return parts if has_control else None
 
 
 class _PointMap:
-    """The map of what differs between members."""
+    """Builds the map that computes the divergent nodes."""
 
-    def __init__(self, parts: _Parts, size: Size) -> None:
+    def __init__(self, parts: _DivergenceSplit, size: Size) -> None:
         self._parts, self._size = parts, size
         self._operands: list[Node] = []
         self._types: list[Type] = []  # at one point
@@ -95,31 +98,33 @@ class _PointMap:
 
     def build(self) -> list[Node]:
         parts = self._parts
-        results = [node for node in parts.function.results if node in parts.varying]
-        taken = [*parts.batched, *parts.shared_inputs]
-        types = [node.type for node in taken]
+        results = [node for node in parts.function.results if node in parts.divergent]
+        inputs = [*parts.batched, *parts.uniform_inputs]
+        types = [node.type for node in inputs]
         parameters = parameters_of(types)
-        exchanged = substitute(results, dict(zip(taken, parameters, strict=True)), parts.function.source_locations)
+        exchanged = substitute(results, dict(zip(inputs, parameters, strict=True)), parts.function.source_locations)
         inside = Function(parts.function.name, parameters, exchanged)
-        positions = [self._take(node) for node in taken]
+        positions = [self._add_input(node) for node in inputs]
         if not any(self._lifted):
             self._member_index()
         result_types = [node.type for node in results]
 
         def at_point(*values: Node) -> list[Node]:
-            captured = [self._value(node, values, position) for node, position in zip(taken, positions, strict=True)]
+            captured = [
+                self._value_at_point(node, values, position) for node, position in zip(inputs, positions, strict=True)
+            ]
             values_at_point = zip(replace_tensors(inside, captured), result_types, strict=True)
-            return [node for value, type in values_at_point for node in _result(value, type)]
+            return [node for value, type in values_at_point for node in _flatten_result(value, type)]
 
         point = trace(at_point, *self._types, name=parts.function.name)
         number = len(point.results)
         value = map_(*self._operands, function=point, lifted=tuple(self._lifted), summed=(False,) * number)
         nodes = iter(result_nodes(value, number))
-        return [self._as_batch(nodes, type) for type in result_types]
+        return [self._take_result(nodes, type) for type in result_types]
 
     # --- operands ---
 
-    def _add(self, operand: Node, type: Type, lifted: bool) -> int:
+    def _add_operand(self, operand: Node, type: Type, lifted: bool) -> int:
         self._operands.append(operand)
         self._types.append(type)
         self._lifted.append(lifted)
@@ -128,30 +133,32 @@ class _PointMap:
     def _member_index(self) -> int:
         if self._member is None:
             along = along_batch(self._size, ())
-            self._member = self._add(along, along.type.element, True)  # type: ignore[attr-defined]
+            self._member = self._add_operand(along, along.type.element, True)  # type: ignore[attr-defined]
         return self._member
 
-    def _take(self, node: Node) -> int:
-        """The position of the operand that gives a node's value at each point."""
+    def _add_input(self, node: Node) -> int:
+        """Adds a node as an operand of the map; returns its position."""
         type, batched = node.type, node in self._parts.batched
         if batched and not holds_tensors(type):
-            return self._add(self._parts.batched[node], type, True)
+            return self._add_operand(self._parts.batched[node], type, True)
         if not isinstance(type, Tensor):
             if holds_tensors(type):
                 raise NotReplaced
-            return self._add(self._parts.shared[node], type, False)
+            return self._add_operand(self._parts.uniform[node], type, False)
         if not batched:
-            shared = self._parts.shared[node]
-            return self._add(shared, type, False) if type.rank else self._add(lookup(shared), type.element, False)
+            uniform = self._parts.uniform[node]
+            if not type.rank:
+                return self._add_operand(lookup(uniform), type.element, False)
+            return self._add_operand(uniform, type, False)
         value, total = self._parts.batched[node], number_of_elements(type)
         if not type.rank:
-            return self._add(value, type.element, True)
-        if 0 < total <= _MAX_LIFTED and _in_vectors(type):
-            return self._add(reshape(value, shape=(self._size, total)), Vector(type.element, total), True)
+            return self._add_operand(value, type.element, True)
+        if 0 < total <= _MAX_LIFTED and _fits_vectors(type):
+            return self._add_operand(reshape(value, shape=(self._size, total)), Vector(type.element, total), True)
         self._member_index()
-        return self._add(value, value.type, False)
+        return self._add_operand(value, value.type, False)
 
-    def _value(self, node: Node, values: Sequence[Node], position: int) -> Value:
+    def _value_at_point(self, node: Node, values: Sequence[Node], position: int) -> Value:
         value, type = values[position], node.type
         if not isinstance(type, Tensor):
             return value
@@ -161,27 +168,27 @@ class _PointMap:
             return array_of([value], ())
         return Memory(value, (values[self._member_index()],) if node in self._parts.batched else ())
 
-    def _as_batch(self, nodes: Iterator[Node], type: Type) -> Node:
-        """A result of all members, from the next results of the map."""
+    def _take_result(self, nodes: Iterator[Node], type: Type) -> Node:
+        """Builds a result for all members from the next results of the map."""
         if not isinstance(type, Tensor) or not type.rank:
             return next(nodes)
-        if _in_vectors(type):
+        if _fits_vectors(type):
             return reshape(next(nodes), shape=(self._size, *type.shape))
         columns = [reshape(next(nodes), shape=(self._size, 1)) for _ in range(number_of_elements(type))]
         return reshape(concatenate(*columns, axis=1), shape=(self._size, *type.shape))
 
 
 def number_of_elements(type: Tensor) -> int:
-    """How many elements a member's tensor has; zero if that is not known."""
+    """The number of elements of a tensor; zero if a size is symbolic."""
     return prod(type.shape) if all(isinstance(size, int) for size in type.shape) else 0  # type: ignore[arg-type]
 
 
-def _in_vectors(type: Tensor) -> bool:
-    """Whether a map takes and gives small tensors as vectors. `split_complex` takes complex numbers apart singly."""
+def _fits_vectors(type: Tensor) -> bool:
+    """Whether a map takes and returns small tensors of this type as vectors: `split_complex` splits scalars only."""
     return type.element.kind != "complex"
 
 
-def _result(value: Value, type: Type) -> list[Node]:
+def _flatten_result(value: Value, type: Type) -> list[Node]:
     if not isinstance(type, Tensor):
         if holds_tensors(type) or not isinstance(value, Node):
             raise NotReplaced
@@ -189,6 +196,6 @@ def _result(value: Value, type: Type) -> list[Node]:
     nodes = list(flatten(value, type))
     if not nodes:
         raise NotReplaced
-    if type.rank and _in_vectors(type):
+    if type.rank and _fits_vectors(type):
         return [make(*nodes, type=Vector(type.element, len(nodes)))]
     return nodes

@@ -1,4 +1,4 @@
-"""Batch rules of the ops on tensors: the batch is one more axis in front; the axes that an op names move up by one."""
+"""Batch rules of tensor ops: the batch is a new leading axis, so the axes in attributes increase by one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _pad(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     widths = {name: (0, *node.attribute(name)) for name in ("low", "high", "interior")}
     if not padding.batched:
         return pad(context.batch(source), padding.value, **widths)
-    # Each member has its own fill value, selected by a padded mask of the source.
+    # Each member has its own fill value: a mask of the source, padded too, selects it.
     value = context.batch(source)
     assert isinstance(value.type, Tensor)
     padded = pad(value, zero(value.type.element), **widths)
@@ -58,7 +58,7 @@ def _pad(node: Node, operands: Sequence[Operand], context: Context) -> Node:
 
 
 def shift_axis(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """The op along its axis, which comes after one more; all operands have the batch."""
+    """The same op along the next axis, with all operands batched."""
     attributes = {**dict(node.attributes), "axis": node.attribute("axis") + 1}
     return node.op(*map(context.batch, operands), **attributes)
 
@@ -106,7 +106,7 @@ def _assign(node: Node, operands: Sequence[Operand], context: Context) -> Node:
 # --- tapes ----------------------------------------------------------------------------------------------------------
 
 
-def _one_index(node: Node, index: Operand) -> Node:
+def _require_shared_index(node: Node, index: Operand) -> Node:
     if index.batched:
         raise UsageError(f"`{node.op.name}` at an index that differs between the members of a batch", where=node.origin)
     return index.value
@@ -114,18 +114,26 @@ def _one_index(node: Node, index: Operand) -> Node:
 
 def _tape_get(node: Node, operands: Sequence[Operand], context: Context) -> Node:
     tape, index = operands
-    return tape_get(context.batch(tape), _one_index(node, index))
+    return tape_get(context.batch(tape), _require_shared_index(node, index))
 
 
 def _tape_set(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    tape, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
+    tape, index, value = (
+        context.batch(operands[0]),
+        _require_shared_index(node, operands[1]),
+        context.batch(operands[2]),
+    )
     if context.mask is not None:
         value = choose(context.mask, value, tape_get(tape, index))
     return tape_set(tape, index, value)
 
 
 def _tape_add(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    tape, index, value = context.batch(operands[0]), _one_index(node, operands[1]), context.batch(operands[2])
+    tape, index, value = (
+        context.batch(operands[0]),
+        _require_shared_index(node, operands[1]),
+        context.batch(operands[2]),
+    )
     if context.mask is not None:
         value = choose(context.mask, value, zero(value.type))
     return tape_add(tape, index, value)
@@ -136,15 +144,15 @@ def _tape_sum(node: Node, operands: Sequence[Operand], context: Context) -> Node
 
 
 def _tape_stack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return _exchange_first(tape_stack(context.batch(operands[0]), size=node.attribute("size")))
+    return _swap_leading_axes(tape_stack(context.batch(operands[0]), size=node.attribute("size")))
 
 
 def _tape_unstack(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    return tape_unstack(_exchange_first(context.batch(operands[0])))
+    return tape_unstack(_swap_leading_axes(context.batch(operands[0])))
 
 
-def _exchange_first(value: Node) -> Node:
-    """The iterations and the batch in the other order."""
+def _swap_leading_axes(value: Node) -> Node:
+    """Swaps the axes of the iterations and of the batch."""
     return permute(value, axes=(1, 0, *range(2, len(shape_of(value.type)))))
 
 

@@ -1,7 +1,7 @@
-"""Batched values: their types, and how to batch a value.
+"""Types of batched values, and helpers of the batch rules: broadcasting, selecting and masking members.
 
-Used by the rules of `passes.batch`. The batch is the first axis of a tensor; a scalar, vector or matrix becomes a
-tensor; structs, tuples, arrays and tapes are batched member by member.
+The batch is the first axis of a tensor. Scalars, vectors and matrices become tensors; structs, tuples, arrays and tapes
+are batched member by member.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ def batched_type(type: Type, size: Size) -> Type:
 
 @lru_cache(maxsize=4096)
 def has_leaves(type: Type) -> bool:
-    """Whether there is anything in a type that could differ between the members of a batch."""
+    """Whether a type contains scalars, which can differ between the members of a batch."""
     return any(isinstance(inner, Scalar) for inner in inner_types(type))
 
 
 @lru_cache(maxsize=4096)
 def holds_tensors(type: Type) -> bool:
-    """Whether a value of this type cannot be one point's value in a map."""
+    """Whether a type contains tensors or tapes, so that it cannot be the type of one point of a map."""
     return any(isinstance(inner, Tensor | Tape) for inner in inner_types(type))
 
 
 def spread(value: Node, size: Size) -> Node:
-    """The batch in which every member is this value."""
+    """Repeats a shared value for every member of a batch."""
     type = value.type
     match type:
         case Scalar() | Tensor():
@@ -106,7 +106,10 @@ def along_batch(size: Size, shape: tuple[Size, ...]) -> Node:
 
 
 def zip_leaves(rule: Callable[..., Node], *values: Node) -> Node:
-    """The rule applied to the tensors of values of one type, which it may change; tapes come from the first value."""
+    """Applies a rule to corresponding tensors of values of one type; the rule may change their type.
+
+    Tapes come from the first value.
+    """
     first = values[0].type
     if isinstance(first, Tensor):
         return rule(*values)
@@ -118,7 +121,7 @@ def zip_leaves(rule: Callable[..., Node], *values: Node) -> Node:
 
 
 def choose(mask: Node, then: Node, otherwise: Node) -> Node:
-    """For each member of the batch the value of the one or of the other batch. Tapes come from `then`."""
+    """Selects each member of the batch from `then` or `otherwise`. Tapes come from `then`."""
 
     def choice(a: Node, b: Node) -> Node:
         return select(mask_like(mask, a), a, b)
@@ -127,19 +130,19 @@ def choose(mask: Node, then: Node, otherwise: Node) -> Node:
 
 
 def mask_like(mask: Node, value: Node) -> Node:
-    """A truth value for each member of the batch, over all elements of a tensor."""
+    """Broadcasts the mask of members over the other axes of a tensor."""
     shape = shape_of(value.type)
     return mask if len(shape) == 1 else broadcast(mask, shape=shape, axes=(0,))
 
 
 def stand_in_members(mask: Node, values: Sequence[Node], flags: Sequence[bool]) -> list[Node]:
-    """Replaces the masked-out members of batched values by a member that is not masked out.
+    """Replaces the inactive members of batched values by copies of an active member.
 
-    Everything computed from them also happens for an actual member, so nothing fails or becomes NaN that would not
-    anyway. The stand-ins are detached and their results are not selected, so they do not contribute to derivatives.
+    Whatever is computed from a copy is also computed for the active member, so masking adds no failures and no NaN. The
+    copies are detached and their results are not selected, so they do not contribute to derivatives.
     """
     if shape_of(mask.type) == (0,):
-        return list(values)  # there are no members
+        return list(values)
     first = lookup(arg_reduce(mask, kind="argmax", axis=0))
 
     def stand_in(value: Node) -> Node:

@@ -1,6 +1,6 @@
-"""The walk of the batch pass: applies the rule of each op to operands that are batched or shared.
+"""The interpreter of the batch pass: applies the batch rule of each op to operands that are batched or shared.
 
-`RULES` has those of the other modules, which the package joins; add one for a new op that needs it.
+The package fills `RULES` from its other modules. An op that is not elementwise needs a rule there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from livegrad.ops.aggregate import get, make, set_
 from livegrad.ops.control import map_, parameters_of
 from livegrad.ops.movement import broadcast
 from livegrad.ops.tape import tape_add, tape_get, tape_set
+from livegrad.passes.batch.member_loop import run_as_member_loop
 from livegrad.passes.batch.points import run_by_point
-from livegrad.passes.batch.turns import run_in_turn
 from livegrad.passes.batch.values import SharedTapeError, batched_type, has_leaves, holds_tensors, spread
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import uses_any
@@ -34,7 +34,7 @@ _AGGREGATES = Struct | Tuple | Array
 
 @dataclass(frozen=True)
 class Operand:
-    """A value in a batched function: one for each member of the batch, or one that all share."""
+    """A value in a batched function: batched (one value for each member), or shared by all members."""
 
     value: Node
     batched: bool
@@ -42,36 +42,36 @@ class Operand:
 
 @dataclass(frozen=True)
 class Parts:
-    """An aggregate that is known part by part, each of which is batched or shared."""
+    """An aggregate whose parts are batched or shared independently of each other."""
 
-    type: Type  # what the aggregate is in the function that is batched
-    parts: tuple[Known, ...]
+    type: Type  # of the aggregate in the original function
+    parts: tuple[OperandTree, ...]
 
 
-Known = Operand | Parts
+OperandTree = Operand | Parts
 
 
 @dataclass(frozen=True)
 class Context:
     """The context of a batch rule: the number of members, and which of them are active.
 
-    Members outside of `mask` must not write to tapes; no other rule needs it. With `every_tape`, all tapes among the
-    results are batched, including those that are the same for all members. `is_together` says that the members of
-    these nodes must not run in turn.
+    Members outside of `mask` must not write to tapes; no other rule needs the mask. With `every_tape`, all tapes among
+    the results are batched, including those that are the same for all members. `forbid_member_loop` excludes loops over
+    members.
     """
 
     size: Size
     mask: Node | None = None
     every_tape: bool = False
-    is_together: bool = False
+    forbid_member_loop: bool = False
 
     def batch(self, operand: Operand) -> Node:
-        """The operand with a value for each member."""
+        """The operand as a batched node: repeats a shared value."""
         return operand.value if operand.batched else spread(operand.value, self.size)
 
 
 # (node, operands, context) → the node's batched value, whole or in parts. At least one operand is batched.
-BatchRule = Callable[[Node, Sequence[Operand], Context], Node | Known]
+BatchRule = Callable[[Node, Sequence[Operand], Context], Node | OperandTree]
 RULES: dict[Op, BatchRule] = {}  # an extension point
 
 
@@ -97,17 +97,17 @@ def batch_function(
 def with_batched_results(
     function: Function, flags: tuple[bool, ...], size: Size, wanted: Sequence[bool], masked: bool = False
 ) -> Function:
-    """`batch_function` with a batch for each wanted result, also where all its members are the same."""
+    """The function of `batch_function`, with all wanted results batched."""
     return batch_function(function, flags, size, masked, tuple(wanted))[0]
 
 
 @lru_cache(maxsize=1024)
 def writes_tapes(function: Function) -> bool:
-    """Whether members of a batch that do not count must be kept from writing."""
-    return uses_any(reachable_functions([function]), {tape_set, tape_add})
+    """Whether the function writes to tapes, so that inactive members must be masked."""
+    return uses_any([function], {tape_set, tape_add})
 
 
-# --- node by node ----------------------------------------------------------------------------------------------------
+# --- interpretation --------------------------------------------------------------------------------------------------
 
 
 def batch_values(
@@ -118,28 +118,28 @@ def batch_values(
         Operand(argument.value, argument.batched and has_leaves(parameter.type))
         for parameter, argument in zip(function.parameters, arguments, strict=True)
     ]
-    if _fits_a_map(function, operands):
-        return _batch_requested(_as_map(function, operands), wanted, context)
-    alone = _run_alone(function, operands, context)
-    if alone is not None:
-        return _batch_requested(alone, wanted, context)
+    if _can_run_as_map(function, operands):
+        return _batch_wanted(_build_map(function, operands), wanted, context)
+    by_member = _run_members(function, operands, context)
+    if by_member is not None:
+        return _batch_wanted(by_member, wanted, context)
     return _run_nodes(function, operands, context, wanted)
 
 
 def _run_nodes(
     function: Function, arguments: Sequence[Operand], context: Context, wanted: Sequence[bool] = ()
 ) -> list[Operand]:
-    """The results of a function, node by node over the whole batch."""
-    writers: set[Node] = set()  # of tapes that each member needs for itself, though all write the same
+    """Batches a function node by node, over tensors of the whole batch."""
+    writers: set[Node] = set()  # of tapes that must be batched although all members write the same
     while True:
-        values: dict[Node, Known] = dict(zip(function.parameters, arguments, strict=True))
+        values: dict[Node, OperandTree] = dict(zip(function.parameters, arguments, strict=True))
         try:
             for node in nodes_of(function):
                 if node not in values:
                     with originating_from(node.origins):
                         operands = [values[operand] for operand in node.operands]
                         values[node] = _batch_node(node, operands, context, node in writers)
-            return _batch_requested([_whole(values[result], context) for result in function.results], wanted, context)
+            return _batch_wanted([_join_parts(values[result], context) for result in function.results], wanted, context)
         except SharedTapeError as error:
             writer = _writer_of(error.value, values)
             if writer is None or writer in writers:
@@ -147,19 +147,19 @@ def _run_nodes(
             writers.add(writer)
 
 
-def _batch_requested(results: Sequence[Operand], wanted: Sequence[bool], context: Context) -> list[Operand]:
+def _batch_wanted(results: Sequence[Operand], wanted: Sequence[bool], context: Context) -> list[Operand]:
     if not wanted:
         return list(results)
     pairs = zip(results, wanted, strict=True)
     return [Operand(context.batch(result), True) if want else result for result, want in pairs]
 
 
-def _writer_of(tape: Node, values: Mapping[Node, Known]) -> Node | None:
+def _writer_of(tape: Node, values: Mapping[Node, OperandTree]) -> Node | None:
     """The node that writes a tape; None if the tape is a parameter."""
     original: dict[Node, Node] = {}
     for node, item in values.items():
-        for value in _values_in(item):
-            original.setdefault(value, node)  # later nodes pass it on
+        for value in _leaf_values(item):
+            original.setdefault(value, node)  # later nodes only forward it
     while tape not in original and tape.op is get:
         tape = tape.operands[0]
     writer = original.get(tape)
@@ -168,32 +168,32 @@ def _writer_of(tape: Node, values: Mapping[Node, Known]) -> Node | None:
     return None if writer is None or writer.op in (parameter_op, input_op) else writer
 
 
-def _values_in(value: Known) -> list[Node]:
-    return [value.value] if isinstance(value, Operand) else [v for part in value.parts for v in _values_in(part)]
+def _leaf_values(value: OperandTree) -> list[Node]:
+    return [value.value] if isinstance(value, Operand) else [v for part in value.parts for v in _leaf_values(part)]
 
 
-def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway: bool) -> Known:
-    """Returns the batched form of a node. Shared values stay shared, unless they must be batched."""
+def _batch_node(node: Node, operands: Sequence[OperandTree], context: Context, force: bool) -> OperandTree:
+    """Batches a node. If all its operands are shared, it stays shared unless `force` is set."""
     first = operands[0] if operands else None
     if node.op is get and isinstance(first, Parts):
         return first.parts[node.attribute("index")]
     if node.op is make and isinstance(node.type, _AGGREGATES) and operands:
         return Parts(node.type, tuple(operands))
-    whole_operands = [_whole(operand, context) for operand in operands]
-    if not anyway and not any(operand.batched for operand in whole_operands):
+    whole_operands = [_join_parts(operand, context) for operand in operands]
+    if not force and not any(operand.batched for operand in whole_operands):
         return Operand(rebuild(node, tuple(operand.value for operand in whole_operands)), False)
     if node.op in (get, set_) and isinstance(node.operands[0].type, _AGGREGATES):
         return Operand(make_node(node.op, tuple(map(context.batch, whole_operands)), node.attributes), True)
     if node.op.elementwise:
-        return Operand(_elementwise(node, whole_operands, context), True)
+        return Operand(_batch_elementwise(node, whole_operands, context), True)
     if not holds_tensors(node.type):
         parameters = parameters_of([operand.type for operand in node.operands])
         single = Function(node.op.name, parameters, (make_node(node.op, parameters, node.attributes),))
-        if _fits_a_map(single, whole_operands):
-            return _as_map(single, whole_operands)[0]
-    alone = _node_alone(node, whole_operands, context)
-    if alone is not None:
-        return alone
+        if _can_run_as_map(single, whole_operands):
+            return _build_map(single, whole_operands)[0]
+    by_member = _run_node_by_member(node, whole_operands, context)
+    if by_member is not None:
+        return by_member
     rule = RULES.get(node.op)
     if rule is None:
         raise UsageError(
@@ -201,37 +201,37 @@ def _batch_node(node: Node, operands: Sequence[Known], context: Context, anyway:
             where=node.origin,
             help="add one to livegrad.passes.batch.RULES, or do not batch this op",
         )
-    result = rule(node, whole_operands, replace(context, every_tape=True) if anyway else context)
+    result = rule(node, whole_operands, replace(context, every_tape=True) if force else context)
     return Operand(result, True) if isinstance(result, Node) else result
 
 
-def _whole(value: Known, context: Context) -> Operand:
-    """A value as one node; parts that are shared become batched if others are."""
+def _join_parts(value: OperandTree, context: Context) -> Operand:
+    """A value as one node; if some parts are batched, the shared ones become batched too."""
     if isinstance(value, Operand):
         return value
-    parts = [_whole(part, context) for part in value.parts]
+    parts = [_join_parts(part, context) for part in value.parts]
     if not any(part.batched for part in parts):
         return Operand(make(*(part.value for part in parts), type=value.type), False)
     return Operand(make(*map(context.batch, parts), type=batched_type(value.type, context.size)), True)
 
 
-def _elementwise(node: Node, operands: Sequence[Operand], context: Context) -> Node:
-    """The same op over tensors; a single truth value for a whole tensor is spread over its elements."""
+def _batch_elementwise(node: Node, operands: Sequence[Operand], context: Context) -> Node:
+    """The same op over tensors; an operand with one value for each member is broadcast over the other axes."""
     values = [context.batch(operand) for operand in operands]
     if scalar_of(node.type) is None:
         return make_node(node.op, tuple(values), node.attributes)
     shape = max((shape_of(value.type) for value in values), key=len)
-    spread_out = [
+    aligned = [
         value if len(shape_of(value.type)) == len(shape) else broadcast(value, shape=shape, axes=(0,))
         for value in values
     ]
-    return make_node(node.op, tuple(spread_out), node.attributes)
+    return make_node(node.op, tuple(aligned), node.attributes)
 
 
-# --- what works on no tensors is a map -------------------------------------------------------------------------------
+# --- maps and loops over members -------------------------------------------------------------------------------------
 
 
-def _fits_a_map(function: Function, arguments: Sequence[Operand]) -> bool:
+def _can_run_as_map(function: Function, arguments: Sequence[Operand]) -> bool:
     """Whether a map can run the function for each member: it may only read tensors, which must be shared."""
     if not any(argument.batched for argument in arguments):
         return False
@@ -251,7 +251,7 @@ def _only_reads_tensors(function: Function) -> bool:
     )
 
 
-def _as_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:
+def _build_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:
     value = map_(
         *(argument.value for argument in arguments),
         function=function,
@@ -262,18 +262,17 @@ def _as_map(function: Function, arguments: Sequence[Operand]) -> list[Operand]:
     return [Operand(node, has_leaves(type)) for node, type in zip(nodes, function.result_types, strict=True)]
 
 
-def _run_alone(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand] | None:
-    """The results of members that run by themselves, one after the other or each at a point of a map; None if they
-    have to run together."""
+def _run_members(function: Function, arguments: Sequence[Operand], context: Context) -> list[Operand] | None:
+    """Runs a function member by member, as a loop or as a map; returns None if neither is possible."""
     if not any(argument.batched for argument in arguments):
         return None
-    if context.mask is None and not context.is_together:
-        results = run_in_turn(
+    if context.mask is None and not context.forbid_member_loop:
+        results = run_as_member_loop(
             function,
             nodes_in(arguments),
             flags_of(arguments),
             context.size,
-            lambda: _together(function, flags_of(arguments), context.size),
+            lambda: _batch_as_one_program(function, flags_of(arguments), context.size),
         )
         if results is not None:
             return [Operand(node, True) for node in results]
@@ -281,25 +280,25 @@ def _run_alone(function: Function, arguments: Sequence[Operand], context: Contex
     return None if by_point is None else [Operand(*result) for result in by_point]
 
 
-def _together(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
-    """The function of a whole batch, not in turn: a map, or node by node over tensors. All results are batched."""
-    context = Context(size, is_together=True)
+def _batch_as_one_program(function: Function, flags: tuple[bool, ...], size: Size) -> Function:
+    """The batched function without a loop over members: a map, or ops over tensors. All results are batched."""
+    context = Context(size, forbid_member_loop=True)
     inputs = zip(function.parameter_types, flags, strict=True)
     parameters = parameters_of([batched_type(type, size) if flag else type for type, flag in inputs])
     arguments = [Operand(*pair) for pair in zip(parameters, flags, strict=True)]
-    alone = _run_alone(function, arguments, context)
-    results = _run_nodes(function, arguments, context) if alone is None else alone
+    by_member = _run_members(function, arguments, context)
+    results = _run_nodes(function, arguments, context) if by_member is None else by_member
     return Function(f"{function.name}.batch", parameters, tuple(map(context.batch, results)))
 
 
-def _node_alone(node: Node, operands: Sequence[Operand], context: Context) -> Known | None:
-    """A loop or branch whose members run by themselves."""
+def _run_node_by_member(node: Node, operands: Sequence[Operand], context: Context) -> OperandTree | None:
+    """Runs a loop or branch member by member; returns None for other nodes, or if that is not possible."""
     if node.op not in LOOPS and node.op not in BRANCHES:
         return None
     parameters = parameters_of([operand.type for operand in node.operands])
     region = region_of(make_node(node.op, parameters, node.attributes))
     assert region is not None
-    results = _run_alone(Function(node.op.name, parameters, tuple(region.members)), operands, context)
+    results = _run_members(Function(node.op.name, parameters, tuple(region.members)), operands, context)
     if results is None:
         return None
     return Parts(node.type, tuple(results)) if region.packed else results[0]

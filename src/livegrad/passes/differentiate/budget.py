@@ -1,7 +1,7 @@
-"""Checkpointing within a byte budget: rewrites a function so that its gradient stores less.
+"""Checkpointing within a byte budget: splits loops whose gradient would store too much into segments.
 
-A loop whose gradient would store too much is split into segments: only the carried values of each segment are stored,
-and the backward pass recomputes the iterations of the segment.
+The gradient then stores only the carried values at the start of each segment, and the backward pass recomputes the
+iterations of the segment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livegrad.ops.aggregate import get, make_tuple
 from livegrad.ops.control import check, cond, for_loop, parameters_of, while_loop
 from livegrad.ops.custom import recompute_call
 from livegrad.ops.elementwise import min as lesser
-from livegrad.passes.differentiate.linearize import traced_types
+from livegrad.passes.differentiate.linearize import residual_types
 from livegrad.passes.differentiate.report import byte_size
 from livegrad.passes.differentiate.tangents import result_nodes
 from livegrad.passes.functions import rewrite_functions
@@ -44,7 +44,7 @@ def within_budget(function: Function, bytes: int) -> Function:
         raise UsageError("a byte budget must be positive", where=caller_origin(), found=str(bytes))
 
     def rule(node: Node) -> Node | None:
-        # The outputs of a scan are on a tape, of which each segment would store a copy.
+        # A scan writes its outputs to a tape, and each segment would store a copy of it.
         if any(isinstance(operand.type, Tape) for operand in node.operands):
             return None
         if node.op is for_loop:
@@ -54,12 +54,12 @@ def within_budget(function: Function, bytes: int) -> Function:
     return rewrite_functions(Module((function,)), lambda inner: map_results(inner, rule)).functions[0]
 
 
-def _sizes(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
-    """The bytes that an iteration stores and carries; 0 if unknown."""
+def _bytes_per_iteration(node: Node, operands: Sequence[Node]) -> tuple[int, int]:
+    """The bytes that an iteration stores, and the bytes that it carries; symbolic sizes count as 0."""
     carried = node.attribute("carried")
     active = [is_differentiable(operand.type) for operand in operands]
-    remembered = traced_types(node.attribute("body"), carried, active)
-    return _static_bytes(remembered), _static_bytes([operand.type for operand in operands[:carried]])
+    stored = residual_types(node.attribute("body"), carried, active)
+    return _static_bytes(stored), _static_bytes([operand.type for operand in operands[:carried]])
 
 
 def _static_bytes(types: Sequence[Type]) -> int:
@@ -68,68 +68,69 @@ def _static_bytes(types: Sequence[Type]) -> int:
 
 def _for_loop(node: Node, budget: int) -> Node | None:
     iterations, *operands = node.operands
-    remembered, state = _sizes(node, operands)
-    if not remembered:
+    stored, state = _bytes_per_iteration(node, operands)
+    if not stored:
         return None
     if iterations.op is constant_op:
-        number = iterations.attribute("value")
-        if number * remembered <= budget:
+        count = iterations.attribute("value")
+        if count * stored <= budget:
             return None
-        return _segments(node, iterations, operands, constant(_best_length(number, remembered, state), i64))
-    # Segments of the best length for as many iterations as the budget allows, if the loop has more.
-    fitting = budget // remembered
-    length = constant(_best_length(2 * fitting + 1, remembered, state), i64)
+        return _split_into_segments(node, iterations, operands, constant(_choose_length(count, stored, state), i64))
+    # The loop is counted at run time, and split only if it exceeds the budget; segments have the best length for
+    # about twice as many iterations as fit.
+    max_unsplit = budget // stored
+    length = constant(_choose_length(2 * max_unsplit + 1, stored, state), i64)
     types = [i64, *(operand.type for operand in operands)]
-    own_iterations, *values = parameters_of(types)
-    whole = for_loop(own_iterations, *values, **dict(node.attributes))
-    parted = _segments(node, own_iterations, values, length)
-    number = node.attribute("carried")
+    inner_iterations, *values = parameters_of(types)
+    whole = for_loop(inner_iterations, *values, **dict(node.attributes))
+    segmented = _split_into_segments(node, inner_iterations, values, length)
+    carried = node.attribute("carried")
     functions = [
-        Function(name, (own_iterations, *values), tuple(get(loop, index=index) for index in range(number)))
-        for name, loop in (("stored", whole), ("segments", parted))
+        Function(name, (inner_iterations, *values), tuple(get(loop, index=index) for index in range(carried)))
+        for name, loop in (("stored", whole), ("segments", segmented))
     ]
-    value = cond(iterations <= fitting, iterations, *operands, then=functions[0], otherwise=functions[1])
-    return make_tuple(*result_nodes(value, number))
+    value = cond(iterations <= max_unsplit, iterations, *operands, then=functions[0], otherwise=functions[1])
+    return make_tuple(*result_nodes(value, carried))
 
 
-def _best_length(iterations: int, remembered: int, state: int) -> int:
+def _choose_length(iterations: int, stored: int, state: int) -> int:
     """The segment length that minimises the residuals of one segment plus the carried values of all segments."""
-    return max(1, isqrt(max(1, iterations * max(1, state) // remembered)))
+    return max(1, isqrt(max(1, iterations * max(1, state) // stored)))
 
 
-def _segments(node: Node, iterations: Node, operands: Sequence[Node], length: Node) -> Node:
-    """A loop over segments, each a loop that is computed again."""
+def _split_into_segments(node: Node, iterations: Node, operands: Sequence[Node], length: Node) -> Node:
+    """A loop over segments, each a loop under `recompute_call`."""
     carried, reverse = node.attribute("carried"), node.attribute("reverse")
     segment = _segment(node, [operand.type for operand in operands])
     types = [i64, *(operand.type for operand in operands), i64, i64]
-    index, *own = parameters_of(types)
-    *values, all_iterations, own_length = own
-    start = index * own_length
-    value = recompute_call(start, lesser(own_length, all_iterations - start), *values, function=segment)
-    body = Function(segment.name, (index, *own), tuple(result_nodes(value, carried)))
-    number = (iterations + length - 1) // length
-    return for_loop(number, *operands, iterations, length, body=body, carried=carried, reverse=reverse)
+    index, *arguments = parameters_of(types)
+    *values, all_iterations, inner_length = arguments
+    start = index * inner_length
+    value = recompute_call(start, lesser(inner_length, all_iterations - start), *values, function=segment)
+    body = Function(segment.name, (index, *arguments), tuple(result_nodes(value, carried)))
+    segments = (iterations + length - 1) // length
+    return for_loop(segments, *operands, iterations, length, body=body, carried=carried, reverse=reverse)
 
 
 def _segment(node: Node, types: Sequence[Type]) -> Function:
     """(first iteration, iterations, carried values, captures) → carried values after these iterations."""
     body, carried = node.attribute("body"), node.attribute("carried")
-    start, count, *own = parameters_of([i64, i64, *types])
+    start, count, *arguments = parameters_of([i64, i64, *types])
     index, *inside = parameters_of([i64, *types, i64])
     *values, first = inside
-    moved = Function(body.name, (index, *inside), inline(body, [first + index, *values]))
-    loop = for_loop(count, *own, start, body=moved, carried=carried, reverse=node.attribute("reverse"))
-    return Function("segment", (start, count, *own), tuple(get(loop, index=place) for place in range(carried)))
+    shifted = Function(body.name, (index, *inside), inline(body, [first + index, *values]))
+    loop = for_loop(count, *arguments, start, body=shifted, carried=carried, reverse=node.attribute("reverse"))
+    results = tuple(get(loop, index=position) for position in range(carried))
+    return Function("segment", (start, count, *arguments), results)
 
 
 def _while_loop(node: Node, budget: int) -> Node | None:
-    """Splits a while loop into segments that end with the loop, or after as many iterations as fit into half the
-    budget."""
-    remembered, _ = _sizes(node, node.operands)
-    if not remembered:
+    """Splits a while loop into segments. Each ends with the loop, or when its iterations fill half the budget."""
+    stored, _ = _bytes_per_iteration(node, node.operands)
+    if not stored:
         return None
     carried, limit = node.attribute("carried"), node.attribute("limit")
-    length = max(1, budget // (2 * remembered))
+    length = max(1, budget // (2 * stored))
     if limit is not None and limit <= length:
         return None
     types = [operand.type for operand in node.operands]
@@ -151,18 +152,18 @@ def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
     carried, limit = node.attribute("carried"), node.attribute("limit")
     values = parameters_of([*types[:carried], i64, *types[carried:]])
     start = values[carried]
-    # The loop inside carries the number of its own iterations; where it began is captured.
+    # The loop of the segment carries the number of its own iterations, and captures where it starts.
     inside = parameters_of([*types[:carried], i64, *types[carried:], i64])
     state, count, captures = inside[:carried], inside[carried], inside[carried + 1 : -1]
     (test,) = inline(node.attribute("condition"), [*state, *captures])
     condition = Function("running", inside, (test & (count < length),))
-    index, *shifted = parameters_of([i64, *(node.type for node in inside)])
-    moved_state, moved_count = shifted[:carried], shifted[carried]
-    iteration = shifted[-1] + moved_count
+    index, *arguments = parameters_of([i64, *(node.type for node in inside)])
+    body_state, body_count = arguments[:carried], arguments[carried]
+    iteration = arguments[-1] + body_count
     if limit is not None:
         iteration = check(iteration, iteration < limit, message=f"the loop ran past its limit of {limit}")
-    moved = inline(node.attribute("body"), [iteration, *moved_state, *shifted[carried + 1 : -1]])
-    body = Function("iteration", (index, *shifted), (*moved, moved_count + 1))
+    next_state = inline(node.attribute("body"), [iteration, *body_state, *arguments[carried + 1 : -1]])
+    body = Function("iteration", (index, *arguments), (*next_state, body_count + 1))
     loop = while_loop(
         *values[:carried],
         constant(0, i64),
@@ -173,5 +174,5 @@ def _while_segment(node: Node, types: Sequence[Type], length: int) -> Function:
         carried=carried + 1,
         limit=None,
     )
-    results = [get(loop, index=place) for place in range(carried)]
+    results = [get(loop, index=position) for position in range(carried)]
     return Function("segment", values, (*results, start + get(loop, index=carried)))

@@ -1,7 +1,7 @@
-"""Loops whose points never meet become maps of loops before reverse mode differentiates them.
+"""Loop interchange before reverse mode: a loop of elementwise ops becomes a map of loops.
 
-The linear part of a map computes each point again: its tape is that of a few points, and stays in the cache. The tape
-of a loop over whole tensors is as large as all its states. Called for tensor programs, whose sizes are numbers.
+The linear part of a map recomputes each point, so its tape holds a few points and stays in the cache. The tape of a
+loop over whole tensors is as large as all its states together. Called for tensor programs of constant sizes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from livegrad.passes.regions import LOOPS
 
 @cached_derivation(256)
 def loops_by_point(function: Function) -> Function:
-    """The function with maps of loops in the place of loops of maps, where that is what reverse mode gains by."""
+    """Turns loops of maps into maps of loops, where reverse mode gains by it."""
     sizes = [size for node in function.parameters for size in shape_of(node.type)]
     if ops_in(function).isdisjoint(LOOPS) or not all(isinstance(size, int) for size in sizes):
         return function
     if interchange_elementwise_loops(function) is not function:
-        return function  # that pass joins such loops with those of their backward pass
+        return function  # that pass later joins these loops with those of their backward pass
     interchanged = interchange_point_loops(function)
     before = set(nodes_of(function))
     new = [node for node in nodes_of(interchanged) if node.op is map_ and node not in before]
@@ -31,6 +31,6 @@ def loops_by_point(function: Function) -> Function:
 
 
 def _sums_tensors(node: Node) -> bool:
-    """Whether points share a tensor: its cotangent would be a tensor that every point adds to."""
+    """Whether the points of a map share a differentiable tensor: every point would add to its cotangent."""
     shared = [o.type for o, lifted in zip(node.operands, node.attribute("lifted"), strict=True) if not lifted]
     return any(isinstance(type, Tensor) and type.rank and is_differentiable(type) for type in shared)

@@ -19,50 +19,50 @@ from livegrad.ops.aggregate import get, make
 from livegrad.ops.movement import reshape
 from livegrad.ops.reduction import reduce
 
-# Of an iteration: below that, everything stays in the cache, and only what costs next to nothing is computed again.
+# Iterations with fewer bytes of residuals stay in the cache, so only the cheapest ops are worth recomputing.
 _MIN_BYTES = 1 << 16
 _MAX_NODES = 2000
-# An operation on one element, as the bytes that take as long to remember and to read back. Measured with 10,000 float64
-# (Runge and Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte that is written to memory and read again.
+# The cost of an operation on one element, as the bytes that can be stored and read back in the same time. Measured with
+# 10,000 float64 (Runge–Kutta): 0.15 ns for an operation in a kernel, 0.25 ns for a byte of memory.
 _BYTES_PER_OPERATION = 0.6
 _MAX_COST = 6.0  # an op more expensive than a division or a square root is not recomputed
 _MAX_COST_IN_CACHE = 1.0  # sums, products and comparisons
 _MOVES = {"slice": 0.5, "broadcast": 0.5, "permute": 2.0, "flip": 2.0, "concatenate": 3.0, "pad": 3.0}
-_MAX_SUMMED = 8  # elements of a reduction that is computed again, along with what it reduces
+_MAX_SUMMED = 8  # elements for each result of a reduction that may be recomputed
 _NEVER = float("inf")
 
 
 def choose_residuals(wanted: Sequence[Node], state: Sequence[Node]) -> tuple[Node, ...]:
-    """Returns the values to store so that all `wanted` ones, which depend on the state, can be recomputed from them."""
-    from_state = _depending_on(wanted, state)
-    sizes = {node: _bytes(node) for node in from_state}
-    # What has no known size is remembered in any case, and so costs nothing more.
+    """Returns the values to store so that all `wanted` values, which depend on the state, can be recomputed."""
+    from_state = _find_dependents(wanted, state)
+    sizes = {node: _storage_cost(node) for node in from_state}
+    # Wanted values of unknown size are stored in any case, so storing them is free.
     sizes |= {node: 0.0 for node in wanted if sizes[node] == _NEVER}
     if len(from_state) > _MAX_NODES:
         return tuple(wanted)
-    most = _MAX_COST if sum(sizes[node] for node in wanted) >= _MIN_BYTES else _MAX_COST_IN_CACHE
-    graph = _Flow()
+    max_cost = _MAX_COST if sum(sizes[node] for node in wanted) >= _MIN_BYTES else _MAX_COST_IN_CACHE
+    graph = _FlowNetwork()
     for node in from_state:
         graph.connect((node, "in"), (node, "out"), sizes[node])
-        graph.connect("source", (node, "in"), _NEVER if node in state else _cost(node, most))
+        graph.connect("source", (node, "in"), _NEVER if node in state else _recompute_cost(node, max_cost))
         for operand in node.operands if node not in state else ():
             if operand in sizes:
                 graph.connect((operand, "out"), (node, "in"), _NEVER)
     for node in wanted:
         graph.connect((node, "out"), "sink", _NEVER)
-    behind = graph.behind_the_cut()
-    chosen = [node for node in from_state if (node, "out") in behind and (node, "in") not in behind]
-    return tuple(dict.fromkeys(_without_reshapes(node) for node in chosen))
+    sink_side = graph.cut()
+    chosen = [node for node in from_state if (node, "out") in sink_side and (node, "in") not in sink_side]
+    return tuple(dict.fromkeys(_strip_reshapes(node) for node in chosen))
 
 
-def _without_reshapes(node: Node) -> Node:
-    """What a value is a reshape of: stored in its own shape, it would be a copy."""
+def _strip_reshapes(node: Node) -> Node:
+    """The value that a chain of reshapes starts from: storing a reshaped value would copy it."""
     while node.op is reshape:
         (node,) = node.operands
     return node
 
 
-def _depending_on(roots: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
+def _find_dependents(roots: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
     reached = set(sources)
     order = []
     for node in toposort(roots):
@@ -72,34 +72,34 @@ def _depending_on(roots: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
     return order
 
 
-def _bytes(node: Node) -> float:
-    """What remembering a value costs."""
+def _storage_cost(node: Node) -> float:
+    """The cost of storing a value: its bytes; infinite if its type is no scalar or tensor."""
     scalar = scalar_of(node.type)
-    return _NEVER if scalar is None else _elements(node) * scalar.dtype.itemsize
+    return _NEVER if scalar is None else _count_elements(node) * scalar.dtype.itemsize
 
 
 def _has_dimensions(node: Node) -> bool:
     return isinstance(node.type, Tensor) and bool(node.type.shape)
 
 
-def _cost(node: Node, most: float) -> float:
-    """What computing a value again costs, if its operands are there."""
+def _recompute_cost(node: Node, max_cost: float) -> float:
+    """The cost of recomputing a value from its operands; infinite for ops that are not recomputed."""
     if node.op in (make, get, reshape):
         return 0.0
     if node.op is reduce:
         (reduced,) = node.operands
-        summed = _elements(reduced) / max(1.0, _elements(node))
-        return _elements(reduced) * _BYTES_PER_OPERATION if summed <= _MAX_SUMMED else _NEVER
-    each = _MOVES.get(node.op.name)
-    if each is None:
-        if not node.op.elementwise or node.op.checked or node.op.cost > most:
+        summed = _count_elements(reduced) / max(1.0, _count_elements(node))
+        return _count_elements(reduced) * _BYTES_PER_OPERATION if summed <= _MAX_SUMMED else _NEVER
+    op_cost = _MOVES.get(node.op.name)
+    if op_cost is None:
+        if not node.op.elementwise or node.op.checked or node.op.cost > max_cost:
             return _NEVER
-        each = node.op.cost
-    return _elements(node) * each * _BYTES_PER_OPERATION
+        op_cost = node.op.cost
+    return _count_elements(node) * op_cost * _BYTES_PER_OPERATION
 
 
-def _elements(node: Node) -> float:
-    """How many numbers a value has; infinitely many if that is not known."""
+def _count_elements(node: Node) -> float:
+    """The number of scalars in a value; infinite if a size is symbolic."""
     match node.type:
         case Tensor(shape=shape):
             return float(prod(shape)) if all(isinstance(size, int) for size in shape) else _NEVER  # type: ignore[arg-type]
@@ -108,55 +108,55 @@ def _elements(node: Node) -> float:
     return 1.0
 
 
-class _Flow:
-    """A network, and the minimal cut in it that lies nearest to the sink."""
+class _FlowNetwork:
+    """A flow network. Of all minimum cuts, `cut` finds the one nearest to the sink."""
 
     def __init__(self) -> None:
-        self._room: dict[object, dict[object, float]] = {}
+        self._residual_capacity: dict[object, dict[object, float]] = {}
 
     def connect(self, start: object, end: object, capacity: float) -> None:
-        outgoing = self._room.setdefault(start, {})
+        outgoing = self._residual_capacity.setdefault(start, {})
         outgoing[end] = outgoing.get(end, 0.0) + capacity
-        self._room.setdefault(end, {}).setdefault(start, 0.0)
+        self._residual_capacity.setdefault(end, {}).setdefault(start, 0.0)
 
-    def behind_the_cut(self) -> set[object]:
-        """The nodes on the sink's side of the cut."""
+    def cut(self) -> set[object]:
+        """The vertices on the sink's side of the minimum cut (Edmonds–Karp)."""
         while (path := self._shortest_path()) is not None:
             pairs = list(pairwise(path))
-            amount = min(self._room[start][end] for start, end in pairs)
+            amount = min(self._residual_capacity[start][end] for start, end in pairs)
             if amount == _NEVER:
                 raise AssertionError("unreachable: every wanted value can be stored itself")
             for start, end in pairs:
-                self._room[start][end] -= amount
-                self._room[end][start] += amount
-        return self._leading_to_the_sink()
+                self._residual_capacity[start][end] -= amount
+                self._residual_capacity[end][start] += amount
+        return self._find_sink_side()
 
     def _shortest_path(self) -> list[object] | None:
         before: dict[object, object] = {"source": None}
         pending = deque(["source"])
         while pending:
             vertex: object = pending.popleft()
-            for end, room in self._room.get(vertex, {}).items():
-                if room > 0.0 and end not in before:
+            for end, capacity in self._residual_capacity.get(vertex, {}).items():
+                if capacity > 0.0 and end not in before:
                     before[end] = vertex
                     if end == "sink":
-                        return _way(before)
+                        return _trace_path(before)
                     pending.append(end)  # type: ignore[arg-type]
         return None
 
-    def _leading_to_the_sink(self) -> set[object]:
+    def _find_sink_side(self) -> set[object]:
         reaching: set[object] = {"sink"}
         pending: deque[object] = deque(reaching)
         while pending:
             vertex = pending.popleft()
-            for start in self._room.get(vertex, {}):
-                if start not in reaching and self._room[start].get(vertex, 0.0) > 0.0:
+            for start in self._residual_capacity.get(vertex, {}):
+                if start not in reaching and self._residual_capacity[start].get(vertex, 0.0) > 0.0:
                     reaching.add(start)
                     pending.append(start)
         return reaching
 
 
-def _way(before: dict[object, object]) -> list[object]:
+def _trace_path(before: dict[object, object]) -> list[object]:
     path: list[object] = ["sink"]
     while before[path[-1]] is not None:
         path.append(before[path[-1]])

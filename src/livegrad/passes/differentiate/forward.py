@@ -1,4 +1,4 @@
-"""Forward mode: computes values and tangents together, through calls, branches, loops and maps."""
+"""Forward mode: computes values and tangents together, with rules for calls, branches, loops and maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from livegrad.passes.differentiate.propagate import (
     ControlRule,
     active_flags,
     active_nodes,
-    derivable,
+    expand_underivable,
     propagate,
     spread,
     union,
@@ -27,8 +27,8 @@ from livegrad.passes.regions import carried_flags
 
 @cached_derivation(1024)
 def push_forward(function: Function, active: tuple[bool, ...]) -> tuple[Function, tuple[bool, ...]]:
-    """(arguments, tangents of active arguments) → (results, tangents of active results), and flags of these."""
-    function = derivable(function)
+    """(arguments, tangents of active arguments) → (results, tangents of active results), and flags of the latter."""
+    function = expand_underivable(function)
     tangents, tangent_of = with_tangent_parameters(function, active)
     duals = propagate(function.name, function.results, tangent_of, RULES)
     flags = active_flags([tangent for _, tangent in duals])
@@ -38,18 +38,18 @@ def push_forward(function: Function, active: tuple[bool, ...]) -> tuple[Function
 
 
 def with_result_tangents(function: Function, active: tuple[bool, ...], wanted: Sequence[bool]) -> Function:
-    """`push_forward` with a tangent for each wanted result, zero where it is none."""
+    """The function of `push_forward` with a tangent for each wanted result; inactive ones have zero tangents."""
     derived, flags = push_forward(function, active)
-    number = len(function.results)
-    tangents = spread(derived.results[number:], flags)
+    count = len(function.results)
+    tangents = spread(derived.results[count:], flags)
     nodes = active_nodes(tangents, function.results, wanted)
-    return Function(derived.name, derived.parameters, (*derived.results[:number], *nodes))
+    return Function(derived.name, derived.parameters, (*derived.results[:count], *nodes))
 
 
-def split_results(value: Node, number: int, flags: Sequence[bool]) -> tuple[Node, Tangent]:
-    """Splits the results of a derived function into the value and the tangent of the original."""
-    nodes = result_nodes(value, number + sum(flags))
-    return pack_results(nodes[:number]), result_tangent(spread(nodes[number:], flags))
+def split_results(value: Node, count: int, flags: Sequence[bool]) -> tuple[Node, Tangent]:
+    """Splits the results of a derived function into the `count` results of the original and their tangent."""
+    nodes = result_nodes(value, count + sum(flags))
+    return pack_results(nodes[:count]), result_tangent(spread(nodes[count:], flags))
 
 
 def _call(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
@@ -68,7 +68,7 @@ def call_tangent(function: Function, primals: tuple[Node, ...], tangents: tuple[
     return split_results(value, len(function.results), flags)[1]
 
 
-def _branches(
+def _push_through_branches(
     node: Node,
     primals: tuple[Node, ...],
     tangents: tuple[Tangent, ...],
@@ -84,13 +84,13 @@ def _branches(
 
 def _cond(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
     functions = (node.attribute("then"), node.attribute("otherwise"))
-    return _branches(
+    return _push_through_branches(
         node, primals, tangents, functions, lambda operands, fs: cond(*operands, then=fs[0], otherwise=fs[1])
     )
 
 
 def _switch(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    return _branches(
+    return _push_through_branches(
         node, primals, tangents, node.attribute("branches"), lambda operands, fs: switch(*operands, branches=fs)
     )
 
@@ -119,17 +119,17 @@ def loop_operands(
 
 
 def loop_body(body: Function, carried: int, flags: tuple[bool, ...], captured: tuple[bool, ...]) -> Function:
-    """The derived body with its parameters in the order of `loop_operands`, after the index."""
+    """The derived body; its parameters are the index, then the operands in the order of `loop_operands`."""
     derived = with_result_tangents(body, (False, *flags, *captured), flags)
     count = len(body.parameters)
     tangents = derived.parameters[count:]
-    moved = sum(flags)
-    order = [*body.parameters[: 1 + carried], *tangents[:moved], *body.parameters[1 + carried :], *tangents[moved:]]
-    return reordered(derived, order)
+    active = sum(flags)
+    order = [*body.parameters[: 1 + carried], *tangents[:active], *body.parameters[1 + carried :], *tangents[active:]]
+    return reorder_parameters(derived, order)
 
 
-def reordered(function: Function, order: Sequence[Node]) -> Function:
-    """The function with its parameters in another order; `order` names all of them."""
+def reorder_parameters(function: Function, order: Sequence[Node]) -> Function:
+    """The function with its parameters in the given order; `order` contains each parameter once."""
     fresh = parameters_of([node.type for node in order])
     results = substitute(function.results, dict(zip(order, fresh, strict=True)))
     return Function(function.name, fresh, results)
@@ -166,7 +166,7 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
     operands = loop_operands(primals, tangents, carried, flags, captured)
     loop = while_loop(
         *operands,
-        condition=_widened(node.attribute("condition"), carried, sum(flags), [n.type for n in operands]),
+        condition=_add_tangent_parameters(node.attribute("condition"), carried, sum(flags), [n.type for n in operands]),
         body=loop_body(body, carried, flags, captured),
         carried=carried + sum(flags),
         limit=node.attribute("limit"),
@@ -174,8 +174,8 @@ def _while_loop(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, 
     return _split_loop(loop, carried, flags)
 
 
-def _widened(condition: Function, carried: int, more: int, types: list[Type]) -> Function:
-    """The condition with parameters for tangents, which it does not use, after the carried values."""
+def _add_tangent_parameters(condition: Function, carried: int, more: int, types: list[Type]) -> Function:
+    """The condition with `more` unused parameters after the carried values, for their tangents."""
     fresh = parameters_of(types)
     positions = [*range(carried), *range(carried + more, len(condition.parameters) + more)]
     replacements = {parameter: fresh[index] for parameter, index in zip(condition.parameters, positions, strict=True)}
@@ -219,9 +219,9 @@ def jvp(function: Function) -> Function:
     types = function.parameter_types
     active = tuple(map(is_differentiable, types))
     derived = with_result_tangents(function, active, (True,) * len(function.results))
-    number = len(types)
+    count = len(types)
     fresh = parameters_of([*types, *map(differential_of, types)])
-    supply = iter(derived.parameters[number:])
-    replacements = dict(zip(derived.parameters[:number], fresh[:number], strict=True))
-    replacements |= {next(supply): fresh[number + index] for index, flag in enumerate(active) if flag}
+    supply = iter(derived.parameters[count:])
+    replacements = dict(zip(derived.parameters[:count], fresh[:count], strict=True))
+    replacements |= {next(supply): fresh[count + index] for index, flag in enumerate(active) if flag}
     return Function(derived.name, fresh, substitute(derived.results, replacements))

@@ -1,7 +1,7 @@
-"""Guarded cotangents: keeps a `select` outside of the products with its cotangent.
+"""Guarded cotangents: moves linear ops inside the `select` that masks their cotangent, so zeros do not become NaN.
 
 Where a select does not take an operand, the operand's cotangent is zero, but its partial derivatives may be infinite,
-and their product is NaN. A linear op of `select(p, ct, 0)` equals `select(p, op(ct), 0)`: transposition uses the
+and zero times infinity is NaN. A linear op of `select(p, ct, 0)` equals `select(p, op(ct), 0)`: transposition uses the
 latter, so that reverse mode gives zero wherever forward mode does.
 """
 
@@ -26,17 +26,17 @@ class Guard:
     when: bool
     value: Node
 
-    def around(self, tangent: Tangent) -> Tangent:
-        """Another value under the same guard."""
+    def apply(self, tangent: Tangent) -> Tangent:
+        """Puts a tangent under the same guard."""
         if tangent is None:
             return None
         if isinstance(tangent, tuple):
-            return tuple(map(self.around, tangent))
+            return tuple(map(self.apply, tangent))
         nothing = zero(tangent.type)
         inner = guard_of(tangent)
         if inner is not None and inner.condition.type is self.condition.type and _nesting(inner.value) >= _MAX_NESTED:
-            # One guard for both: n choices in each other would put n of them around every value inside. A few are left
-            # unchanged: selecting twice is cheaper than combining two masks.
+            # Merge deeply nested guards, or n nested selects would put n guards around every value inside. Below the
+            # limit, selecting twice is cheaper than combining two masks.
             return select(self._holds & inner._holds, inner.value, nothing)
         return select(self.condition, tangent, nothing) if self.when else select(self.condition, nothing, tangent)
 
@@ -46,7 +46,7 @@ class Guard:
 
 
 def _nesting(tangent: Tangent) -> int:
-    """How many guards are around a value, one in the other, as far as that matters."""
+    """The number of nested guards around a value, at most `_MAX_NESTED`."""
     for depth in range(_MAX_NESTED):
         guard = guard_of(tangent)
         if guard is None:
@@ -56,7 +56,7 @@ def _nesting(tangent: Tangent) -> int:
 
 
 def guard_of(tangent: Tangent) -> Guard | None:
-    """The guard of a cotangent, when it has one."""
+    """The guard of a cotangent, or None."""
     if not isinstance(tangent, Node) or tangent.op is not select:
         return None
     condition, then, otherwise = tangent.operands
@@ -65,22 +65,24 @@ def guard_of(tangent: Tangent) -> Guard | None:
     return Guard(condition, False, otherwise) if is_zero_node(then) else None
 
 
-def can_stay_outside(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:
-    """Whether the guard can be moved from the operand of the op to its result."""
+def can_move_to_operands(guard: Guard, node: Node, flags: tuple[bool, ...]) -> bool:
+    """Whether the guard of a node's cotangent can move to the cotangents of its operands."""
     if node.op.transpose is None:
-        return False  # control flow: a branch that does not run contributes nothing
+        return False  # control flow needs no guards: a branch that does not run contributes nothing
     linear = [operand.type for operand, flag in zip(node.operands, flags, strict=True) if flag]
     if any(scalar_of(type) is None for type in linear):
         return False
     if node.op.elementwise:
         return True
-    # One choice for the whole value: it may change shape on the way. Whole tensors stay as they are, to be fused.
+    # A scalar condition fits values of any shape. Guards of whole tensors stay where they are, to be fused.
     return guard.condition.type is bool_ and not any(isinstance(type, Tensor) for type in (node.type, *linear))
 
 
 def add_guarded(first: Tangent, second: Tangent, primal: Type) -> Tangent:
-    """The sum of two cotangents, under their guard if it is the same."""
-    one, other = guard_of(first), guard_of(second)
-    if one is None or other is None or (one.condition, one.when) != (other.condition, other.when):
+    """The sum of two cotangents, under a single guard if both have the same."""
+    guard, second_guard = guard_of(first), guard_of(second)
+    if guard is None or second_guard is None:
         return add(first, second, primal)
-    return one.around(add(one.value, other.value, primal))
+    if (guard.condition, guard.when) != (second_guard.condition, second_guard.when):
+        return add(first, second, primal)
+    return guard.apply(add(guard.value, second_guard.value, primal))

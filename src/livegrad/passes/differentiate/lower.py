@@ -1,7 +1,6 @@
 """The `differentiate` pass: replaces `fwd_diff` and `bwd_diff` by calls of derivative functions.
 
-Inner functions come first, so derivatives of derivatives work. Ops that only direct differentiation then become plain
-calls.
+Inner functions come first, so that derivatives nest. Then ops that only direct differentiation become plain calls.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from functools import cache
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.walk import reachable_functions
 from livegrad.ops.aggregate import make_tuple
 from livegrad.ops.control import call
 from livegrad.ops.custom import custom_call, recompute_call
@@ -23,19 +21,19 @@ from livegrad.passes.differentiate.tangents import pack_results, result_nodes
 from livegrad.passes.eliminate_dead_results import eliminate_dead_results
 from livegrad.passes.functions import rewrite_functions, uses_any
 
-# Ops that mean something to differentiation alone.
+# Ops that only matter to differentiation.
 DERIVATIVE_RULES = frozenset({custom_call, recompute_call, kept})
 
 
 @propagates_lines
 def differentiate(module: Module) -> Module:
-    """Expands every derivative in the module and removes what only derivatives need."""
-    return forget_rules(write_derivatives(module))
+    """Expands every derivative in the module, then removes the ops that only direct differentiation."""
+    return forget_rules(expand_derivatives(module))
 
 
 def forget_rules(module: Module) -> Module:
     """Replaces calls with differentiation rules by plain calls, and removes `kept` marks."""
-    if not uses_any(reachable_functions(module.functions), DERIVATIVE_RULES):
+    if not uses_any(module.functions, DERIVATIVE_RULES):
         return module
 
     def forget(node: Node) -> Node | None:
@@ -47,16 +45,16 @@ def forget_rules(module: Module) -> Module:
 
 
 @propagates_lines
-def write_derivatives(module: Module) -> Module:
-    """The module with every requested derivative expanded."""
-    if not uses_any(reachable_functions(module.functions), {fwd_diff, bwd_diff}):
+def expand_derivatives(module: Module) -> Module:
+    """Replaces every `fwd_diff` and `bwd_diff` by a call of the derivative function."""
+    if not uses_any(module.functions, {fwd_diff, bwd_diff}):
         return module
-    forward, backward = (cache(lambda function, derive=derive: derive(_trimmed(function))) for derive in (jvp, vjp))
+    forward, backward = (cache(lambda function, derive=derive: derive(_trim(function))) for derive in (jvp, vjp))
 
     def lower(node: Node) -> Node | None:
         if node.op is fwd_diff:
             function: Function = node.attribute("function")
-            return _value_and_tangent(call(*node.operands, function=forward(function)), len(function.results))
+            return _pack_value_and_tangent(call(*node.operands, function=forward(function)), len(function.results))
         if node.op is bwd_diff:
             return call(*node.operands, function=backward(node.attribute("function")))
         return None
@@ -65,19 +63,19 @@ def write_derivatives(module: Module) -> Module:
 
 
 def with_derivatives_written(function: Function) -> Function:
-    """The function with every derivative inside expanded, so that it can be differentiated itself."""
-    (written,) = write_derivatives(Module((function,))).functions
-    return written
+    """The function with every derivative inside it expanded, so that it can be differentiated itself."""
+    (expanded,) = expand_derivatives(Module((function,))).functions
+    return expanded
 
 
-def _trimmed(function: Function) -> Function:
-    """Removes unused values, which may overflow: infinity times a zero cotangent is NaN."""
+def _trim(function: Function) -> Function:
+    """Removes unused values. They may overflow, and infinity times a zero cotangent is NaN."""
     return eliminate_dead_results(Module((function,))).functions[0]
 
 
-def _value_and_tangent(results: Node, number: int) -> Node:
-    """Converts the results of the derived function, values before tangents, to the pair that `fwd_diff` returns."""
-    if number == 1:
+def _pack_value_and_tangent(results: Node, count: int) -> Node:
+    """Packs the results of a derived function, values before tangents, into the pair that `fwd_diff` returns."""
+    if count == 1:
         return results
-    nodes = result_nodes(results, 2 * number)
-    return make_tuple(pack_results(nodes[:number]), pack_results(nodes[number:]))
+    nodes = result_nodes(results, 2 * count)
+    return make_tuple(pack_results(nodes[:count]), pack_results(nodes[count:]))

@@ -1,4 +1,4 @@
-"""The common walk of both modes: visits every node with its differentiated operands and computes its tangent.
+"""The interpreter that both modes share: computes the primal and the tangent of every node from those of its operands.
 
 The modes differ only in their rules for ops that contain functions.
 """
@@ -21,7 +21,7 @@ from livegrad.passes.expand import expand_ops
 ControlRule = Callable[[Node, tuple[Node, ...], tuple[Tangent, ...]], tuple[Node, Tangent]]
 
 
-def derivable(function: Function) -> Function:
+def expand_underivable(function: Function) -> Function:
     """Expands every op without a derivative rule into ops that have one."""
     return expand_ops(function, lambda node: node.op.jvp is None and node.op.expand is not None)
 
@@ -32,16 +32,16 @@ def propagate(
     dual_values: dict[Node, tuple[Node, Tangent]],
     control: Mapping[Op, ControlRule],
 ) -> list[tuple[Node, Tangent]]:
-    """Each result's primal and tangent, from those of the nodes in `dual_values`."""
+    """The primal and tangent of each result, from those of the nodes in `dual_values`."""
     duals = dict(dual_values)
     for node in toposort(results, stop=duals.__contains__):
         if node not in duals:
             with originating_from(node.origins):
-                duals[node] = _dual(name, node, [duals[operand] for operand in node.operands], control)
+                duals[node] = _compute_dual(name, node, [duals[operand] for operand in node.operands], control)
     return [duals[result] for result in results]
 
 
-def _dual(
+def _compute_dual(
     name: str, node: Node, operands: list[tuple[Node, Tangent]], control: Mapping[Op, ControlRule]
 ) -> tuple[Node, Tangent]:
     primals = tuple([primal for primal, _ in operands])
@@ -72,15 +72,15 @@ def missing_rule(name: str, node: Node) -> DifferentiationError:
 
 
 def with_tangent_parameters(
-    function: Function, active: Sequence[bool], behind: int = 0
+    function: Function, active: Sequence[bool], reserved: int = 0
 ) -> tuple[tuple[Node, ...], dict[Node, tuple[Node, Tangent]]]:
-    """Tangent parameters for the active parameters, after the function's own, and the dual value of each parameter.
+    """Tangent parameters for the active parameters, and the dual value of each parameter.
 
-    Between the two is room for `behind` others.
+    Their indices follow those of the function's parameters and `reserved` others.
     """
     duals: dict[Node, tuple[Node, Tangent]] = {}
     tangents: list[Node] = []
-    first = len(function.parameters) + behind
+    first = len(function.parameters) + reserved
     for primal, flag in zip(function.parameters, active, strict=True):
         tangent = None
         if flag:

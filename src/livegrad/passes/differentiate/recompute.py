@@ -1,8 +1,8 @@
-"""The rules of `recompute_call`, which reverse mode recomputes instead of storing its residuals.
+"""The rules of `recompute_call`: reverse mode recomputes its residuals instead of storing them.
 
-The linear part of such a call is the gradient of its function, over operands that are available only `after` the
-cotangents, so that values computed from them are not merged with those of the forward pass. Values marked as `kept`
-inside are stored like the operands.
+The linear part of such a call is the gradient of its function. Its operands are ordered `after` the cotangents, so that
+recomputed values are not merged with those of the forward pass. Values marked as `kept` inside are stored like the
+operands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from livegrad.passes.differentiate.tangents import (
 
 
 def _push_forward(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, ...]) -> tuple[Node, Tangent]:
-    """Value and tangent are computed together, and computed again by a reverse mode around this one."""
+    """Computes value and tangent in one `recompute_call`, which an enclosing reverse mode recomputes."""
     function: Function = node.attribute("function")
     active = active_flags(tangents)
     derived, flags = forward.push_forward(function, active)
@@ -44,21 +44,21 @@ def _linearize(node: Node, primals: tuple[Node, ...], tangents: tuple[Tangent, .
     differentiable = [is_differentiable(type) for type in function.result_types]
     if not any(differentiable):
         return rebuild(node, primals), None
-    # What is marked inside is remembered beside the operands, and not computed again.
-    marked, number = _marked_as_kept(function), len(function.results)
+    # Values marked as kept are stored beside the operands, and not recomputed.
+    marked, count = _find_kept_values(function), len(function.results)
     wide = Function(function.name, function.parameters, (*function.results, *marked))
-    nodes = result_nodes(recompute_call(*primals, function=wide), number + len(marked))
+    nodes = result_nodes(recompute_call(*primals, function=wide), count + len(marked))
     active = active_flags(tangents)
     tangent_nodes = active_nodes(tangents, primals, active)
-    value = recompute_linear(*primals, *nodes[number:], *tangent_nodes, function=wide, results=number, active=active)
+    value = recompute_linear(*primals, *nodes[count:], *tangent_nodes, function=wide, results=count, active=active)
     parts = spread(result_nodes(value, sum(differentiable)), differentiable)
-    return pack_results(nodes[:number]), result_tangent(parts)
+    return pack_results(nodes[:count]), result_tangent(parts)
 
 
 def _transpose(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list[Tangent]:
-    """The gradient of only the results with a cotangent: zero times an overflowed value would be NaN."""
-    wide, number, active = (node.attribute(name) for name in ("function", "results", "active"))
-    differentiable = [result for result in wide.results[:number] if is_differentiable(result.type)]
+    """Only results with a cotangent enter the gradient: zero times an overflowed value would be NaN."""
+    wide, count, active = (node.attribute(name) for name in ("function", "results", "active"))
+    differentiable = [result for result in wide.results[:count] if is_differentiable(result.type)]
     parts = (
         [cotangent]
         if len(differentiable) == 1
@@ -66,21 +66,21 @@ def _transpose(node: Node, cotangent: Tangent, linear: tuple[bool, ...]) -> list
     )
     wanted = [(part, result) for part, result in zip(parts, differentiable, strict=True) if not is_zero(part)]
     function = Function(wide.name, wide.parameters, tuple(result for _, result in wanted))
-    gradient = _recomputing_gradient(function, wide.results[number:], active)
+    gradient = _build_recomputing_gradient(function, wide.results[count:], active)
     cotangents = [materialize(part, differential_of(result.type)) for part, result in wanted]
-    residuals = len(wide.parameters) + len(wide.results) - number
+    residuals = len(wide.parameters) + len(wide.results) - count
     value = recompute_call(*node.operands[:residuals], *cotangents, function=gradient)
     cotangents_of_operands = [*[None] * residuals, *result_nodes(value, sum(active))]
     return [part if flag else None for part, flag in zip(cotangents_of_operands, linear, strict=True)]
 
 
-def _marked_as_kept(function: Function) -> tuple[Node, ...]:
+def _find_kept_values(function: Function) -> tuple[Node, ...]:
     marked = dict.fromkeys(node.operands[0] for node in nodes_of(function) if node.op is kept)
     return tuple(node for node in marked if node.operands)
 
 
 @cached_derivation(1024)
-def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
+def _build_recomputing_gradient(function: Function, marked: tuple[Node, ...], active: tuple[bool, ...]) -> Function:
     """(arguments, kept values, cotangents of the results) → cotangents of the active arguments."""
     count = len(function.parameters)
     cotangents = map(differential_of, function.result_types)
@@ -91,13 +91,13 @@ def _recomputing_gradient(function: Function, marked: tuple[Node, ...], active: 
         parameters[count + len(marked) :],
     )
     later = [each_after(argument, *seeds) for argument in arguments]
-    gradient = _with_values(pull_back(function, active), marked)
+    gradient = _parametrise_values(pull_back(function, active), marked)
     value = recompute_call(*later, *seeds, *stored, function=gradient)
     return Function(gradient.name, parameters, tuple(result_nodes(value, sum(active))))
 
 
-def _with_values(gradient: Function, marked: Sequence[Node]) -> Function:
-    """The gradient with the values of these nodes for further parameters."""
+def _parametrise_values(gradient: Function, marked: Sequence[Node]) -> Function:
+    """Replaces these nodes in the gradient by further parameters."""
     if not marked:
         return gradient
     types = [*gradient.parameter_types, *(node.type for node in marked)]

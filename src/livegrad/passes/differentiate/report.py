@@ -1,4 +1,4 @@
-"""Reports what reverse mode stores: every residual of a function's gradient, with bytes and reasons.
+"""Storage report of reverse mode: every residual of a function's gradient, with its bytes and the reason.
 
 Used to assess `lg.checkpoint` and the byte budget, and printed by tools.
 """
@@ -31,11 +31,11 @@ Kind = Literal["argument", "stored", "traced", "again"]
 
 
 @dataclass(frozen=True)
-class Remembered:
+class Residual:
     """A residual: a value of the forward pass that a gradient needs.
 
-    `argument`: available anyway; `stored`: once a run; `traced`: in each iteration of the loop at `loop`; `again`: not
-    stored but recomputed, so `bytes` is 0.
+    `argument`: already available; `stored`: once per run; `traced`: in each iteration of the loop at `loop`; `again`:
+    recomputed instead of stored, so `bytes` is 0.
     """
 
     kind: Kind
@@ -50,20 +50,20 @@ class Remembered:
         location = "" if self.where is None else f" ({self.where})"
         loop = "the loop" if self.loop is None else f"the loop at {self.loop}"
         size = {
-            "argument": "there anyway",
+            "argument": "already available",
             "stored": f"{self.bytes} bytes",
             "traced": f"{self.bytes} bytes at each iteration of {loop}",
-            "again": "computed again",
+            "again": "recomputed",
         }[self.kind]
         return f"`{self.op}`{location}: {self.type}, {size}: {self.because}"
 
 
 @dataclass(frozen=True)
 class StorageReport:
-    """A report of what the gradient of a function stores."""
+    """The residuals that the gradient of a function stores or recomputes."""
 
     function: str
-    values: tuple[Remembered, ...]
+    values: tuple[Residual, ...]
 
     def __repr__(self) -> str:
         return f"<residuals of `{self.function}`: {len(self.values)} values, {self.bytes} bytes; print it>"
@@ -71,13 +71,15 @@ class StorageReport:
     @property
     def bytes(self) -> Size:
         """The bytes stored once per run."""
-        return _total(value.bytes for value in self.values if value.kind == "stored")
+        return _sum_sizes(value.bytes for value in self.values if value.kind == "stored")
 
     @property
     def bytes_per_iteration(self) -> dict[SourceLocation | None, Size]:
         """The bytes that each loop stores per iteration, by the source location of the loop."""
         loops = dict.fromkeys(value.loop for value in self.values if value.kind == "traced")
-        return {loop: _total(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops}
+        return {
+            loop: _sum_sizes(v.bytes for v in self.values if v.kind == "traced" and v.loop is loop) for loop in loops
+        }
 
     def __str__(self) -> str:
         lines = [f"the gradient of `{self.function}` stores {self.bytes} bytes"]
@@ -86,7 +88,7 @@ class StorageReport:
         return "\n".join([*lines, *(f"  {value}" for value in self.values)])
 
 
-def _total(sizes: Iterator[Size]) -> Size:
+def _sum_sizes(sizes: Iterator[Size]) -> Size:
     total: Size = 0
     for size in sizes:
         total = size + total
@@ -104,28 +106,28 @@ def storage_report(function: Function) -> StorageReport:
     16
     """
     with telling_lines_apart():
-        return _report(function)
+        return _build_report(function)
 
 
-def _report(function: Function) -> StorageReport:
+def _build_report(function: Function) -> StorageReport:
     (trimmed,) = eliminate_dead_results(Module((function,))).functions
     linear = linearize(trimmed, tuple(map(is_differentiable, trimmed.parameter_types)))
     tangents = active_nodes(linear.tangents, linear.function.results, linear.flags)
-    values: list[Remembered] = []
-    counted: set[object] = set()  # once calls are flattened, what several of them were handed is one value
+    values: list[Residual] = []
+    counted: set[object] = set()  # a value passed to several calls is stored once
     for node in captured_values(linear.tangent_parameters, tangents):
-        value = _resolved(node)
+        value = _resolve(node)
         if value not in counted:
-            values += _remembered(node, _reason(node, tangents))
+            values += _describe_residual(node, _find_reason(node, tangents))
         counted.add(value)
-    return StorageReport(function.name, (*values, *_computed_again(linear.function)))
+    return StorageReport(function.name, (*values, *_find_recomputed(linear.function)))
 
 
-def _reason(node: Node, tangents: Sequence[Node]) -> str:
+def _find_reason(node: Node, tangents: Sequence[Node]) -> str:
     for user in toposort(tangents):
         if node in user.operands:
-            what = "the derivative" if user.origin is None else f"the derivative at {user.origin}"
-            return f"{what} needs it"
+            derivative = "the derivative" if user.origin is None else f"the derivative at {user.origin}"
+            return f"{derivative} needs it"
     return "it is the derivative"
 
 
@@ -138,34 +140,34 @@ def byte_size(type: Type) -> Size:
             return size_product(shape) * element.dtype.itemsize
         case Tape(element=element):
             return byte_size(element)
-    return _total(byte_size(part) for part in components(type))
+    return _sum_sizes(byte_size(part) for part in components(type))
 
 
-# --- one value -------------------------------------------------------------------------------------------------------
+# --- residuals -------------------------------------------------------------------------------------------------------
 
 
-def _remembered(node: Node, because: str, loop: Node | None = None) -> list[Remembered]:
-    """What a residual of the linear part stands for: for a tape, all that is written into it at an iteration."""
+def _describe_residual(node: Node, because: str, loop: Node | None = None) -> list[Residual]:
+    """The entries for a residual of the linear part; a tape has one for each value written in an iteration."""
     if isinstance(node.type, Tape):
-        return [entry for source, within in _written(node) for entry in _traced(source, within)]
-    source = _inside(node)
+        return [entry for source, within in _find_tape_writes(node) for entry in _describe_taped_values(source, within)]
+    source = _find_source(node)
     is_argument = source.op is parameter_op
     if loop is not None:
         name = "carried value" if is_argument else source.op.name
-        return [Remembered("traced", name, node.type, byte_size(node.type), because, source.origin, loop.origin)]
+        return [Residual("traced", name, node.type, byte_size(node.type), because, source.origin, loop.origin)]
     if is_argument:
-        return [Remembered("argument", "argument", node.type, 0, because)]
-    return [Remembered("stored", source.op.name, node.type, byte_size(node.type), because, source.origin)]
+        return [Residual("argument", "argument", node.type, 0, because)]
+    return [Residual("stored", source.op.name, node.type, byte_size(node.type), because, source.origin)]
 
 
-def _traced(values: Node, loop: Node) -> list[Remembered]:
-    because = "it depends on what the loop carries from iteration to iteration"
-    return [entry for value in values.operands for entry in _remembered(value, because, loop)]
+def _describe_taped_values(values: Node, loop: Node) -> list[Residual]:
+    because = "it depends on values that the loop carries"
+    return [entry for value in values.operands for entry in _describe_residual(value, because, loop)]
 
 
-def _written(tape: Node) -> Iterator[tuple[Node, Node]]:
-    """The values that a loop writes into a tape at each iteration, with the loop."""
-    source = _inside(tape)
+def _find_tape_writes(tape: Node) -> Iterator[tuple[Node, Node]]:
+    """The values that a loop writes to a tape in each iteration, with the loop."""
+    source = _find_source(tape)
     if source.op is not get or source.operands[0].op not in (for_loop, while_loop):
         return
     loop = source.operands[0]
@@ -174,41 +176,41 @@ def _written(tape: Node) -> Iterator[tuple[Node, Node]]:
         yield result.operands[2], loop
 
 
-def _inside(node: Node) -> Node:
-    return _resolved(node)[0]
+def _find_source(node: Node) -> Node:
+    return _resolve(node)[0]
 
 
-def _resolved(node: Node) -> tuple[Node, tuple[Node, ...]]:
-    """What a result of calls and branches is: a value of a callee, with its callers, or what a callee was handed."""
+def _resolve(node: Node) -> tuple[Node, tuple[Node, ...]]:
+    """Follows a result of calls and branches to the node that computes it; also returns the calls on the way."""
     callers: list[Node] = []
     while True:
         if node.op is parameter_op and callers:
             source = callers.pop()
-            leading = len(source.operands) - len(_functions(source)[0].parameters)
+            leading = len(source.operands) - len(_called_functions(source)[0].parameters)
             node = source.operands[leading + node.attribute("index")]
             continue
-        number, source = (node.attribute("index"), node.operands[0]) if node.op is get else (0, node)
-        functions = _functions(source)
+        index, source = (node.attribute("index"), node.operands[0]) if node.op is get else (0, node)
+        functions = _called_functions(source)
         if not functions or (node.op is not get and len(functions[0].results) != 1):
             return node, tuple(callers)
-        # Of several branches, one that computes something represents all.
-        results = [function.results[number] for function in functions]
+        # A branch that computes something represents all branches.
+        results = [function.results[index] for function in functions]
         node = max(results, key=lambda result: bool(result.operands))
         callers.append(source)
 
 
-def _functions(node: Node) -> tuple[Function, ...]:
-    """What a call or branch may run."""
+def _called_functions(node: Node) -> tuple[Function, ...]:
+    """The functions that a call or branch may run; empty for other nodes."""
     region = region_of(node) if node.op in (call, cond, switch) else None
     return () if region is None else region.functions
 
 
-def _computed_again(function: Function) -> Iterator[Remembered]:
+def _find_recomputed(function: Function) -> Iterator[Residual]:
     for inner in reachable_functions([function]):
         for node in nodes_of(inner):
             if node.op is map_:
-                because = "a map computes the values of each point again; mark a value with `kept` to store it"
-                yield Remembered("again", node.op.name, node.type, 0, because, node.origin)
+                because = "a map recomputes the values of each point; mark a value with `kept` to store it"
+                yield Residual("again", node.op.name, node.type, 0, because, node.origin)
             elif node.op is recompute_call:
-                because = "the program asks for it; only its arguments are stored"
-                yield Remembered("again", node.op.name, node.type, 0, because, node.origin)
+                because = "it is checkpointed: only its arguments are stored"
+                yield Residual("again", node.op.name, node.type, 0, because, node.origin)

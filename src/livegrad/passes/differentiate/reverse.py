@@ -15,7 +15,7 @@ from livegrad.passes.differentiate.transpose import transpose_graph
 
 @propagates_lines
 def vjp(function: Function, *, with_value: bool = False) -> Function:
-    """(arguments, a cotangent for each result) → a cotangent for each argument, after the value if asked for.
+    """(arguments, a cotangent for each result) → a cotangent for each argument; `with_value` adds the results in front.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f64
@@ -28,7 +28,7 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
     derived = pull_back(function, active, with_value=with_value)
     values = len(function.results) if with_value else 0
     supply = iter(derived.results[values:])
-    # What was transposed is linear in differentials: their types, not the primals', say which members there are.
+    # Inactive arguments get zeros of their differential type: a differential has only the differentiable members.
     cotangents = [
         next(supply) if flag else zero(differential_of(type)) for flag, type in zip(active, types, strict=True)
     ]
@@ -37,9 +37,9 @@ def vjp(function: Function, *, with_value: bool = False) -> Function:
 
 @propagates_lines
 def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool = False) -> Function:
-    """(arguments, a cotangent for each result) → a cotangent for each active argument, after the value if asked for."""
+    """`vjp` for the active arguments only."""
     types = function.parameter_types
-    # Cotangent parameters follow the function's own; tangent parameters follow both until they are transposed away.
+    # Cotangent parameters follow the function's own. Tangent parameters follow both, until transposition removes them.
     parameters = parameters_of([*types, *map(differential_of, function.result_types)])
     outputs = parameters[len(types) :]
     linear = linearize(function, active, len(outputs))
@@ -47,7 +47,7 @@ def pull_back(function: Function, active: tuple[bool, ...], *, with_value: bool 
     tangents = active_nodes(linear.tangents, function.results, flags)
     active_outputs: list[Tangent] = [output for output, flag in zip(outputs, flags, strict=True) if flag]
     sources = linear.tangent_parameters
-    pulled = transpose_graph(function.name, tangents, active_outputs, sources)
-    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(pulled, sources, strict=True)]
+    transposed = transpose_graph(function.name, tangents, active_outputs, sources)
+    cotangents = [materialize(cotangent, node.type) for cotangent, node in zip(transposed, sources, strict=True)]
     results = (*(linear.primals if with_value else ()), *cotangents)
     return Function(f"{function.name}.bwd", parameters, results)

@@ -1,7 +1,7 @@
-"""Tangents and cotangents during differentiation.
+"""Tangents and cotangents during differentiation: symbolic zeros, and aggregates as tuples.
 
-`None` is identically zero. An aggregate may be a tuple with an entry for each member, so that zeros are known per
-member. `materialize` converts any of them to a node.
+`None` is identically zero. The tangent of an aggregate may be a tuple with an entry for each member, so that each
+member may be zero. `materialize` converts any tangent to a node.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def tangent_member(tangent: Tangent, primal: Type, index: int) -> Tangent:
 
 
 def is_zero(tangent: Tangent) -> bool:
-    """Whether a tangent is known to be zero in all its members."""
+    """Whether a tangent is identically zero in all its members."""
     return tangent is None or (isinstance(tangent, tuple) and all(map(is_zero, tangent)))
 
 
@@ -55,15 +55,15 @@ def add(first: Tangent, second: Tangent, primal: Type) -> Tangent:
 
 
 def result_tangent(parts: list[Tangent]) -> Tangent:
-    """The tangent of a call's value: of the only result, or of the tuple of several."""
+    """Packs the tangents of a call's results into the tangent of its value."""
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def result_nodes(value: Node, number: int) -> list[Node]:
-    """A call's results one by one."""
-    return [value] if number == 1 else [member(value, index) for index in range(number)]
+def result_nodes(value: Node, count: int) -> list[Node]:
+    """The results of a call as a list of nodes."""
+    return [value] if count == 1 else [member(value, index) for index in range(count)]
 
 
 def pack_results(nodes: list[Node]) -> Node:
-    """Packs nodes into the value that a call of a function with these results has."""
+    """Packs results into the value of a call: the only result, or a tuple."""
     return nodes[0] if len(nodes) == 1 else make(*nodes, type=Tuple(tuple(node.type for node in nodes)))

@@ -1,7 +1,7 @@
-"""The element of a tensor at an index, as a scalar expression that reads tensors in memory.
+"""Builds a scalar expression for the element of a tensor at an index, over reads of tensors in memory.
 
-In: a tensor that a loop body computes by elementwise ops, movements of elements, lookups and reductions. Called by
-`bodies`, for one nest of loops over elements at a time.
+In: a tensor that a loop body computes by elementwise ops, movement ops, lookups and reductions. Called by `bodies`, for
+one loop nest at a time.
 """
 
 from __future__ import annotations
@@ -35,29 +35,26 @@ from livegrad.ops.reduction import COMBINE, arg_reduce, fold_start, is_better, r
 from livegrad.passes.index_maps import (
     Index,
     State,
-    checked_index,
-    loops_over,
-    merged_index,
-    moved_index,
-    shifted,
-    whole,
+    build_loop_nest,
+    check_index,
+    integer,
+    map_index,
+    merge_index,
+    scale_index,
 )
 
-_MAX_ELEMENTS = 4000  # of one expression: beyond that, shared parts are computed too often
-_LANES = (
-    (64, 32),
-    (32, 16),
-    (16, 8),
-)  # of a sum of doubles from a length on; of narrower numbers more fit into a vector
+_MAX_ELEMENTS = 4000  # of one expression: larger ones recompute shared parts too often
+# (least length, lanes) of a reduction of doubles. Narrower elements have more lanes.
+_LANES = ((64, 32), (32, 16), (16, 8))
 MOVEMENTS = frozenset({broadcast, concatenate, flip, pad, permute, reshape, slice_})
 
 
 class NotExpanded(Exception):
-    """A body computes a value that has no rule for its elements, or is not worth the expansion."""
+    """A body computes a value without a rule for its elements, or the expansion does not pay."""
 
 
 class Read(NamedTuple):
-    """A read of a tensor in memory: the reader, the tensor, and the index; None if an inner loop reads it."""
+    """A read of a tensor in memory: the reader, the tensor, and the index (None inside the loop of a reduction)."""
 
     reader: Node
     tensor: Node
@@ -74,7 +71,7 @@ def is_computed_by_element(node: Node) -> bool:
 
 
 def reduces_rows(node: Node) -> bool:
-    """Whether a reduction keeps the last dimension, along which elements lie side by side."""
+    """Whether a reduction keeps the last dimension, so that whole contiguous rows are combined."""
     if node.op not in (reduce, arg_reduce) or not sizes(node):
         return False
     source = node.operands[0]
@@ -86,66 +83,65 @@ def reduces_rows(node: Node) -> bool:
 
 @dataclass
 class Elements:
-    """Scalar expressions over one set of tensors in memory.
+    """Builds scalar expressions over one set of tensors in memory.
 
-    `memory` has the tensors that lie in memory and `numbers` the values of rank 0 and scalars, by the node of the body
-    that they stand for.
+    `memory` maps nodes of the body to tensors in memory; `scalars` maps scalars and tensors of rank 0 to their values.
     """
 
     memory: Mapping[Node, Node]
-    numbers: Mapping[Node, Node]
+    scalars: Mapping[Node, Node]
     reads: list[Read] = field(default_factory=list)
     _computed: dict[tuple[Node, Index], Node] = field(default_factory=dict)
-    _inside: int = 0  # how many loops of reductions are open
+    _inside: int = 0  # the number of reduction loops around the current element
 
     def element(self, node: Node, index: Index) -> Node:
-        """The scalar that a node has at an index; of a scalar, itself."""
+        """The element of a tensor at an index, or the value of a scalar."""
         pending: list[tuple[Node, Index, list[tuple[Node, Index]] | None]] = [(node, index, None)]
         while pending:
-            current, at, needs = pending.pop()
-            if (current, at) in self._computed:
+            current, current_index, needs = pending.pop()
+            if (current, current_index) in self._computed:
                 continue
             if needs is not None:
                 operands = [self._computed[need] for need in needs]
                 with originating_from(current.origins):
-                    self._computed[current, at] = self._build(current, operands, at)
+                    self._computed[current, current_index] = self._build_element(current, operands, current_index)
                 continue
-            leaf = self._leaf(current, at)
+            leaf = self._build_leaf(current, current_index)
             if leaf is not None:
-                self._computed[current, at] = leaf
+                self._computed[current, current_index] = leaf
                 continue
-            needs = self._needs(current, at)
-            pending.append((current, at, needs))
-            pending += [(operand, below, None) for operand, below in needs]
+            needs = self._list_needs(current, current_index)
+            pending.append((current, current_index, needs))
+            pending += [(operand, operand_index, None) for operand, operand_index in needs]
             if len(self._computed) > _MAX_ELEMENTS:
                 raise NotExpanded
         return self._computed[node, index]
 
-    def _leaf(self, node: Node, index: Index) -> Node | None:
-        """What needs nothing below it."""
-        if node in self.numbers:
-            return self.numbers[node]
+    def _build_leaf(self, node: Node, index: Index) -> Node | None:
+        """An element that depends on no other elements; None if it does."""
+        if node in self.scalars:
+            return self.scalars[node]
         if node.op is constant_op and not node.operands:
             return node
         if node.op is iota:
-            along = index[node.attribute("axis")]
+            coordinate = index[node.attribute("axis")]
             element = node.type.element  # type: ignore[union-attr]
-            return along if element is i64 else cast(along, type=element)
+            return coordinate if element is i64 else cast(coordinate, type=element)
         return None
 
-    def at(self, reader: Node, node: Node, index: Index) -> Node:
-        """The element of an operand of a reader: read from memory, or computed."""
+    def operand_element(self, reader: Node, node: Node, index: Index) -> Node:
+        """The element of an operand of `reader`: read from memory, or computed."""
         return self.read(reader, node, index) if node in self.memory else self.element(node, index)
 
     def read(self, reader: Node, tensor: Node, index: Index) -> Node:
-        """The element of a tensor in memory."""
+        """Reads the element of a tensor in memory, and records the read."""
         self.reads.append(Read(reader, tensor, None if self._inside else index))
         return lookup(self.memory[tensor], *index)
 
     # --- one node ---
 
-    def _needs(self, node: Node, index: Index) -> list[tuple[Node, Index]]:
-        """The elements below it, without those that lie in memory."""
+    def _list_needs(self, node: Node, index: Index) -> list[tuple[Node, Index]]:
+        """The elements of operands that a node's element depends on, except those in memory."""
         if not is_computed_by_element(node):
             raise NotExpanded
         if node.op in (reduce, arg_reduce):
@@ -155,22 +151,23 @@ class Elements:
         elif node.op is lookup or node.op is lookup_or:
             needs = [(operand, index) for operand in node.operands[1:]]
         elif node.op is concatenate:
-            needs = list(zip(node.operands, self._parts(node, index), strict=True))
+            needs = list(zip(node.operands, self._part_indices(node, index), strict=True))
         elif node.op is pad:
-            needs = [(node.operands[0], self._behind_border(node, index)[1]), (node.operands[1], ())]
+            needs = [(node.operands[0], self._index_inside_padding(node, index)[1]), (node.operands[1], ())]
         else:
-            needs = [(node.operands[0], moved_index(node, index))]
-        return [(operand, at) for operand, at in needs if operand not in self.memory]
+            needs = [(node.operands[0], map_index(node, index))]
+        return [(operand, operand_index) for operand, operand_index in needs if operand not in self.memory]
 
-    def _build(self, node: Node, below: list[Node], index: Index) -> Node:
-        supply = iter(below)
+    def _build_element(self, node: Node, computed: list[Node], index: Index) -> Node:
+        """Builds an element from the computed elements of its operands and reads of memory."""
+        supply = iter(computed)
 
-        def operand(position: int, at: Index) -> Node:
+        def operand(position: int, operand_index: Index) -> Node:
             operand_node = node.operands[position]
-            return self.read(node, operand_node, at) if operand_node in self.memory else next(supply)
+            return self.read(node, operand_node, operand_index) if operand_node in self.memory else next(supply)
 
         if node.op in (reduce, arg_reduce):
-            return self._reduced(node, index)
+            return self._reduce(node, index)
         if node.op.elementwise or node.op is check:
             operands = [operand(position, index) for position in range(len(node.operands))]
             return make_node(node.op, tuple(operands), node.attributes)
@@ -181,144 +178,153 @@ class Elements:
             if source not in self.memory:
                 raise NotExpanded
             self.reads.append(Read(node, source, None))
-            others = [operand(position, index) for position in range(1, len(node.operands))]
-            return lookup_or(self.memory[source], *others)
+            arguments = [operand(position, index) for position in range(1, len(node.operands))]
+            return lookup_or(self.memory[source], *arguments)
         if node.op is concatenate:
-            return self._joined(node, [operand(p, at) for p, at in enumerate(self._parts(node, index))], index)
+            return self._select_part(
+                node, [operand(p, part) for p, part in enumerate(self._part_indices(node, index))], index
+            )
         if node.op is pad:
-            inside, behind = self._behind_border(node, index)
-            value, fill = operand(0, behind), operand(1, ())
+            inside, source_index = self._index_inside_padding(node, index)
+            value, fill = operand(0, source_index), operand(1, ())
             return value if inside is None else select(inside, value, fill)
-        return operand(0, moved_index(node, index))
+        return operand(0, map_index(node, index))
 
     def lookup_result(self, node: Node, index: list[Node]) -> Node:
-        """The element that a lookup finds: in memory, or computed for the index that is looked up."""
+        """The element that a lookup reads, from memory or computed at that index."""
         source = node.operands[0]
         if source in self.memory:
             return self.read(node, source, tuple(index))
         bounds = enumerate(zip(index, sizes(source), strict=True))
-        within = [checked_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
+        within = [check_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
         return self.element(source, tuple(within))
 
-    def _behind_border(self, node: Node, index: Index) -> tuple[Node | None, Index]:
-        """Whether an index is inside what a pad surrounds, None for always; and the index there, or any valid one."""
+    def _index_inside_padding(self, node: Node, index: Index) -> tuple[Node | None, Index]:
+        """Maps an index into a padded tensor to its source: whether it is inside (None: always), and a valid index."""
         inside: Node | None = None
         coordinates: list[Node] = []
         for axis, (coordinate, size) in enumerate(zip(index, sizes(node.operands[0]), strict=True)):
             low, high, interior = (node.attribute(name)[axis] for name in ("low", "high", "interior"))
             if not size:
                 raise NotExpanded
-            behind = shifted(coordinate, -low, 1)
-            here: Node | None = None
+            source_coordinate = scale_index(coordinate, -low, 1)
+            inside_axis: Node | None = None
             if interior:
-                here = equal(behind % (interior + 1), 0)
-                behind = behind // (interior + 1)
-            for needed, bound in ((low, greater_equal(behind, 0)), (high, less(behind, size))):
-                if needed:
-                    here = bound if here is None else here & bound
-            if here is None:
-                coordinates.append(behind)
+                inside_axis = equal(source_coordinate % (interior + 1), 0)
+                source_coordinate = source_coordinate // (interior + 1)
+            bounds = ((low, greater_equal(source_coordinate, 0)), (high, less(source_coordinate, size)))
+            for is_padded, bound in bounds:
+                if is_padded:
+                    inside_axis = bound if inside_axis is None else inside_axis & bound
+            if inside_axis is None:
+                coordinates.append(source_coordinate)
                 continue
-            coordinates.append(select(here, behind, whole(0)))
-            inside = here if inside is None else inside & here
+            coordinates.append(select(inside_axis, source_coordinate, integer(0)))
+            inside = inside_axis if inside is None else inside & inside_axis
         return inside, tuple(coordinates)
 
-    def _parts(self, node: Node, index: Index) -> list[Index]:
-        """For each concatenated tensor the index into it, which is valid if the element is in that tensor."""
+    def _part_indices(self, node: Node, index: Index) -> list[Index]:
+        """For each concatenated tensor, an index into it: that of the element if it lies in this tensor, else any."""
         axis, start, indices = node.attribute("axis"), 0, list[Index]()
         for part in node.operands:
             size = sizes(part)[axis]
             if not size:
                 raise NotExpanded
-            behind = shifted(index[axis], -start, 1)
-            here = greater_equal(behind, 0) & less(behind, size)
-            indices.append((*index[:axis], select(here, behind, whole(0)), *index[axis + 1 :]))
+            coordinate = scale_index(index[axis], -start, 1)
+            inside = greater_equal(coordinate, 0) & less(coordinate, size)
+            indices.append((*index[:axis], select(inside, coordinate, integer(0)), *index[axis + 1 :]))
             start += size
         return indices
 
-    def _joined(self, node: Node, values: list[Node], index: Index) -> Node:
+    def _select_part(self, node: Node, values: list[Node], index: Index) -> Node:
+        """Selects the value from the concatenated tensor that contains the index."""
         axis, start, result = node.attribute("axis"), 0, values[0]
-        for part, before, value in zip(node.operands[1:], node.operands, values[1:], strict=False):
-            start += sizes(before)[axis]
+        for part, previous, value in zip(node.operands[1:], node.operands, values[1:], strict=False):
+            start += sizes(previous)[axis]
             result = select(less(index[axis], start), result, value)
             assert sizes(part)[axis]
         return result
 
     # --- reductions ---
 
-    def _reduced(self, node: Node, index: Index) -> Node:
-        """A loop over the reduced axes, with the partial result in a register."""
+    def _reduce(self, node: Node, index: Index) -> Node:
+        """Builds a loop over the reduced axes that carries the partial result."""
         source = node.operands[0]
         axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
         extents = [sizes(source)[axis] for axis in axes]
         if node.op is arg_reduce:
-            return self._best(node, index, axes[0], extents[0])
+            return self._find_extremum(node, index, axes[0], extents[0])
         element: Scalar = source.type.element  # type: ignore[union-attr]
         combine = COMBINE[node.attribute("kind")]
 
         def add_point(inner: Index, total: tuple[Node, ...]) -> tuple[Node, ...]:
-            return (combine(total[0], self.at(node, source, merged_index(index, axes, inner))),)
+            return (combine(total[0], self.operand_element(node, source, merge_index(index, axes, inner))),)
 
         if not axes:
-            return self.at(node, source, index)
+            return self.operand_element(node, source, index)
         start = constant(fold_start(node.attribute("kind"), element), element)
         if len(axes) == 1:
-            return self._loops(extents, add_point, (start,), _lanes_of(extents[0], element))[0]
-        return self._loops(extents, add_point, (start,))[0]
+            return self._build_reduction_loops(extents, add_point, (start,), _choose_lanes(extents[0], element))[0]
+        return self._build_reduction_loops(extents, add_point, (start,))[0]
 
-    def _best(self, node: Node, index: Index, axis: int, extent: int) -> Node:
-        """The first position of the greatest or least element; the first NaN if there is one."""
+    def _find_extremum(self, node: Node, index: Index, axis: int, extent: int) -> Node:
+        """The position of the first largest or smallest element, or of the first NaN if there is one."""
         source, largest = node.operands[0], node.attribute("kind") == "argmax"
         if source.type.element.kind == "bool":  # type: ignore[union-attr]
             raise NotExpanded
 
         def compare(inner: Index, best: tuple[Node, ...]) -> tuple[Node, ...]:
-            value = self.at(node, source, merged_index(index, (axis,), inner))
+            value = self.operand_element(node, source, merge_index(index, (axis,), inner))
             better = is_better(value, best[0], largest)
             return select(better, value, best[0]), select(better, inner[0], best[1])
 
-        first = self.at(node, source, merged_index(index, (axis,), (whole(0),)))
-        return self._loops([extent], compare, (first, whole(0)))[1]
+        first = self.operand_element(node, source, merge_index(index, (axis,), (integer(0),)))
+        return self._build_reduction_loops([extent], compare, (first, integer(0)))[1]
 
-    def reduced_rows(self, node: Node, targets: tuple[Node, ...]) -> tuple[Node, ...]:
-        """The tensors in memory after a reduction of leading dimensions: row by row, so that memory is read in order.
+    def reduce_rows_into(self, node: Node, targets: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Reduces leading dimensions row by row, so that memory is read in order; returns the updated targets.
 
-        The first target gets the results so far; for the place of the greatest or least element, the second gets it.
+        The first target holds the partial results. For argmax and argmin, a second target holds the positions.
         """
-        source, kept = node.operands[0], sizes(node)
+        source, result_shape = node.operands[0], sizes(node)
         axes = node.attribute("axes") if node.op is reduce else (node.attribute("axis"),)
         extents = [sizes(source)[axis] for axis in axes]
         element: Scalar = source.type.element  # type: ignore[union-attr]
 
-        def begin(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
+        def initialise(index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
             if node.op is reduce:
                 return (assign(state[0], constant(fold_start(node.attribute("kind"), element), element), *index),)
-            first = self.at(node, source, merged_index(index, axes, (whole(0),)))
-            return assign(state[0], first, *index), assign(state[1], whole(0), *index)
+            first = self.operand_element(node, source, merge_index(index, axes, (integer(0),)))
+            return assign(state[0], first, *index), assign(state[1], integer(0), *index)
 
         def add_point(row_index: Index, state: tuple[Node, ...]) -> tuple[Node, ...]:
             inner, index = row_index[: len(axes)], row_index[len(axes) :]
-            value, before = self.at(node, source, merged_index(index, axes, inner)), lookup(state[0], *index)
+            value, partial = (
+                self.operand_element(node, source, merge_index(index, axes, inner)),
+                lookup(state[0], *index),
+            )
             if node.op is reduce:
-                return (assign(state[0], COMBINE[node.attribute("kind")](before, value), *index),)
-            better = is_better(value, before, node.attribute("kind") == "argmax")
-            where = select(better, inner[0], lookup(state[1], *index))
-            return assign(state[0], select(better, value, before), *index), assign(state[1], where, *index)
+                return (assign(state[0], COMBINE[node.attribute("kind")](partial, value), *index),)
+            better = is_better(value, partial, node.attribute("kind") == "argmax")
+            position = select(better, inner[0], lookup(state[1], *index))
+            return assign(state[0], select(better, value, partial), *index), assign(state[1], position, *index)
 
-        return self._loops([*extents, *kept], add_point, self._loops(kept, begin, targets))
+        return self._build_reduction_loops(
+            [*extents, *result_shape], add_point, self._build_reduction_loops(result_shape, initialise, targets)
+        )
 
-    def _loops(
+    def _build_reduction_loops(
         self, extents: Sequence[int], body: Callable[[Index, State], State], start: State, lanes: int = 1
     ) -> State:
         self._inside += 1
         try:
-            return loops_over(extents, body, start, lanes)
+            return build_loop_nest(extents, body, start, lanes)
         finally:
             self._inside -= 1
 
 
-def _lanes_of(extent: int, element: Scalar) -> int:
-    """How many terms of a reduction are taken at once. Sizes alone decide, so that the bits are the same everywhere."""
+def _choose_lanes(extent: int, element: Scalar) -> int:
+    """The lanes of a reduction. They depend on sizes only, so that all processors compute the same bits."""
     if element.kind != "float":
         return 1
     doubles = next((lanes for length, lanes in _LANES if extent >= length), 1)

@@ -1,7 +1,7 @@
-"""Matrix products inside a nest become sums of products, which a loop over elements computes.
+"""Lowers matrix products in a loop nest to sums of elementwise products, for loops over elements.
 
-In: the functions of a loop that is to run by element. A product of a matrix and a vector, an outer product or a product
-of small matrices has elements of its own; one of large matrices is left to the kernels that tile it.
+Products of a matrix and a vector, outer products and products of small matrices are lowered. Large ones stay for the
+kernels that tile them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from livegrad.ops.movement import broadcast, permute, reshape, sizes
 from livegrad.ops.reduction import reduce
 from livegrad.passes.functions import rewrite_functions
 
-_MAX_PRODUCTS = 4096  # of numbers, in a product of two matrices: beyond that, tiles in registers are faster
+_MAX_PRODUCTS = 4096  # scalar products of a matrix product: for more, register tiles are faster
 
 
 def is_product_by_element(node: Node) -> bool:
@@ -26,48 +26,56 @@ def is_product_by_element(node: Node) -> bool:
 
 
 def count_products(node: Node) -> int:
-    """How many numbers a matrix product multiplies."""
+    """The number of scalar multiplications of a matrix product."""
     return prod(sizes(node)) * sizes(node.operands[0])[-1]
 
 
 def expand_products(function: Function) -> Function:
-    """The function and the functions inside it, with matrix products as sums of elementwise products."""
+    """Lowers the matrix products of a function and of its nested functions."""
     if matmul not in ops_below(function):
         return function
-    rewritten = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _sum_of_products))
+    rewritten = rewrite_functions(Module((function,)), lambda inner: map_results(inner, _lower_product))
     return rewritten.functions[0]
 
 
-def _sum_of_products(node: Node) -> Node | None:
+def _lower_product(node: Node) -> Node | None:
     if node.op is not matmul or not is_product_by_element(node):
         return None
     first, second = node.operands
     *batch, rows, columns = sizes(node)
     inner, outer = sizes(first)[-1], len(batch)
     if inner == 1:
-        return _spread(first, sizes(node), (0, 1), outer) * _spread(second, sizes(node), (0, 1), outer)
-    if _adds_rows(first, second, rows, columns):
+        return _broadcast_matrices(first, sizes(node), (0, 1), outer) * _broadcast_matrices(
+            second, sizes(node), (0, 1), outer
+        )
+    if _sums_rows(first, second, rows, columns):
         shape, axis = (*batch, inner, rows, columns), outer
-        left, right = _spread(swap_last(first), shape, (0, 1), outer), _spread(second, shape, (0, 2), outer)
+        left, right = (
+            _broadcast_matrices(swap_last(first), shape, (0, 1), outer),
+            _broadcast_matrices(second, shape, (0, 2), outer),
+        )
     else:
         shape, axis = (*batch, rows, columns, inner), outer + 2
-        left, right = _spread(first, shape, (0, 2), outer), _spread(swap_last(second), shape, (1, 2), outer)
+        left, right = (
+            _broadcast_matrices(first, shape, (0, 2), outer),
+            _broadcast_matrices(swap_last(second), shape, (1, 2), outer),
+        )
     return reduce(left * right, kind="sum", axes=(axis,))
 
 
-def _adds_rows(first: Node, second: Node, rows: int, columns: int) -> bool:
-    """Whether each term of the sums is added to all results in turn: where memory is read in order that way."""
+def _sums_rows(first: Node, second: Node, rows: int, columns: int) -> bool:
+    """Whether to sum whole rows instead of single results, because that accesses memory in order."""
     return rows > 1 and _is_transposed(first) if columns == 1 else not _is_transposed(second)
 
 
-def _spread(matrices: Node, shape: tuple[int, ...], axes: tuple[int, int], outer: int) -> Node:
-    """A batch of matrices broadcast to a shape: its matrices along two axes after the `outer` ones of the batch."""
+def _broadcast_matrices(matrices: Node, shape: tuple[int, ...], axes: tuple[int, int], outer: int) -> Node:
+    """Broadcasts a batch of matrices to a shape; their rows and columns lie along `axes`, after `outer` batch axes."""
     batch = range(outer - (len(sizes(matrices)) - 2), outer)
     return broadcast(matrices, axes=(*batch, outer + axes[0], outer + axes[1]), shape=shape)
 
 
 def _is_transposed(operand: Node) -> bool:
-    """Whether the last dimension of an operand is not the last one in memory."""
+    """Whether an operand is a view whose last dimension is not contiguous."""
     while operand.op is reshape:
         (operand,) = operand.operands
     return operand.op is permute and operand.attribute("axes")[-1] != len(sizes(operand)) - 1

@@ -1,8 +1,8 @@
-"""Unrolls bodies of loops over tensors of a few elements: each element is a scalar, and no loop is left inside.
+"""Scalar replacement in loop bodies: unrolls tensors of a few elements into scalars.
 
 In: a loop whose body multiplies, reduces and rearranges small vectors and matrices (filters, frames, small systems of
-equations). Kernels for so few numbers would take longer to start than to run. Scalar replacement has the rules; what
-the loop carries stays in memory, where it is written in place.
+equations). Kernels for so little work would take longer to start than to run. `scalar_replacement` has the rules;
+carried tensors stay in memory, where they are written in place.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, sizes
 from livegrad.ops.reduction import reduce
-from livegrad.passes.index_maps import whole
+from livegrad.passes.index_maps import integer
 from livegrad.passes.loop_over_elements.elements import NotExpanded
 from livegrad.passes.loop_over_elements.products import count_products
 from livegrad.passes.loop_over_elements.versions import is_array
-from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, fold_row, replace_elementwise
+from livegrad.passes.scalar_replacement.tensors import TENSOR_RULES, reduce_row, replace_elementwise
 from livegrad.passes.scalar_replacement.values import MAX_ELEMENTS, Elements, Memory, NotReplaced, Value, load, scalar
 
-_MAX_OPERATIONS = 2500  # of a body: LLVM takes about a second for so many, in the background
+_MAX_OPERATIONS = 2500  # of a body: takes LLVM about a second, in the background
 
 
 def is_small_body(body: Function) -> bool:
-    """Whether a body computes tensors of a few elements only, and not element by element alone.
+    """Whether a body only computes tensors of a few elements, and not just elementwise.
 
-    An elementwise body becomes a map of loops (`interchange_elementwise_loops`).
+    A loop with an elementwise body becomes a map of loops instead (`interchange_elementwise_loops`).
     """
     nodes, operations = nodes_of(body), 0
     if any(node.functions for node in nodes) or not any(node.op in (matmul, reduce, concatenate) for node in nodes):
@@ -45,8 +45,8 @@ def is_small_body(body: Function) -> bool:
     for node in nodes:
         if not is_array(node.type) or not node.operands:
             continue
-        written = node.operands[1] if node.op in UPDATES else node
-        size = prod(sizes(written)) if isinstance(written.type, Tensor) else 1
+        computed = node.operands[1] if node.op in UPDATES else node
+        size = prod(sizes(computed)) if isinstance(computed.type, Tensor) else 1
         operations += count_products(node) if node.op is matmul else size
         if size > MAX_ELEMENTS or operations > _MAX_OPERATIONS:
             return False
@@ -54,15 +54,15 @@ def is_small_body(body: Function) -> bool:
 
 
 def unroll_body(body: Function) -> Function:
-    """The body of a loop over scalars, with its tensors in memory; raises `NotExpanded` if it has none."""
+    """Replaces the tensors of a body by scalars, except those in memory; raises `NotExpanded` if that fails."""
     try:
-        return _Unrolling(body).function()
+        return _BodyUnroller(body).unroll()
     except NotReplaced:
         raise NotExpanded from None
 
 
-class _Unrolling:
-    """One body: the value of each node, which is scalars or a version of a tensor in memory."""
+class _BodyUnroller:
+    """Unrolls one body. The value of each node is scalars, or a version of a tensor in memory."""
 
     def __init__(self, body: Function) -> None:
         self._body = body
@@ -74,12 +74,12 @@ class _Unrolling:
             else:
                 self._values[parameter] = lookup(input) if isinstance(input.type, Tensor) else input
 
-    def function(self) -> Function:
+    def unroll(self) -> Function:
         for node in nodes_of(self._body):
             if node not in self._values:
                 with originating_from(node.origins):
                     self._values[node] = self._value(node, [self._values[operand] for operand in node.operands])
-        results = [self._result(number) for number in range(len(self._body.results))]
+        results = [self._result(index) for index in range(len(self._body.results))]
         return make_function(self._body.name, self._inputs, results)
 
     def _value(self, node: Node, operands: Sequence[Value]) -> Value:
@@ -96,31 +96,31 @@ class _Unrolling:
             return replace_elementwise(node, operands)
         raise NotReplaced
 
-    def _result(self, number: int) -> Node:
-        """A carried value; a tensor is a later version of the body's parameter."""
-        result = self._body.results[number]
+    def _result(self, index: int) -> Node:
+        """A carried value after an iteration. A tensor of scalars is written over the parameter that it replaces."""
+        result = self._body.results[index]
         value = self._values[result]
         if not is_array(result.type):
             return broadcast(scalar(value), shape=(), axes=()) if isinstance(result.type, Tensor) else scalar(value)
         if isinstance(value, Memory):
             return value.tensor
         shape = sizes(result)
-        indices = [np.vectorize(whole, otypes=[object])(index) for index in np.indices(shape)]
-        return _write(self._inputs[1 + number], assign, load(value), indices)
+        indices = [np.vectorize(integer, otypes=[object])(coordinates) for coordinates in np.indices(shape)]
+        return _write(self._inputs[1 + index], assign, load(value), indices)
 
 
 def _write(tensor: Node, op: Op, values: Elements, indices: Sequence[Elements]) -> Node:
-    """The tensor after writes at these indices, one after the other."""
+    """Writes values into a tensor at these indices, one after the other; returns the last version."""
     for index in np.ndindex(values.shape):
         tensor = op(tensor, values[index], *[coordinates[index] for coordinates in indices])
     return tensor
 
 
 def _multiply(node: Node, first: Elements, second: Elements) -> Elements:
-    """A product of small matrices; in a loop on one thread, it may have more terms than in the lanes of a map."""
+    """Unrolls a matrix product. The rule of `scalar_replacement` allows fewer terms, for the registers of map lanes."""
     element: Scalar = node.type.element  # type: ignore[union-attr]
     terms = first[..., :, None, :] * np.swapaxes(second, -1, -2)[..., None, :, :]
     result = np.empty(sizes(node), object)
     for index in np.ndindex(result.shape):
-        result[index] = fold_row(list(terms[index]), "sum", element)
+        result[index] = reduce_row(list(terms[index]), "sum", element)
     return result

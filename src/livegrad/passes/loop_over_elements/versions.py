@@ -1,7 +1,7 @@
-"""Plans which tensors of a body lie in memory, and which versions of them are overwritten in place.
+"""Plans which tensors of a loop body lie in memory, and which versions of them are overwritten in place.
 
-In: a function of a nest and the parameters that its results are to be versions of. `bodies` emits what is planned here.
-A version may be overwritten if whatever reads it can run before: other readers read a copy.
+In: a function of a loop nest, and for each result the parameter whose memory it goes to. `bodies` emits the code. A
+version may be overwritten if all its readers can run before; otherwise, the writer takes a copy.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from livegrad.passes.loop_over_elements.elements import NotExpanded, reduces_row
 from livegrad.passes.regions import BRANCHES, LOOPS, first_argument
 
 _MAX_NODES = 1500
-_COSTLY = 8.0  # an op that is worth so many additions is not computed twice
-_FEW_USES = 1.25  # of each element, on average: it may be computed again for some of them
+_COSTLY = 8.0  # ops of this cost (in additions) are not recomputed
+_FEW_USES = 1.25  # of each element, on average: up to this, recomputing is cheaper than storing
 
 
 def is_array(type: Type) -> bool:
-    """Whether a type is that of a tensor with dimensions, which lies in memory or is computed element by element."""
+    """Whether a type is a tensor of rank 1 or more."""
     return isinstance(type, Tensor) and bool(type.shape)
 
 
 def source_of(node: Node) -> Node:
-    """The parameter, or other node, that a tensor is a version of by updates, loops and branches."""
+    """The node that a tensor is a version of: follows updates, loops and branches back to the first version."""
     while (base := base_of(node)) is not None:
         node = base
     return node
 
 
 def base_of(node: Node) -> Node | None:
-    """The tensor of which a node is the next version; None for other nodes."""
+    """The previous version of a tensor; None for a first version."""
     if node.op in UPDATES:
         return node.operands[0]
     source, result_index = (node.operands[0], node.attribute("index")) if node.op is get else (node, 0)
@@ -53,11 +53,11 @@ def base_of(node: Node) -> Node | None:
 
 
 def branch_destinations(node: Node) -> tuple[int | None, ...]:
-    """For each result of a branch, the argument of which every branch returns a version; None for others."""
+    """For each result of a branch, the index of the argument that it is a version of in every branch, or None."""
     functions = node.functions
     destinations: list[int | None] = []
-    for number, type in enumerate(functions[0].result_types):
-        sources = [(function, source_of(function.results[number])) for function in functions]
+    for index, type in enumerate(functions[0].result_types):
+        sources = [(function, source_of(function.results[index])) for function in functions]
         positions = {function.parameters.index(source) for function, source in sources if source in function.parameters}
         is_version = is_array(type) and len(positions) == 1
         position = positions.pop() if is_version else None
@@ -67,10 +67,10 @@ def branch_destinations(node: Node) -> tuple[int | None, ...]:
 
 @dataclass
 class Versions:
-    """What is known about one function while it is planned.
+    """The plan of one function.
 
-    `stored` are computed tensors that get memory; `copied` are writes, as a node and the operand that it writes, that
-    start from a copy.
+    `stored` has the computed tensors that get memory. `copied` has the writes that start from a copy: nodes, with the
+    position of the operand that they overwrite.
     """
 
     function: Function
@@ -81,8 +81,8 @@ class Versions:
     def __post_init__(self) -> None:
         if len(self.nodes) > _MAX_NODES:
             raise NotExpanded
-        self.stored |= set(self._always_stored())
-        self._settled = set(self.stored)  # what stays in memory
+        self.stored |= set(self._find_stored())
+        self._final = set(self.stored)  # stay in memory
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -101,9 +101,9 @@ class Versions:
     def _parameters(self) -> frozenset[Node]:
         return frozenset(self.function.parameters)
 
-    def _always_stored(self) -> Iterator[Node]:
-        """Computed tensors that something needs in memory, or that cost too much to be computed again."""
-        stored, uses = set[Node](), dict.fromkeys(self.nodes, 0.0)  # how often an element would be computed, on average
+    def _find_stored(self) -> Iterator[Node]:
+        """Computed tensors that some node needs in memory, or that cost too much to recompute."""
+        stored, uses = set[Node](), dict.fromkeys(self.nodes, 0.0)  # the average number of uses of an element
         for result in self.function.results:
             uses[result] += 1.0
         needed = {o for node in self.nodes for o in node.operands if node.functions} | {
@@ -117,7 +117,7 @@ class Versions:
                 if in_memory:
                     stored.add(node)
             for operand in dict.fromkeys(node.operands):
-                uses[operand] += (1.0 if in_memory else uses[node]) * _share_read(node, operand)
+                uses[operand] += (1.0 if in_memory else uses[node]) * _read_share(node, operand)
         yield from [node for node in self.nodes if node in stored]
 
     def writes(self, node: Node) -> list[tuple[int, Node]]:
@@ -131,11 +131,11 @@ class Versions:
             positions = [1 + position for position in branch_destinations(node) if position is not None]
         else:
             return []
-        operands = [(number, node.operands[number]) for number in positions]
-        return [(number, operand) for number, operand in operands if is_array(operand.type)]
+        operands = [(position, node.operands[position]) for position in positions]
+        return [(position, operand) for position, operand in operands if is_array(operand.type)]
 
     def overwriting_nodes(self) -> dict[Node, tuple[Node, int]]:
-        """For each tensor that is overwritten, the node that does it and as which operand."""
+        """For each tensor that is overwritten, the node that overwrites it and the position of the operand."""
         writers: dict[Node, tuple[Node, int]] = {}
         for node in self.nodes:
             for position, operand in self.writes(node):
@@ -146,28 +146,28 @@ class Versions:
                         writers[operand] = (node, position)
         return writers
 
-    # --- who reads what, and when ---
+    # --- dependencies ---
 
     @cached_property
     def _ancestors(self) -> dict[Node, int]:
-        """For each node the nodes that it needs, as bits."""
+        """For each node, itself and the nodes that it depends on, as a bit mask."""
         ancestors: dict[Node, int] = {}
-        for number, node in enumerate(self.nodes):
-            ancestors[node] = 1 << number
+        for index, node in enumerate(self.nodes):
+            ancestors[node] = 1 << index
             for operand in node.operands:
                 ancestors[node] |= ancestors[operand]
         return ancestors
 
-    def needs(self, node: Node, other: Node) -> bool:
-        # A parameter that nothing reads is the destination of a result all the same; it needs nothing.
-        return bool(self._ancestors.get(node, 0) & (1 << self._numbers[other]))
+    def needs(self, node: Node, dependency: Node) -> bool:
+        # Unused parameters have no ancestors here, but they can be the destination of a result.
+        return bool(self._ancestors.get(node, 0) & (1 << self._indices[dependency]))
 
     @cached_property
-    def _numbers(self) -> dict[Node, int]:
-        return {node: number for number, node in enumerate(self.nodes)}
+    def _indices(self) -> dict[Node, int]:
+        return {node: index for index, node in enumerate(self.nodes)}
 
     def tree(self, root: Node) -> list[Node]:
-        """The tensors that are computed for an element of this one, and those in memory that are read; root last."""
+        """The tensors that the expression of an element of `root` computes, and those in memory that it reads."""
         versions: dict[Node, None] = {}
         pending = [root]
         while pending:
@@ -179,30 +179,30 @@ class Versions:
                 pending += [operand for operand in node.operands if is_array(operand.type)]
         return list(versions)
 
-    def points(self) -> Iterator[tuple[Node, list[Node]]]:
-        """The nodes that something is computed for at once, and the tensors that are read for it."""
+    def emission_points(self) -> Iterator[tuple[Node, list[Node]]]:
+        """The nodes at which code is emitted, and the tensors that this code reads."""
         for node in self.nodes:
             if node in self._parameters:
                 continue
             written = [position for position, _ in self.writes(node)]
-            others = [o for position, o in enumerate(node.operands) if position not in written and is_array(o.type)]
-            if others and (written or node in self.stored or not is_array(node.type) or node.functions):
-                yield node, others
+            read = [o for position, o in enumerate(node.operands) if position not in written and is_array(o.type)]
+            if read and (written or node in self.stored or not is_array(node.type) or node.functions):
+                yield node, read
 
     # --- conflicts ---
 
     def resolve(self) -> None:
-        """Stores and copies tensors until no read follows the write that overwrites its version."""
+        """Stores and copies tensors until no version is read after it is overwritten."""
         for _ in range(len(self.nodes)):
             if not self._resolve_one():
-                self._drop_needless()
+                self._drop_unneeded()
                 return
         raise NotExpanded
 
-    def _drop_needless(self) -> None:
-        """Computes tensors where they are read that were stored for writes which start from a copy by now."""
-        for node in [node for node in self.nodes if node in self.stored and node not in self._settled]:
-            self._settled.add(node)  # if it is stored again, it is needed
+    def _drop_unneeded(self) -> None:
+        """Drops stored tensors that are no longer needed because later decisions made a write start from a copy."""
+        for node in [node for node in self.nodes if node in self.stored and node not in self._final]:
+            self._final.add(node)  # if it is stored again, it is needed
             stored, copied = set(self.stored), set(self.copied)
             self.stored.remove(node)
             if self._resolve_one():
@@ -210,18 +210,18 @@ class Versions:
 
     def _resolve_one(self) -> bool:
         writers = self.overwriting_nodes()
-        for point, roots in self.points():
+        for point, roots in self.emission_points():
             for root in roots:
                 for read in self.tree(root):
                     if read not in writers or not self.in_memory(read):
                         continue
                     writer, position = writers[read]
                     if (writer is not point and self.needs(point, writer)) or (writer is point and point.functions):
-                        self._separate(root, read, writer, position)
+                        self._store_or_copy(root, read, writer, position)
                         return True
         return self._resolve_results(writers)
 
-    def _separate(self, root: Node, read: Node, writer: Node, position: int) -> None:
+    def _store_or_copy(self, root: Node, read: Node, writer: Node, position: int) -> None:
         """Stores the part of an expression that reads a tensor before it is overwritten, or copies the tensor."""
         for node in self.tree(root):
             if not self.in_memory(node) and not self.needs(node, writer) and read in self.tree(node):
@@ -233,70 +233,74 @@ class Versions:
         node = parameter
         while node in writers:
             writer, position = writers[node]
-            after = self._version_after(writer, position)
-            if after is None:
+            next_version = self._next_version(writer, position)
+            if next_version is None:
                 raise NotExpanded
-            node = after
+            node = next_version
         return node
 
-    def _version_after(self, writer: Node, position: int) -> Node | None:
+    def _next_version(self, writer: Node, position: int) -> Node | None:
         if writer.op in UPDATES:
             return writer
-        number = position - first_argument(writer)
+        index = position - first_argument(writer)
         if writer.op in BRANCHES:
-            number = branch_destinations(writer).index(number)
+            index = branch_destinations(writer).index(index)
             if not isinstance(writer.type, Tensor):
-                return get(writer, index=number) if get(writer, index=number) in self._numbers else None
+                return get(writer, index=index) if get(writer, index=index) in self._indices else None
             return writer
-        after = get(writer, index=number)
-        return after if after in self._numbers else None
+        result = get(writer, index=index)
+        return result if result in self._indices else None
 
-    def rewritten(self) -> list[int]:
-        """The results that are written as a whole because they are not versions of their parameter, in order."""
+    def results_to_write(self) -> list[int]:
+        """The indices of results that are not the last version of their parameter, and must be written as a whole."""
         writers = self.overwriting_nodes()
-        positions: list[int] = []
-        for number, position in enumerate(self.destinations):
+        indices: list[int] = []
+        for index, position in enumerate(self.destinations):
             if position is not None:
                 is_fresh = position >= len(self.function.parameters)
-                result = self.function.results[number]
+                result = self.function.results[index]
                 if is_fresh or self.last_version(self.function.parameters[position], writers) is not result:
-                    positions.append(number)
-        return positions
+                    indices.append(index)
+        return indices
 
     def _resolve_results(self, writers: dict[Node, tuple[Node, int]]) -> bool:
-        results, rewritten = self.function.results, self.rewritten()
+        results, results_to_write = self.function.results, self.results_to_write()
         for result in results:
             if result in writers:
                 self.copied.add(writers[result])
                 return True
-        last = {n: self._destination(n, writers) for n in rewritten}
-        for number in rewritten:
-            for read in self.tree(results[number]):
+        targets = {index: self._destination(index, writers) for index in results_to_write}
+        for index in results_to_write:
+            for read in self.tree(results[index]):
                 if read in writers and self.in_memory(read):
                     writer, position = writers[read]
-                    target = last[number]
-                    if self.needs(results[number], writer) or (target is not None and self.needs(target, writer)):
-                        self._separate(results[number], read, writer, position)
+                    target = targets[index]
+                    if self.needs(results[index], writer) or (target is not None and self.needs(target, writer)):
+                        self._store_or_copy(results[index], read, writer, position)
                         return True
-        before = {n: {m for m in rewritten if m != n and last[m] in self.tree(results[n])} for n in rewritten}
-        for number in rewritten:
-            if number in _reachable(number, before):
-                if self.in_memory(results[number]):
+        # A result that reads the target of another must be written first; on a cycle, one result is stored.
+        before = {
+            n: {m for m in results_to_write if m != n and targets[m] in self.tree(results[n])} for n in results_to_write
+        }
+        for index in results_to_write:
+            if index in _reachable(index, before):
+                if self.in_memory(results[index]):
                     raise NotExpanded
-                self.stored.add(results[number])
+                self.stored.add(results[index])
                 return True
         return False
 
-    def _destination(self, number: int, writers: dict[Node, tuple[Node, int]]) -> Node | None:
-        position = self.destinations[number]
+    def _destination(self, index: int, writers: dict[Node, tuple[Node, int]]) -> Node | None:
+        """The version that a result overwrites; None for fresh memory."""
+        position = self.destinations[index]
         assert position is not None
         if position >= len(self.function.parameters):
             return None
         return self.last_version(self.function.parameters[position], writers)
 
 
-def _share_read(reader: Node, operand: Node) -> float:
-    """How many elements of an operand a reader needs, as a share of all: one that it needs twice counts twice."""
+def _read_share(reader: Node, operand: Node) -> float:
+    """The reads of an operand's elements by a reader, divided by the number of its elements."""
     if reader.op in (broadcast, slice_) or (reader.op is lookup and reader.operands[0] is operand):
         return number_of_elements(reader) / max(1, number_of_elements(operand))
     return 1.0
@@ -306,10 +310,10 @@ def _reachable(start: int, edges: dict[int, set[int]]) -> set[int]:
     reached: set[int] = set()
     pending = list(edges[start])
     while pending:
-        number = pending.pop()
-        if number not in reached:
-            reached.add(number)
-            pending += edges[number]
+        vertex = pending.pop()
+        if vertex not in reached:
+            reached.add(vertex)
+            pending += edges[vertex]
     return reached
 
 

@@ -1,7 +1,7 @@
 """Scalar replacement: a function of small tensors becomes a function of scalars, for one point of a map.
 
 `vmap` runs functions with loops and branches in this form: each member of the batch runs its own loops in registers,
-and lanes that are done wait for the others under a mask. A tensor in memory is only read, by index.
+and finished lanes are masked until the others are done. Tensors in memory are only read, by index.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ from livegrad.passes.split_complex import has_parts_rule
 
 __all__ = ["Memory", "NotReplaced", "Value", "flatten", "rebuild", "replace_tensors"]
 
-_MAX_NODES = 4000  # of a function over scalars: beyond, its values are too many for registers, and it compiles slowly
+_MAX_NODES = 4000  # of a function over scalars: larger ones need too many registers, and compile slowly
 
 
 def replace_tensors(function: Function, arguments: Sequence[Value]) -> list[Value]:
-    """The results of a function from its arguments, with scalars in place of tensors. Raises `NotReplaced`."""
-    return _Replacement().results(function, arguments)
+    """Interprets a function with scalars in place of tensors. Raises `NotReplaced` if that is not possible."""
+    return _ScalarReplacement().results(function, arguments)
 
 
-class _Replacement(Interpreter[Value]):
-    """One run of scalar replacement, which counts the nodes that it makes."""
+class _ScalarReplacement(Interpreter[Value]):
+    """The interpreter of scalar replacement; limits the number of nodes that it creates."""
 
     def __init__(self) -> None:
         self._elements_created = 0
 
     def rewrite_node(self, node: Node, operands: list[Value]) -> Value:
-        value = self._replace(node, operands)
+        value = self._apply_rule(node, operands)
         self._elements_created += value.size if isinstance(value, np.ndarray) else 1
         if self._elements_created > _MAX_NODES:
             raise NotReplaced
         return value
 
-    def _replace(self, node: Node, operands: list[Value]) -> Value:
+    def _apply_rule(self, node: Node, operands: list[Value]) -> Value:
         rule = TENSOR_RULES.get(node.op) or _OTHER_RULES.get(node.op)
         if rule is not None:
             return rule(node, operands)
@@ -73,8 +73,10 @@ class _Replacement(Interpreter[Value]):
             if not has_parts_rule(node):
                 raise NotReplaced  # backends have no code for it in a map
             return replace_elementwise(node, operands)
-        same = all(isinstance(v, Node) and v.type is o.type for v, o in zip(operands, node.operands, strict=True))
-        if not same or holds_tensors(node.type) or node.op is parameter_op or node.functions:
+        is_unchanged = all(
+            isinstance(v, Node) and v.type is o.type for v, o in zip(operands, node.operands, strict=True)
+        )
+        if not is_unchanged or holds_tensors(node.type) or node.op is parameter_op or node.functions:
             raise NotReplaced
         return make_node(node.op, tuple(map(scalar, operands)), node.attributes)
 
@@ -108,7 +110,7 @@ def _make(node: Node, operands: Sequence[Value]) -> Value:
     return make(*map(scalar, operands), type=node.type)
 
 
-def _element(node: Node) -> Type:
+def _element_type(node: Node) -> Type:
     type = node.operands[0].type
     assert isinstance(type, Tape)
     return type.element
@@ -121,12 +123,12 @@ def _tape_new(node: Node, operands: Sequence[Value]) -> Value:
 def _tape_get(node: Node, operands: Sequence[Value]) -> Value:
     tape, index = operands
     if isinstance(tape, Rows):
-        return _row(tape, scalar(index), _element(node))
-    return unpack(tape_get(scalar(tape), scalar(index)), _element(node))
+        return _read_row(tape, scalar(index), _element_type(node))
+    return unpack(tape_get(scalar(tape), scalar(index)), _element_type(node))
 
 
-def _row(rows: Rows, index: Node, element: Type) -> Value:
-    """A row of a tensor that was unstacked; zeros at an index that it does not have, as a tape has them."""
+def _read_row(rows: Rows, index: Node, element: Type) -> Value:
+    """A row of an unstacked tensor. Like a tape, it reads as zeros at an index out of range."""
     shape = static_shape(element)
     require_small(shape)
     assert isinstance(element, Tensor)
@@ -144,7 +146,7 @@ def _row(rows: Rows, index: Node, element: Type) -> Value:
 
 def _tape_write(node: Node, operands: Sequence[Value]) -> Value:
     tape, index, value = operands
-    return node.op(scalar(tape), scalar(index), pack(value, _element(node)))
+    return node.op(scalar(tape), scalar(index), pack(value, _element_type(node)))
 
 
 def _tape_sum(node: Node, operands: Sequence[Value]) -> Value:

@@ -1,9 +1,9 @@
-"""Rules of scalar replacement for ops on tensors: what each element of a small result is, as a scalar node."""
+"""Rules of scalar replacement for tensor ops: each computes the elements of a small result as scalar nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce as fold
+from functools import reduce as reduce_sequence
 from math import prod
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from livegrad.ops.indexing import lookup, lookup_or, scatter_add
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import broadcast, concatenate, flip, iota, pad, permute, reshape, slice_
 from livegrad.ops.reduction import COMBINE, arg_reduce, fold_start, greatest, is_better, least, reduce
-from livegrad.passes.index_maps import checked_index
+from livegrad.passes.index_maps import check_index
 from livegrad.passes.scalar_replacement.values import (
     Elements,
     Memory,
@@ -43,7 +43,7 @@ Rule = Callable[[Node, Sequence[Value]], Value]
 
 
 def replace_elementwise(node: Node, operands: Sequence[Value]) -> Value:
-    """An elementwise op at each element; a scalar operand goes with all of them."""
+    """Applies an elementwise op to each element, with scalar operands broadcast."""
     if not isinstance(node.type, Tensor):
         return make_node(node.op, tuple(map(scalar, operands)), node.attributes)
     arrays = np.broadcast_arrays(*map(load, operands)) if operands else []
@@ -53,7 +53,7 @@ def replace_elementwise(node: Node, operands: Sequence[Value]) -> Value:
 
 
 def _move(node: Node, operands: Sequence[Value]) -> Value:
-    """An op that only moves elements, as NumPy moves them; a part of a tensor in memory stays there."""
+    """A movement op: NumPy moves the elements. A movement of a tensor in memory becomes a view of it."""
     (source,) = operands
     evaluate = node.op.evaluate
     assert evaluate is not None
@@ -81,36 +81,36 @@ def _pad(node: Node, operands: Sequence[Value]) -> Value:
 def _iota(node: Node, operands: Sequence[Value]) -> Value:
     shape, axis, type = static_shape(node.type), node.attribute("axis"), node.attribute("type")
     require_small(shape)
-    along = array_of([constant(index, type) for index in range(shape[axis])], (shape[axis],))
-    return np.broadcast_to(along.reshape([-1 if dimension == axis else 1 for dimension in range(len(shape))]), shape)
+    row = array_of([constant(index, type) for index in range(shape[axis])], (shape[axis],))
+    return np.broadcast_to(row.reshape([-1 if dimension == axis else 1 for dimension in range(len(shape))]), shape)
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------
 
 
-def _rows(elements: Elements, axes: Sequence[int]) -> tuple[Elements, tuple[int, ...]]:
-    """The elements as rows along the reduced axes, and the shape of the rest."""
-    kept = [axis for axis in range(elements.ndim) if axis not in axes]
-    shape = tuple([elements.shape[axis] for axis in kept])
-    counts = [prod(elements.shape[axis] for axis in group) for group in (kept, axes)]  # an axis may be empty
-    return np.transpose(elements, (*kept, *axes)).reshape(counts), shape
+def _to_rows(elements: Elements, axes: Sequence[int]) -> tuple[Elements, tuple[int, ...]]:
+    """The elements as one row for each result, along the reduced axes, and the shape of the result."""
+    result_axes = [axis for axis in range(elements.ndim) if axis not in axes]
+    shape = tuple([elements.shape[axis] for axis in result_axes])
+    counts = [prod(elements.shape[axis] for axis in group) for group in (result_axes, axes)]  # an axis may be empty
+    return np.transpose(elements, (*result_axes, *axes)).reshape(counts), shape
 
 
 def _reduce(node: Node, operands: Sequence[Value]) -> Value:
     kind, elements = node.attribute("kind"), load(operands[0])
-    rows, shape = _rows(elements, node.attribute("axes"))
+    rows, shape = _to_rows(elements, node.attribute("axes"))
     element: Scalar = node.type.element  # type: ignore[attr-defined]
-    return array_of([fold_row(list(row), kind, element) for row in rows], shape)
+    return array_of([reduce_row(list(row), kind, element) for row in rows], shape)
 
 
-def fold_row(row: Sequence[Node], kind: str, element: Scalar) -> Node:
-    """The reduction of scalars in order; a sum of float16 is taken in float32."""
+def reduce_row(row: Sequence[Node], kind: str, element: Scalar) -> Node:
+    """Reduces scalars in order; sums and products of half-precision floats are computed in float32."""
     if kind in ("max", "min") and len(row) > 2:
-        return (greatest if kind == "max" else least)(*row)  # in a chain of maximum, ties would not share evenly
+        return (greatest if kind == "max" else least)(*row)  # a chain of maximum would split gradients of ties unevenly
     wide = f32 if element.name in ("f16", "bf16") and kind in ("sum", "prod") else element
-    # Only a sum starts from its neutral element when there are others: a sum of -0 is +0.
+    # A sum always starts from +0, so that a sum of -0 is +0. Others need a start only if the row is empty.
     start = [constant(fold_start(kind, wide), wide)] if kind == "sum" or not row else []
-    total = fold(COMBINE[kind], [*start, *(_cast(scalar, wide) for scalar in row)])
+    total = reduce_sequence(COMBINE[kind], [*start, *(_cast(scalar, wide) for scalar in row)])
     return _cast(total, element)
 
 
@@ -120,13 +120,14 @@ def _cast(node: Node, type: Scalar) -> Node:
 
 def _arg_reduce(node: Node, operands: Sequence[Value]) -> Value:
     elements, largest = load(operands[0]), node.attribute("kind") == "argmax"
-    rows, shape = _rows(elements, (node.attribute("axis"),))
+    rows, shape = _to_rows(elements, (node.attribute("axis"),))
     if not rows.size or elements.reshape(-1)[0].type.kind == "bool":
         raise NotReplaced
-    return array_of([_cast(_best(row, largest), node.type.element) for row in rows], shape)  # type: ignore[attr-defined]
+    return array_of([_cast(_find_extremum(row, largest), node.type.element) for row in rows], shape)  # type: ignore[attr-defined]
 
 
-def _best(row: Elements, largest: bool) -> Node:
+def _find_extremum(row: Elements, largest: bool) -> Node:
+    """The position of the largest or smallest element."""
     best, position = row[0], constant(0, i64)
     for index, value in enumerate(row[1:], start=1):
         better = is_better(value, best, largest)
@@ -145,7 +146,7 @@ def _matmul(node: Node, operands: Sequence[Value]) -> Value:
     for index in np.ndindex(shape):
         (*batch, row, column) = index
         pairs = zip(left[(*batch, row)], right[(*batch, slice(None), column)], strict=True)
-        result[index] = fold_row([a * b for a, b in pairs], "sum", element)
+        result[index] = reduce_row([a * b for a, b in pairs], "sum", element)
     return result
 
 
@@ -157,41 +158,41 @@ def _lookup(node: Node, operands: Sequence[Value]) -> Value:
     if not indices:
         return scalar(source)
     if not isinstance(node.type, Tensor):
-        return _read(node, source, [scalar(index) for index in indices])
+        return _read_element(node, source, [scalar(index) for index in indices])
     arrays = [load(index) for index in indices]
-    places = zip(*(array.reshape(-1) for array in arrays), strict=True)
-    return array_of([_read(node, source, list(coordinates)) for coordinates in places], arrays[0].shape)
+    multi_indices = zip(*(array.reshape(-1) for array in arrays), strict=True)
+    return array_of([_read_element(node, source, list(index)) for index in multi_indices], arrays[0].shape)
 
 
-def _read(node: Node, source: Value, index: list[Node]) -> Node:
+def _read_element(node: Node, source: Value, index: list[Node]) -> Node:
     if isinstance(source, Memory):
         prefix = len(source.prefix)
         proven = node.attribute("in_range") if "in_range" in dict(node.attributes) else ()
-        named = {"in_range": (*range(prefix), *(prefix + axis for axis in proven))} if proven or prefix else {}
-        return lookup(source.tensor, *source.prefix, *index, **named)
+        attributes = {"in_range": (*range(prefix), *(prefix + axis for axis in proven))} if proven or prefix else {}
+        return lookup(source.tensor, *source.prefix, *index, **attributes)
     constants = [constant_integer(i) for i in index]
     shape = source.positions.shape if isinstance(source, View) else load(source).shape
     if isinstance(source, View) and all(i is not None and 0 <= i < n for i, n in zip(constants, shape, strict=True)):
         return load(View(source.memory, source.positions[tuple(constants)].reshape(()))).item()  # type: ignore[arg-type]
     elements = load(source)
     for axis, coordinate in enumerate(index):
-        elements = _choose(elements, coordinate, axis)
+        elements = _select_index(elements, coordinate, axis)
     return elements.item()
 
 
-def _choose(elements: Elements, position: Node, axis: int) -> Elements:
-    """The elements at a computed index into the first dimension."""
+def _select_index(elements: Elements, position: Node, axis: int) -> Elements:
+    """Selects the elements at a computed index into the first dimension."""
     size = elements.shape[0]
     if not size:
         raise NotReplaced
-    position = checked_index(position, size, axis)
+    position = check_index(position, size, axis)
     constant_position = constant_integer(position)
     if constant_position is not None:
         return elements[constant_position, ...]
-    chosen = elements[0, ...]
+    selected = elements[0, ...]
     for index in range(1, size):
-        chosen = select_elements(equal(position, index), elements[index, ...], chosen)
-    return chosen
+        selected = select_elements(equal(position, index), elements[index, ...], selected)
+    return selected
 
 
 def select_elements(condition: Node, then: Elements, otherwise: Elements) -> Elements:
@@ -206,35 +207,36 @@ def _lookup_or(node: Node, operands: Sequence[Value]) -> Value:
     if not isinstance(node.type, Tensor):
         return lookup_or(source.tensor, scalar(otherwise), *map(scalar, indices))
     arrays = np.broadcast_arrays(*map(load, (otherwise, *indices)))
-    places = zip(*(array.reshape(-1) for array in arrays), strict=True)
-    return array_of([lookup_or(source.tensor, *coordinates) for coordinates in places], static_shape(node.type))
+    reads = zip(*(array.reshape(-1) for array in arrays), strict=True)
+    return array_of([lookup_or(source.tensor, *read) for read in reads], static_shape(node.type))
 
 
 def _write(node: Node, operands: Sequence[Value]) -> Value:
-    """A write at computed indices: every element that may be meant is selected."""
+    """A write at computed indices: a select for every element that an index may refer to."""
     base, updates, *indices = operands
     elements = load(base).copy()
     arrays = np.broadcast_arrays(*map(load, (updates, *indices)))
     for update, *index in zip(*(array.reshape(-1) for array in arrays), strict=True):
         bounds = enumerate(zip(index, elements.shape, strict=True))
-        coordinates = [checked_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
+        coordinates = [check_index(coordinate, size, axis) for axis, (coordinate, size) in bounds]
         for target in np.ndindex(elements.shape):
             old: Node = elements.item(*target)
-            elements[target] = _written(node.op, old, update, coordinates, target)
+            elements[target] = _update_element(node.op, old, update, coordinates, target)
     return elements
 
 
-def _written(op: Op, old: Node, update: Node, coordinates: Sequence[Node], target: tuple[int, ...]) -> Node:
-    here: Node | None = None
+def _update_element(op: Op, old: Node, update: Node, coordinates: Sequence[Node], target: tuple[int, ...]) -> Node:
+    """The element at `target` after an update at the index `coordinates`."""
+    is_target: Node | None = None
     for coordinate, target_index in zip(coordinates, target, strict=True):
         constant_index = constant_integer(coordinate)
         if constant_index is not None and constant_index != target_index:
             return old
         if constant_index is None:
-            same = equal(coordinate, target_index)
-            here = same if here is None else here & same
+            is_equal = equal(coordinate, target_index)
+            is_target = is_equal if is_target is None else is_target & is_equal
     new = update if op is assign else add(old, update)
-    return new if here is None else select(here, new, old)
+    return new if is_target is None else select(is_target, new, old)
 
 
 def _check(node: Node, operands: Sequence[Value]) -> Value:

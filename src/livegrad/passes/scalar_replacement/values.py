@@ -1,4 +1,4 @@
-"""Values of a function at one point: scalars in place of small tensors, and tensors in memory that it only reads."""
+"""Values of scalar replacement: arrays of scalar nodes in place of small tensors, and tensors in memory."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from livegrad.ir.types import Tape, Tensor, Tuple, Type, components, i64, inner_
 from livegrad.ops.aggregate import get, make_tuple, member
 from livegrad.ops.indexing import lookup
 
-MAX_ELEMENTS = 32  # of a tensor at one point: beyond, registers do not hold it
-_MAX_POSITIONS = 1 << 16  # of a view of memory: beyond, finding its elements takes too long
+MAX_ELEMENTS = 32  # of a tensor at one point: larger ones do not fit in registers
+_MAX_POSITIONS = 1 << 16  # of a view of memory: larger ones take too long to resolve
 Shape = tuple[int, ...]
 Elements = NDArray[Any]  # of scalar nodes, one for each element of a small tensor
 
 
 class NotReplaced(Exception):
-    """A function computes something at a point that scalars do not replace."""
+    """A function computes values at a point that scalars cannot replace."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A tensor in memory. `prefix` are the first indices of all reads: the member of a batch that reads."""
+    """A tensor in memory. All reads start with the indices `prefix`, such as the member of a batch."""
 
     tensor: Node
     prefix: tuple[Node, ...] = ()
@@ -43,7 +43,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class View:
-    """Elements of a tensor in memory, by their positions in row-major order."""
+    """A view of a tensor in memory: the row-major position of each of its elements."""
 
     memory: Memory
     positions: NDArray[np.int64]
@@ -51,7 +51,7 @@ class View:
 
 @dataclass(frozen=True)
 class Rows:
-    """A tape that is a tensor, row by row."""
+    """A tape whose rows are those of a tensor."""
 
     tensor: Elements | Memory | View
 
@@ -86,7 +86,7 @@ def array_of(nodes: Sequence[Node], shape: Shape) -> Elements:
 
 
 def view_of(memory: Memory) -> View:
-    """The whole of a tensor in memory."""
+    """A view of a whole tensor in memory."""
     shape = memory.shape
     if not all(isinstance(size, int) for size in shape) or prod(shape) > _MAX_POSITIONS:
         raise NotReplaced
@@ -94,7 +94,7 @@ def view_of(memory: Memory) -> View:
 
 
 def load(value: Value) -> Elements:
-    """The elements of a small tensor; those in memory are read."""
+    """The elements of a small tensor; reads them if they are in memory."""
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, Node):
@@ -111,7 +111,7 @@ def load(value: Value) -> Elements:
 
 
 def scalar(value: Value) -> Node:
-    """A value that is one number."""
+    """The only element of a value of rank 0."""
     if isinstance(value, Node):
         return value
     elements = load(value)
@@ -128,7 +128,7 @@ def holds_tensors(type: Type) -> bool:
 
 
 def flatten(value: Value, type: Type) -> Iterator[Node]:
-    """The leaf nodes of a value of a type, in order; elements in memory are read."""
+    """The leaf nodes of a value, in order; reads elements in memory."""
     if isinstance(type, Tensor):
         yield from load(value).reshape(-1)
     elif isinstance(type, Tuple) and holds_tensors(type):
@@ -141,7 +141,7 @@ def flatten(value: Value, type: Type) -> Iterator[Node]:
 
 
 def rebuild(nodes: Iterator[Node], type: Type, shape: Shape | None = None) -> Value:
-    """The value of a type from the next leaf nodes; a tensor has this shape at one point."""
+    """Builds a value of a type from the next leaf nodes. `shape` overrides the shape of a tensor."""
     if isinstance(type, Tensor):
         shape = static_shape(type) if shape is None else shape
         require_small(shape)
@@ -160,7 +160,7 @@ def parts_of(value: Value, type: Type) -> Sequence[Value]:
 
 
 def packed_type(type: Type) -> Type:
-    """The type of one node that holds a value of `type`: a tuple of its scalars, where it holds tensors."""
+    """The type of one node that holds a value of `type`: a tuple of scalars if there are several."""
     if isinstance(type, Tape):
         return Tape(packed_type(type.element))
     leaves = list(_leaf_types(type))
@@ -184,12 +184,13 @@ def _leaf_types(type: Type) -> Iterator[Type]:
 
 
 def pack(value: Value, type: Type) -> Node:
-    """The value as one node, for a tape."""
+    """Packs a value into one node, for a tape."""
     nodes = list(flatten(value, type))
     return nodes[0] if len(nodes) == 1 else make_tuple(*nodes)
 
 
 def unpack(node: Node, type: Type) -> Value:
-    number = len(list(_leaf_types(type)))
-    nodes = [node] if number == 1 else [get(node, index=index) for index in range(number)]
+    """The inverse of `pack`."""
+    count = len(list(_leaf_types(type)))
+    nodes = [node] if count == 1 else [get(node, index=index) for index in range(count)]
     return rebuild(iter(nodes), type)

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Node
 from livegrad.ir.types import Array, Struct, Tuple, Type, components
+from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import get, make, make_tuple, member
 from livegrad.ops.control import map_
 from livegrad.ops.elementwise import detach
 from livegrad.passes.flatten_signature import flatten_signature, leaf_types, leaves_of
-from livegrad.passes.functions import uses_any
 from livegrad.passes.scalarise_maps.inner_maps import without_inner_maps
 from livegrad.passes.scalarise_maps.tensor_sums import without_tensor_sums
 
 
 def scalarise_maps(function: Function) -> Function:
     """The function with each of its maps scalarised; maps inside loops are handled with the loops."""
-    return map_results(function, _prepared) if uses_any([function], (get, detach, map_)) else function
+    return map_results(function, _prepared) if not ops_in(function).isdisjoint((get, detach, map_)) else function
 
 
 def _prepared(node: Node) -> Node | None:

@@ -1,6 +1,6 @@
-"""Branches over tensors: the branch that is taken runs as a separate plan, directly on the memory of the outer plan.
+"""Branches over tensors: each branch is a separate plan that runs directly on the memory of the outer plan.
 
-`compiled_plan.py` creates a `BranchCall` for each such branch. A branch that is never taken is never compiled.
+`compiled_plan.py` creates a `BranchCall` for each such branch. A branch is compiled when it is first taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from livegrad.schedule.plan import HostStep, ObjectSlot
 
 
 class RunnablePlan(Protocol):
-    """A compiled plan, from leaves to leaves."""
+    """A compiled plan that maps argument leaves to result leaves."""
 
     def run(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]: ...
 
@@ -55,13 +55,13 @@ class BranchCall:
             return 0 if choice else 1
         number = int(choice)
         if not 0 <= number < len(self._branches):
-            what = f"switch on {number}, but there are {len(self._branches)} branches"
-            raise KernelCheckError(what, where=self._node.origin)
+            message = f"switch on {number}, but there are {len(self._branches)} branches"
+            raise KernelCheckError(message, where=self._node.origin)
         return number
 
 
 def branches_of(node: Node) -> tuple[Function, ...]:
-    """The branches of a node; of a `cond`, the branch for true first."""
+    """The branches of a node. For a `cond`, the branch for true comes first."""
     if node.op is cond:
         return node.attribute("then"), node.attribute("otherwise")
     return node.attribute("branches")

@@ -1,4 +1,4 @@
-"""Runs plans on the CPU: argument blocks are filled once, memory is one arena, and kernels are called directly.
+"""Runs plans on the CPU: binds argument blocks to one arena once, and then calls kernels directly.
 
 In: a serialised plan and the native code of its kernels. Out: results for arguments. Called by `cpu_function.py`.
 """
@@ -25,9 +25,9 @@ from livegrad.ops.control import cond, switch
 from livegrad.runtime.cpu.branches import BranchCall
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.host_steps import HostCall
-from livegrad.runtime.cpu.index_errors import name_index
+from livegrad.runtime.cpu.index_errors import add_index
 from livegrad.runtime.cpu.kernel_calls import KernelCall, join_kernels
-from livegrad.runtime.cpu.kernel_code import Compiling, code_of, codes_of
+from livegrad.runtime.cpu.kernel_code import KernelCompiler, code_of, codes_of
 from livegrad.runtime.cpu.kernel_memory import KernelMemory, Patch
 from livegrad.runtime.cpu.loop_body import Call, StepOwner
 from livegrad.runtime.cpu.memory_pool import result_maker
@@ -48,9 +48,9 @@ _NO_VALUES: Any = MappingProxyType({})
 
 
 class CompiledPlan:
-    """A plan with its code, its memory and its argument blocks. One run at a time; others wait.
+    """A plan with its code, memory and argument blocks. Threads run it one at a time.
 
-    `plan` may be None when a serialised plan without host steps was loaded from disk.
+    `plan` is None if the serialised plan was loaded from disk or made from a template; then it has no host steps.
     """
 
     def __init__(
@@ -64,14 +64,15 @@ class CompiledPlan:
     ) -> None:
         self.serialised, self.plan, self.run_nested = serialised, plan, run_nested
         self._source_locations = source_locations
-        self.source: Function | None = None  # the function of the plan, for errors
+        self.source: Function | None = None  # for errors
         self._counts = counts  # the number of kernels of each step of the plan; None for a host step
         self._codes = codes
         self.lock = threading.Lock()
         call_after_fork(self, "_free_lock")
-        self._entry: PlanEntry | None = None  # made by the first run
-        self._has_run = False
+        self._entry: PlanEntry | None = None  # made by the second run, because many plans run only once
+        self._runs = 0  # so far, those through the entry excepted
         self._memory = KernelMemory(serialised)
+        self._address_of_array = invoker().array_address
         arguments = [array for array in serialised.arguments if array is not None]
         self._cells = {array.number: np.zeros((), array.element.dtype) for array in arguments if array.shape == ()}
         self._results = [array for array in serialised.results if array is not None]
@@ -85,17 +86,17 @@ class CompiledPlan:
         plan: Plan,
         run_nested: Callable[..., Any],
         source_locations: SourceLocations = (),
-        compiling: Compiling | None = None,
+        compiler: KernelCompiler | None = None,
     ) -> CompiledPlan:
-        """Compiles the kernels of a plan. Errors name the source locations that marks in its nodes refer to."""
-        serialised, counts, codes = serialise_plan(plan, compiling)
+        """Compiles the kernels of a plan. Errors resolve the marks of its nodes by `source_locations`."""
+        serialised, counts, codes = serialise_plan(plan, compiler)
         return cls(serialised, codes, plan, run_nested, counts, source_locations)
 
     @classmethod
     def from_serialised(
         cls, serialised: SerialisedPlan, run_nested: Callable[..., Any], source_locations: SourceLocations = ()
     ) -> CompiledPlan | None:
-        """Loads the kernels of a serialised plan; None when one of them is no longer in the cache."""
+        """Loads the kernels of a serialised plan; None if one of them is no longer in the cache."""
         codes = codes_of(serialised)
         return None if codes is None else cls(serialised, codes, None, run_nested, (), source_locations)
 
@@ -116,14 +117,14 @@ class CompiledPlan:
                 else:
                     calls += [next(kernels) for _ in range(count)]
         self._calls = join_kernels(calls)
-        # By position, so that a run needs no lookup by buffer.
+        # By argument or result position, so that a run looks up no buffers.
         arguments = [(p, array.number) for p, array in enumerate(self.serialised.arguments) if array is not None]
         self._argument_patches = [(p, self._patches[number]) for p, number in arguments if number in self._patches]
         self._argument_cells = [(p, self._cells[number]) for p, number in arguments if number in self._cells]
         results = enumerate(self._results)
         self._result_patches = [(p, self._patches[a.number]) for p, a in results if a.number in self._patches]
         loops = [call for call in calls if isinstance(call, NativeLoop)]
-        for call in (*kernel_calls, *loops):  # last, because kernels compile in the background until then
+        for call in (*kernel_calls, *loops):  # last, because kernels compile in the background meanwhile
             call.wait()
 
     def _native_loop(self, step: HostStep) -> NativeLoop | None:
@@ -131,7 +132,7 @@ class CompiledPlan:
         return native_loop(step, self.plan, self)
 
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
-        """Writes the address of a buffer to an argument slot: now, or in each run for arguments and results."""
+        """Writes the address of a buffer to an argument slot: now, or in each run for an argument or result."""
         assert self.plan is not None
         slot = buffer_slot(buffer, self.plan)
         if slot.kind == "external":
@@ -154,7 +155,7 @@ class CompiledPlan:
         return KernelCall(kernel, native, block, status, members)
 
     def _address(self, slot: ArgumentSlot, status: array[int], members: Sequence[KernelCall], library: str) -> int:
-        """The address in an argument slot; 0 for arguments and results, whose addresses each run writes."""
+        """The address in an argument slot; 0 for arguments and results, whose addresses are written in each run."""
         match slot.kind:
             case "external":
                 return 0
@@ -174,7 +175,7 @@ class CompiledPlan:
 
     @property
     def memory(self) -> Any:
-        """All that kernels hold addresses of, to be kept alive."""
+        """Everything whose address kernels have; a native entry keeps it alive."""
         return self._memory, self._cells, self._calls, self._codes
 
     @property
@@ -186,7 +187,7 @@ class CompiledPlan:
         return [(block.address + 8 * index, offset) for block, index, offset in self._patches.get(number, ())]
 
     def cell_of(self, number: int) -> int:
-        """The address of the cell of an argument without dimensions; 0 if it has none."""
+        """The address of the cell of a scalar argument; 0 for other arguments."""
         return self._cells[number].ctypes.data if number in self._cells else 0
 
     def _free_lock(self) -> None:
@@ -195,31 +196,33 @@ class CompiledPlan:
 
     @property
     def step_counts(self) -> tuple[int, int]:
-        """How many kernels and how many library calls one run makes."""
-        every = [single for kernel in self.serialised.kernels for single in kernel.members or (kernel,)]
-        products = sum(kernel.symbol in _LIBRARY_KERNELS for kernel in every)
-        kernels = sum(not kernel.library for kernel in every)
-        return kernels, products + sum(count is None for count in self._counts)
+        """The number of kernels in a run, and of library calls and host steps."""
+        launches = [member for kernel in self.serialised.kernels for member in kernel.members or (kernel,)]
+        library_calls = sum(kernel.symbol in _LIBRARY_KERNELS for kernel in launches)
+        kernels = sum(not kernel.library for kernel in launches)
+        return kernels, library_calls + sum(count is None for count in self._counts)
 
     # --- running ---
 
     def run(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
-        """Computes the leaves of the results from those of the arguments: dense arrays of the plan's types and shapes.
+        """Computes result leaves from argument leaves, which are dense arrays of the plan's types and shapes.
 
-        Results are written to `into` if it is given; it must not alias the arguments.
+        With `into`, writes the results to these arrays, which must not alias the arguments.
         """
         if into is None:
+            if self._entry is None:
+                self._runs += 1
+                if self._runs == 2:
+                    self._entry = make_plan_entry(self)
             if self._entry is not None:
                 results = self._entry(*arguments)
                 if results is not None:
                     return results if results.__class__ is list else [results]
-            elif not self._has_run:
-                self._has_run, self._entry = True, make_plan_entry(self)
         return self.run_step_by_step(arguments, into)
 
     def run_step_by_step(self, arguments: Sequence[Any], into: list[Any] | None = None) -> list[Any]:
         """`run` without the native entry, which declines some plans and arguments."""
-        address_of = invoker().array_address
+        address_of = self._address_of_array
         with self.lock:
             for position, cell in self._argument_cells:
                 cell[()] = arguments[position]
@@ -243,11 +246,11 @@ class CompiledPlan:
                 return self._run_with_host(arguments, results)
             except LivegradError as error:
                 resolve_location(error, self._source_locations)
-                name_index(error, self.source, arguments)
+                add_index(error, self.source, arguments)
                 raise
 
     def _run_with_host(self, arguments: Sequence[Any], results: list[Any]) -> list[Any]:
-        """Runs a plan with host steps, which look up values by slot: a buffer by its number, an object by the slot."""
+        """Runs a plan with host steps. They look up values by key: buffers by number, objects by slot."""
         plan = self.plan
         assert plan is not None
         values: dict[Any, Any] = {_slot_key(slot): a for slot, a in zip(plan.arguments, arguments, strict=True)}
@@ -263,7 +266,7 @@ class CompiledPlan:
         return values[buffer.base.number].reshape(buffer.shape) if fixed is None else fixed
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """A buffer's memory as an array if every run uses the same; None for arrays of arguments and results."""
+        """A buffer's memory as an array if it is the same in every run; None for arguments and results."""
         base = buffer.base
         if base.number in self._cells:
             return self._cells[base.number].reshape(buffer.shape)
@@ -287,8 +290,5 @@ def host_call(step: HostStep, owner: StepOwner) -> Call:
 
 
 def _branch_plan(branch: Function, owner: StepOwner) -> CompiledPlan:
-    """Schedules and compiles a branch, which was lowered with the enclosing function.
-
-    To lower it again would repeat that work at each level of nesting.
-    """
+    """Schedules and compiles a branch. It was lowered with the enclosing function, so it is not lowered again."""
     return CompiledPlan.from_plan(Compilation(branch, CPU).plan, owner.run_nested)

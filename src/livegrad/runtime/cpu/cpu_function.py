@@ -1,4 +1,4 @@
-"""Compiled functions on the CPU: passes, schedule and native code, cached per function and sizes."""
+"""Functions compiled for the CPU. In: a function. Out: plans by sizes, and calls that run native code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from livegrad.compiler import Compilation, lower
 from livegrad.diagnostics import UsageError, caller_origin
 from livegrad.ir.node import Function
 from livegrad.ir.size_guards import SizeGuards
-from livegrad.runtime.arguments import Remembered
-from livegrad.runtime.compiled_function import MOST_FUNCTIONS, CompiledFunction, FunctionCache
+from livegrad.runtime.arguments import TapeArgument
+from livegrad.runtime.compiled_function import MAX_FUNCTIONS, CompiledFunction, FunctionCache
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
 from livegrad.runtime.cpu.cpu_target import CPU
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.native.plan_call import ARRAYS, NUMBERS
 from livegrad.runtime.cpu.plan_entry import PlanEntry, make_plan_entry
 from livegrad.runtime.cpu.plan_template import PlanTemplate
@@ -50,9 +50,9 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return f"<compiled for the CPU: {self.function!r}>"
 
     def native_entry(self, arguments: Sequence[Any]) -> tuple[CompiledPlan, PlanEntry] | None:
-        """The plan for arguments of these shapes, and a built-in that runs it; None if it needs Python.
+        """The plan for arguments of these shapes, and a built-in that runs it; None if the plan needs Python.
 
-        The built-in returns the only result, or a list. It declines arguments of other kinds, types or shapes.
+        The built-in returns the only result, or a list. It returns None for arguments of other kinds, types or shapes.
         """
         shapes = self._dense_shapes(arguments)
         plan = None if shapes is None else self._plans.by_shapes.get(shapes)
@@ -65,7 +65,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
         """The shapes of the arguments with symbolic sizes if no argument needs conversion, else None.
 
-        On the path of every call, hence a single loop without helpers.
+        Every call runs this, hence a single loop without helpers.
         """
         if self._expected is None or len(leaves) != len(self._expected):
             return None
@@ -76,7 +76,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
                 leaf_type = type(leaf)
                 if (
                     leaf_type is not dtype.type
-                    and number is not Remembered
+                    and number is not TapeArgument
                     and (leaf_type is not number or not low <= leaf <= high)
                 ):
                     return None
@@ -91,15 +91,15 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
     def self_contained_plan(self, arguments: Sequence[Any]) -> SerialisedPlan | None:
         """The serialised plan for these arguments, if it can run without this function.
 
-        None if arguments are converted, results are assembled, or the plan has host steps; also if a check may fail,
-        because its error names lines and indices of the function.
+        None if arguments need conversion, results need assembly, or the plan has host steps; also if it has checks,
+        whose errors name lines and indices of the function.
         """
         shapes = self._dense_shapes(arguments) if self._has_flat_results else None
         plan = None if shapes is None else self._plans.by_shapes.get(shapes)
         if plan is None or not plan.only_kernels:
             return None
-        singles = [single for kernel in plan.serialised.kernels for single in (kernel, *kernel.members)]
-        return None if any(single.sites for single in singles) else plan.serialised
+        kernels = [member for kernel in plan.serialised.kernels for member in (kernel, *kernel.members)]
+        return None if any(kernel.sites for kernel in kernels) else plan.serialised
 
     @cached_property
     def lowered(self) -> Function:
@@ -107,7 +107,7 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return lower(self.function, CPU)
 
     def schedule(self, sizes: dict[str, int] | None = None, target: Target = CPU) -> Plan:
-        """The plan for these sizes, without compiling it; for the CPU, or for the CPU without some optimisations."""
+        """Schedules the plan for these sizes without compiling it. `target` may leave out optimisations."""
         lowered = self.lowered if target == CPU else lower(self.function, target)
         return Compilation(lowered, target, sizes).plan
 
@@ -117,20 +117,20 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
         return plan
 
     def _compile(self, sizes: dict[str, int]) -> CompiledPlan:
-        compiling = Compiling()
+        compiler = KernelCompiler()
         source = compile_function(self._marked) if self._source_locations else self
-        plan = source._schedule_and_compile(sizes, compiling)
-        return CompiledPlan.from_plan(plan, run_function, self._source_locations, compiling)
+        plan = source._schedule_and_compile(sizes, compiler)
+        return CompiledPlan.from_plan(plan, run_function, self._source_locations, compiler)
 
-    def _schedule_and_compile(self, sizes: dict[str, int], compiling: Compiling) -> Plan:
-        """The plan for these sizes: the first plan resized, or else a new one, whose kernels begin to compile."""
+    def _schedule_and_compile(self, sizes: dict[str, int], compiler: KernelCompiler) -> Plan:
+        """The plan for these sizes: the first plan resized, or a new one, whose kernels start to compile."""
         first = self._first_plan
         plan = None if first is None else resize_plan(first, self.lowered, sizes)
         if plan is None:
             compilation = Compilation(self.lowered, CPU, sizes)
             for step in compilation:
                 if isinstance(step, KernelStep):
-                    compiling.begin(step)
+                    compiler.start(step)
             plan = compilation.plan
         if first is None and sizes:
             self._first_plan = plan
@@ -138,10 +138,10 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
 
     def template(self, guards: SizeGuards) -> PlanTemplate:
         """Compiles a function of symbolic sizes, for all sizes that satisfy the guards."""
-        compiling = Compiling()
+        compiler = KernelCompiler()
         source = compile_function(self._marked) if self._source_locations else self
-        plan = source._schedule_and_compile({}, compiling)
-        return PlanTemplate(plan, guards, self.function, self._source_locations, compiling)
+        plan = source._schedule_and_compile({}, compiler)
+        return PlanTemplate(plan, guards, self.function, self._source_locations, compiler)
 
     def _plan_key(self, digest: bytes, sizes: dict[str, int]) -> bytes:
         return serialised_plan_key(digest, sizes)
@@ -158,13 +158,13 @@ class CpuFunction(CompiledFunction[CompiledPlan]):
             background_compiler.current.later(lambda: cache.store(key, encode(serialised)))
 
     def forget_plans(self) -> None:
-        """Drops the plans, with their code and memory; the next call makes them again."""
+        """Drops the plans, with their code and memory; the next call compiles them again."""
         super().forget_plans()
         self._first_plan = None
 
 
 _functions = Owned(partial(FunctionCache, CpuFunction))
-# Functions that host steps run, by identity: loops run them thousands of times, and a lookup by equality takes longer.
+# Functions that host steps run, by id: loops run them thousands of times, and a lookup by equality takes longer.
 _bodies: Owned[dict[int, tuple[Function, CpuFunction]]] = Owned(dict)
 
 
@@ -196,7 +196,7 @@ def run_function(function: Function, *arguments: Any) -> Any:
     bodies = _bodies.current
     entry = bodies.get(id(function))
     if entry is None:
-        if len(bodies) >= MOST_FUNCTIONS:
+        if len(bodies) >= MAX_FUNCTIONS:
             bodies.clear()
         entry = bodies[id(function)] = (function, compile_function(function))
     return entry[1](*arguments)

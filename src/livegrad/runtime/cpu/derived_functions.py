@@ -1,6 +1,6 @@
-"""Native code of derived functions, loaded from the disk cache without running the passes that derive them.
+"""Caches native code of derived functions on disk, so that later processes skip the passes that derive them.
 
-`implicit/bodies` uses it for bounds, gradients and masks of parts, whose functions may have thousands of nodes:
+`implicit/bodies` uses it for bounds, gradients and masks of parts. Their functions may have thousands of nodes:
 deriving them takes seconds, loading their code milliseconds.
 """
 
@@ -22,12 +22,12 @@ from livegrad.runtime.cpu.serialised_plan import decode, encode, serialised_plan
 from livegrad.runtime.cpu.tier_up import background_compiler
 from livegrad.runtime.object_cache import default_cache
 
-_MOST_PLANS = 32  # of one function: each holds an arena
-_Forms = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # dtype and shape of each argument
+_MAX_PLANS = 32  # of one function; each has an arena
+_Signature = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]  # dtype and shape of each argument
 
 
 class DerivedFunction:
-    """`derive(source)` compiled for the CPU. With the source, `name` must identify the derived function.
+    """`derive(source)`, compiled for the CPU. `name` and the source must identify the derived function.
 
     >>> from livegrad.ir.function import trace
     >>> from livegrad.ir.types import f32
@@ -39,8 +39,8 @@ class DerivedFunction:
 
     def __init__(self, source: Function, name: str, derive: Callable[[Function], Function]) -> None:
         self.source, self.name, self._derive = source, name, derive
-        self._plans: dict[_Forms, CompiledPlan] = {}  # loaded from disk
-        self._stored: set[_Forms] = set()  # the forms whose plan was stored there
+        self._plans: dict[_Signature, CompiledPlan] = {}  # loaded from disk
+        self._stored: set[_Signature] = set()  # the signatures of plans stored on disk
 
     def __repr__(self) -> str:
         return f"<compiled for the CPU: {self.name} of {self.source!r}>"
@@ -57,35 +57,35 @@ class DerivedFunction:
         return "compiled" in self.__dict__
 
     def __call__(self, *arguments: Any) -> Any:
-        forms = _forms_of(arguments)
-        plan = None if forms is None else self._plans.get(forms) or self._load(forms)
+        signature = _signature_of(arguments)
+        plan = None if signature is None else self._plans.get(signature) or self._load(signature)
         if plan is None:
             results = self.compiled(*arguments)
-            if forms is not None:
-                self._store(forms, arguments)
+            if signature is not None:
+                self._store(signature, arguments)
             return results
         results = plan.run(arguments)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _load(self, forms: _Forms) -> CompiledPlan | None:
-        """Loads the plan that an earlier process stored, unless the function is derived in this one."""
-        key = None if self.is_derived else _key(self.source, f"{self.name}\n{_text_of(forms)}")
+    def _load(self, signature: _Signature) -> CompiledPlan | None:
+        """Loads the plan that an earlier process stored, unless this process has derived the function."""
+        key = None if self.is_derived else _key(self.source, f"{self.name}\n{_signature_text(signature)}")
         data = None if key is None else default_cache().load(key)
         serialised = None if data is None else decode(data)
         plan = None if serialised is None else CompiledPlan.from_serialised(serialised, run_function)
         if plan is not None:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
-            self._plans[forms] = plan
+            self._plans[signature] = plan
         return plan
 
-    def _store(self, forms: _Forms, arguments: Sequence[Any]) -> None:
+    def _store(self, signature: _Signature, arguments: Sequence[Any]) -> None:
         """Stores the plan for these arguments on disk, for later processes."""
-        if forms in self._stored:
+        if signature in self._stored:
             return
-        self._stored.add(forms)
+        self._stored.add(signature)
         serialised = self.compiled.self_contained_plan(arguments)
-        key = None if serialised is None else _key(self.source, f"{self.name}\n{_text_of(forms)}")
+        key = None if serialised is None else _key(self.source, f"{self.name}\n{_signature_text(signature)}")
         if serialised is not None and key is not None:
             cache = default_cache()
             background_compiler.current.later(lambda: cache.store(key, encode(serialised)))
@@ -111,9 +111,9 @@ def _key(source: Function, name: str) -> bytes | None:
     return None if digest is None else serialised_plan_key(hashlib.sha256(digest + name.encode()).digest(), {})
 
 
-def _forms_of(arguments: Sequence[Any]) -> _Forms | None:
-    """The forms of arguments; None if one may need conversion."""
-    forms = []
+def _signature_of(arguments: Sequence[Any]) -> _Signature | None:
+    """The signature of arguments; None if one may need conversion."""
+    signature = []
     for argument in arguments:
         if isinstance(argument, np.ndarray):
             if not argument.flags.carray:
@@ -122,9 +122,9 @@ def _forms_of(arguments: Sequence[Any]) -> _Forms | None:
             return None
         if argument.dtype.isbuiltin != 1:
             return None
-        forms.append((argument.dtype, argument.shape))
-    return tuple(forms)
+        signature.append((argument.dtype, argument.shape))
+    return tuple(signature)
 
 
-def _text_of(forms: _Forms) -> str:
-    return " ".join(f"{dtype.str}{shape}" for dtype, shape in forms)
+def _signature_text(signature: _Signature) -> str:
+    return " ".join(f"{dtype.str}{shape}" for dtype, shape in signature)

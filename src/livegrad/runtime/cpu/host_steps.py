@@ -1,8 +1,8 @@
-"""Host steps: ops of a plan that NumPy computes, and tuples and tapes that are packed and unpacked in Python.
+"""Host steps: ops of a plan that NumPy computes, and operations on tuples and tapes in Python.
 
 In: a `HostStep`. Out: a `HostCall`, which `compiled_plan.py` and `loop_body.py` run between kernels. Transforms, sorts
-and decompositions of many rows or matrices are split into parts for several threads: NumPy releases the GIL, and rows
-are independent, so the results have the same bits.
+and decompositions of many rows or matrices are split among threads: NumPy releases the GIL, and rows are independent,
+so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import Tuple
 from livegrad.ops.aggregate import get, make
 from livegrad.ops.decompositions import cholesky, eig, eigh, eigvals, eigvalsh, qr, svd, svdvals
@@ -38,18 +38,18 @@ from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 # --- parts for threads ------------------------------------------------------------------------------------------------
 
-_WORTHWHILE = 5e5  # additions: giving a part to a thread costs as much as ten thousand of them
+_MIN_WORK = 5e5  # additions; handing a part to a thread costs as much as ten thousand
 
 _ALONG_AN_AXIS = frozenset({rfft, irfft, sort, argsort, top_positions})
 _OF_MATRICES: frozenset[Op] = frozenset({eig, eigh, eigvals, eigvalsh, svd, svdvals, cofactors, inv, pinv})
-# Of these, a small matrix takes so little time that threads mostly wait for each other's memory.
+# Small matrices take so little time in these ops that threads mostly wait for each other's memory.
 _OF_LARGER_MATRICES: frozenset[Op] = frozenset({cholesky, qr, solve, triangular_solve})
-_FEWEST_ROWS = 8
-_IN_PARTS = _ALONG_AN_AXIS | _OF_MATRICES | _OF_LARGER_MATRICES | {fft}
+_MIN_MATRIX_ROWS = 8
+_SPLITTABLE = _ALONG_AN_AXIS | _OF_MATRICES | _OF_LARGER_MATRICES | {fft}
 
 
 class _Workers(BackgroundWork):
-    """Threads for parts of steps. Every step waits for its parts, so the threads are idle between steps."""
+    """Threads for parts of steps. Each step waits for its parts, so the threads are idle between steps."""
 
     def __init__(self) -> None:
         self._start()
@@ -62,7 +62,7 @@ class _Workers(BackgroundWork):
         """Does nothing: the threads are idle between steps."""
 
     def resume(self) -> None:
-        """Does nothing, as `suspend`."""
+        """Does nothing, like `suspend`."""
 
     def close(self) -> None:
         self.executor.shutdown()
@@ -71,77 +71,77 @@ class _Workers(BackgroundWork):
 _workers = Owned(_Workers)
 
 
-def computed_in_parts(
+def compute_in_parts(
     node: Node, operands: Sequence[Any], compute: Callable[[Sequence[Any]], Any], target: Any = None
 ) -> Any:
-    """Computes the value of a step in parts on several threads; None if it is faster as a whole.
+    """Computes the value of a step in parts on several threads; None if one thread is faster.
 
-    A value that is one array is written to `target`, which is returned.
+    With `target`, writes the value to that array and returns it.
     """
-    if node.op not in _IN_PARTS or operands[0].size * node.op.cost < _WORTHWHILE or threads() < 2:
+    if node.op not in _SPLITTABLE or operands[0].size * node.op.cost < _MIN_WORK or threads() < 2:
         return None
     if node.op is fft and len(node.attribute("axes")) == operands[0].ndim > 1:
         return _transform_all_axes(node, operands[0], target)
-    axis = _axis_of_parts(node, operands)
+    axis = _batch_axis(node, operands)
     if axis is None:
         return None
-    parts = _parts(operands[0].shape, axis)
+    regions = _split_axis(operands[0].shape, axis)
 
-    def part(region: tuple[slice, ...]) -> Any:
+    def compute_part(region: tuple[slice, ...]) -> Any:
         value = compute([operand[region] for operand in operands])
         return value if target is None else np.copyto(target[region], value, casting="unsafe")
 
-    values = _run_on_threads([partial(part, piece) for piece in parts])
+    values = _run_on_threads([partial(compute_part, region) for region in regions])
     if target is not None:
         return target
     return tuple(np.concatenate(members, axis=axis) for members in zip(*values, strict=True))
 
 
 def _transform_all_axes(node: Node, value: Any, target: Any) -> Any:
-    """Computes a transform over all axes, one after the other from the last, in NumPy's order."""
+    """Computes a transform over all axes, from the last to the first, as NumPy does."""
     transform, norm = np.fft.ifft if node.attribute("inverse") else np.fft.fft, node.attribute("norm")
     source = value
     for axis in reversed(node.attribute("axes")):
-        across = next(other for other in (*range(value.ndim), 0) if other != axis)
+        split_axis = next(other for other in (*range(value.ndim), 0) if other != axis)
 
-        def part(region: tuple[slice, ...], source: Any = source, axis: int = axis) -> None:
+        def transform_part(region: tuple[slice, ...], source: Any = source, axis: int = axis) -> None:
             target[region] = transform(source[region], axis=axis, norm=norm)
 
-        _run_on_threads([partial(part, piece) for piece in _parts(value.shape, across)])
+        _run_on_threads([partial(transform_part, region) for region in _split_axis(value.shape, split_axis)])
         source = target
     return target
 
 
-def _parts(shape: tuple[int, ...], axis: int) -> list[tuple[slice, ...]]:
+def _split_axis(shape: tuple[int, ...], axis: int) -> list[tuple[slice, ...]]:
     """Regions along an axis, one for each thread."""
     count = min(threads(), shape[axis])
     cuts = [shape[axis] * index // count for index in range(count + 1)]
     return [(*(slice(None),) * axis, slice(low, high)) for low, high in pairwise(cuts)]
 
 
-def _axis_of_parts(node: Node, operands: Sequence[Any]) -> int | None:
+def _batch_axis(node: Node, operands: Sequence[Any]) -> int | None:
     """An axis along which the rows or matrices of a step are independent; None if there is none."""
     rank = operands[0].ndim
-    if node.op in _OF_LARGER_MATRICES and operands[0].shape[-1] < _FEWEST_ROWS:
+    if node.op in _OF_LARGER_MATRICES and operands[0].shape[-1] < _MIN_MATRIX_ROWS:
         return None
     if node.op in _OF_MATRICES or node.op in _OF_LARGER_MATRICES:
-        alike = all(operand.ndim > 0 and operand.shape[0] == operands[0].shape[0] for operand in operands)
-        return 0 if rank > 2 and alike and (len(operands) == 1 or _ranks_agree(node, operands)) else None
+        same_length = all(operand.ndim > 0 and operand.shape[0] == operands[0].shape[0] for operand in operands)
+        return 0 if rank > 2 and same_length and (len(operands) == 1 or _ranks_agree(node, operands)) else None
     if node.op in _ALONG_AN_AXIS:
-        taken: tuple[int, ...] = (node.attribute("axis"),)
+        op_axes: tuple[int, ...] = (node.attribute("axis"),)
     else:
-        taken = node.attribute("axes")
-    return next((axis for axis in range(rank) if axis not in taken and operands[0].shape[axis] > 1), None)
+        op_axes = node.attribute("axes")
+    return next((axis for axis in range(rank) if axis not in op_axes and operands[0].shape[axis] > 1), None)
 
 
 def _ranks_agree(node: Node, operands: Sequence[Any]) -> bool:
-    """Whether the first axis of each operand is a batch axis; the tolerance of `pinv` has only batch axes."""
+    """Whether the first axis of each operand is a batch axis. The tolerance of `pinv` has only batch axes."""
     ranks = [operand.ndim + (2 if node.op is pinv and position else 0) for position, operand in enumerate(operands)]
     return len(set(ranks)) == 1
 
 
 def _run_on_threads(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Runs the first task on this thread and each other one on a worker; returns their values."""
+    """Runs the first task on this thread and the others on workers; returns their values."""
     executor = _workers.current.executor
     others = [executor.submit(_without_warnings, task) for task in tasks[1:]]
     try:
@@ -160,7 +160,7 @@ def _without_warnings(task: Callable[[], Any]) -> Any:
 
 
 class HostCall:
-    """One op called from Python. Functions among its attributes run as compiled plans."""
+    """One op that Python runs. Functions among its attributes run as compiled plans."""
 
     def __init__(self, step: HostStep, owner: StepOwner) -> None:
         self.step, self._owner = step, owner
@@ -173,8 +173,8 @@ class HostCall:
         step = self.step
         node = step.function.results[0]
         arguments = [self._value(slot, values) for slot in step.operands]
-        if writes_in_place(node):  # such a step is more than one op, so it runs as a function
-            values[step.result] = self._owner.run_nested(step.function, *[_copied(value) for value in arguments])
+        if writes_in_place(node):  # such a step has more than one op, so it runs as a function
+            values[step.result] = self._owner.run_nested(step.function, *[_copy_array(value) for value in arguments])
             return
         operands = [_operand_view(operand, arguments) for operand in node.operands]
         if self._only_moves:
@@ -192,15 +192,15 @@ class HostCall:
         return self._owner.array_of(slot, values) if array is None else array
 
     def _move_values(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
-        """Makes a tuple, reads a member of one, or sets an entry of a tape. Arrays are copied out of the arena."""
+        """Packs a tuple, reads a member of one, or sets an entry of a tape. Copies arrays out of the arena."""
         if node.op is make:
-            result: Any = tuple([_copied(value) for value in operands])
+            result: Any = tuple([_copy_array(value) for value in operands])
         elif node.op is get:
             result = operands[0][node.attribute("index")]
         else:
             tape, index, value = operands
-            table = tape if isinstance(tape, Entries | Rows) else Entries(dict(tape))
-            result = table.with_entry(int(index), _copied(value))
+            table = tape if isinstance(tape, PersistentArray | Rows) else PersistentArray(dict(tape))
+            result = table.with_item(int(index), _copy_array(value))
         if isinstance(self.step.result, ObjectSlot):
             values[self.step.result] = result
         else:
@@ -209,13 +209,13 @@ class HostCall:
     def _compute(self, node: Node, operands: list[Any], values: dict[Any, Any]) -> None:
         step = self.step
         if node.op is tape_unstack:
-            stacked = _copied(operands[0])
+            stacked = _copy_array(operands[0])
             values[step.result] = Rows(node.type.element, [stacked], len(stacked))  # type: ignore[attr-defined]
             return
         if isinstance(step.result, ObjectSlot):
-            value = computed_in_parts(node, operands, partial(self._apply, node))
-            # Objects outlive the arena's contents and may alias operands, hence the copies.
-            values[step.result] = self._apply(node, [_copied(v) for v in operands]) if value is None else value
+            value = compute_in_parts(node, operands, partial(self._apply, node))
+            # Objects outlive the contents of the arena and may alias operands, hence the copies.
+            values[step.result] = self._apply(node, [_copy_array(v) for v in operands]) if value is None else value
             return
         target = self._value(step.result, values)
         if node.op is matmul:
@@ -224,7 +224,7 @@ class HostCall:
         if node.op is tape_stack and isinstance(operands[0], Rows) and operands[0].count == len(target):
             np.copyto(target, operands[0].columns[0][: len(target)])
             return
-        if computed_in_parts(node, operands, partial(self._apply, node), target) is None:
+        if compute_in_parts(node, operands, partial(self._apply, node), target) is None:
             np.copyto(target, self._apply(node, operands), casting="unsafe")
 
     def _apply(self, node: Node, operands: Sequence[Any]) -> Any:
@@ -232,17 +232,17 @@ class HostCall:
 
 
 def _only_moves_values(node: Node) -> bool:
-    """Whether a step makes a tuple, reads a member of one, or sets an entry of a tape, without computing anything."""
+    """Whether a step only packs a tuple, reads a member of one, or sets an entry of a tape."""
     holder = node.operands[0] if node.op is get else node
     return node.op is tape_set or (node.op in (get, make) and isinstance(holder.type, Tuple))
 
 
 def _operand_view(operand: Node, arguments: Sequence[Any]) -> Any:
-    """An operand of a step: an argument, or a permuted view of one."""
+    """The value of an operand: an argument of the step, or a permuted view of one."""
     if operand.op is permute:
         return np.transpose(_operand_view(operand.operands[0], arguments), operand.attribute("axes"))
     return arguments[operand.attribute("index")]
 
 
-def _copied(value: Any) -> Any:
+def _copy_array(value: Any) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value

@@ -1,6 +1,6 @@
-"""Adds the index that was out of range to an error: kernels report only the element and the line.
+"""Adds the index that is out of range to an error, because kernels report only the element and the line.
 
-The reference backend runs the function again if that is fast. Called by `compiled_plan.py`.
+Runs the function again with the reference backend, if that is fast. Called by `compiled_plan.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from livegrad.ir.walk import nodes_of, reachable_functions
 from livegrad.passes.flatten_signature import assemble_value, leaf_types
 from livegrad.runtime.reference import evaluate
 
-_MOST_ELEMENTS = 1_000_000
-_MOST_IN_LOOPS = 10_000  # for functions with loops, which the reference backend runs point by point
+_MAX_ELEMENTS = 1_000_000
+_MAX_ELEMENTS_WITH_LOOPS = 10_000  # for functions with loops, which the reference backend runs point by point
 _REPORTED = re.compile(r"index out of range for (axis \d+|\d+ members)")
 _FOUND = re.compile(r"index (-?\d+) is out of range for (axis \d+|(\d+) members)(?: of size (\d+))?")
 
 
-def name_index(error: LivegradError, function: Function | None, arguments: Sequence[Any]) -> None:
-    """Adds the index and its valid range to an error about an index, if the error does not name them."""
+def add_index(error: LivegradError, function: Function | None, arguments: Sequence[Any]) -> None:
+    """Adds the index and its valid range to an index error that does not name them."""
     reported = _REPORTED.match(error.what)
     if reported is None or function is None or error.found is not None or not _is_quick(function, arguments):
         return
@@ -46,13 +46,13 @@ def _is_quick(function: Function, arguments: Sequence[Any]) -> bool:
     if not all(isinstance(leaf, Tensor | Scalar | Vector | Matrix) for leaf in leaves):
         return False
     longest = max(map(np.size, arguments), default=1)  # a bound for symbolic sizes
-    total, every = 0, reachable_functions([function])
-    for node in (node for inner in every for node in nodes_of(inner)):
+    total, functions = 0, reachable_functions([function])
+    for node in (node for inner in functions for node in nodes_of(inner)):
         elements = 1
         for size in shape_of(node.type):
             elements *= size if isinstance(size, int) else longest
         total += elements
-    return total <= (_MOST_ELEMENTS if len(every) == 1 else _MOST_IN_LOOPS)
+    return total <= (_MAX_ELEMENTS if len(functions) == 1 else _MAX_ELEMENTS_WITH_LOOPS)
 
 
 def _is_same_line(first: LivegradError, second: LivegradError) -> bool:

@@ -1,4 +1,4 @@
-"""Prepared kernel launches. In: kernels of a serialised plan, with their code and argument blocks. Out: calls.
+"""Kernel launches that are ready to run. In: kernels of a serialised plan, with code and argument blocks. Out: calls.
 
 `compiled_plan.py` creates them when it binds a plan, and runs them in order.
 """
@@ -15,7 +15,7 @@ from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.runtime.cpu.tiers import Code
 
-_LONGEST_SEQUENCE = 32  # kernels in one native call, which an interrupt cannot end
+_MAX_SEQUENCE = 32  # kernels in one native call, which cannot be interrupted
 
 
 class KernelCall:
@@ -71,7 +71,7 @@ class KernelCall:
 
 
 class KernelSequence:
-    """Kernels that run one after the other in one native call; only the last may have checks."""
+    """Kernels that run in sequence in one native call; only the last one may have checks."""
 
     __slots__ = ("_arguments", "_invoke", "_records", "members")
 
@@ -87,18 +87,18 @@ class KernelSequence:
 
 
 def join_kernels(calls: Sequence[KernelCall | Call]) -> list[Call]:
-    """Joins adjacent kernels into one native call, up to a kernel with checks or that an interrupt may end."""
+    """Joins adjacent kernels into native calls. A kernel with checks ends a call; an interruptible one is separate."""
     joined: list[Call] = []
-    waiting: list[KernelCall] = []
+    sequence: list[KernelCall] = []
     for call in (*calls, None):
         if isinstance(call, KernelCall) and not call.interruptible:
-            waiting.append(call)
-            if not call.has_checks and len(waiting) < _LONGEST_SEQUENCE:
+            sequence.append(call)
+            if not call.has_checks and len(sequence) < _MAX_SEQUENCE:
                 continue
             call = None
-        if waiting:
-            joined.append(waiting[0] if len(waiting) == 1 else KernelSequence(tuple(waiting)))
-            waiting = []
+        if sequence:
+            joined.append(sequence[0] if len(sequence) == 1 else KernelSequence(tuple(sequence)))
+            sequence = []
         if call is not None:
             joined.append(call)
     return joined

@@ -1,4 +1,4 @@
-"""Native code of kernels, compiled once for all loop nests of one key.
+"""Compiles kernels to native code, once for all loop nests of one key.
 
 In: kernel steps of a plan, or a serialised plan. Out: their loop nests with code, from memory, the disk cache or the
 compiler (`tiers.py`). Called by `plan_serialiser.py` and `compiled_plan.py`.
@@ -15,7 +15,7 @@ from livegrad.codegen.check_sites import resolve_sites
 from livegrad.codegen.llvm.kernel_module import KernelText, emit_kernel
 from livegrad.compiler import lower_loops, tile_loops
 from livegrad.diagnostics import Mark
-from livegrad.ir.line_sites import SourceLocations, lines_to_blame, replace_locations
+from livegrad.ir.line_sites import SourceLocations, check_lines, replace_locations
 from livegrad.ir.lru import LruCache
 from livegrad.runtime.cpu.cpu_target import CPU
 from livegrad.runtime.cpu.native import fourier, ordering
@@ -45,12 +45,12 @@ from livegrad.schedule.plan import KernelStep
 from livegrad.schedule.target import Target
 from livegrad.state import Owned, renew_lock_after_fork
 
-_MOST_KERNELS = 2048
+_MAX_KERNELS = 2048
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """The LLVM text of a kernel, and its native code."""
+    """The baseline LLVM module of a kernel, and its native code."""
 
     text: KernelText
     key: bytes
@@ -58,7 +58,7 @@ class CompiledKernel:
 
 
 @dataclass(frozen=True)
-class ReadyStep:
+class CompiledStep:
     """A kernel step with its loop nest and its code, which may still be compiling."""
 
     nest: LoopNest
@@ -71,61 +71,61 @@ class KernelCache:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
-        self.compiled: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MOST_KERNELS)
-        self.loaded: LruCache[bytes, Code] = LruCache(_MOST_KERNELS)
+        self.compiled: LruCache[tuple[Any, ...], CompiledKernel] = LruCache(_MAX_KERNELS)
+        self.loaded: LruCache[bytes, Code] = LruCache(_MAX_KERNELS)
 
 
 kernel_cache = Owned(KernelCache)
 
 
-class Compiling:
+class KernelCompiler:
     """Compiles the kernels of one plan in the background, while the next ones are emitted.
 
-    Kernels may be added as soon as they are scheduled (`begin`), before there is a plan.
+    Kernels may be added as soon as they are scheduled (`start`), before the plan is complete.
     """
 
     def __init__(self, target: Target = CPU) -> None:
         self._target = target
         self._choice: CodeChoice = code_choice()
-        self._baseline = BaselineCompiler(verified=self._choice == "baseline")  # the other tier is always verified
+        self._baseline = BaselineCompiler(verified=self._choice == "baseline")  # the optimised tier is always verified
         self._new: dict[tuple[Any, ...], CompiledKernel] = {}
         self._codes: dict[bytes, Code] = {}  # of the new kernels
-        self._begun: dict[int, tuple[KernelStep, ReadyStep]] = {}  # by the identity of the step, which is kept alive
+        self._started: dict[int, tuple[KernelStep, CompiledStep]] = {}  # by the id of the step, which is kept alive
 
-    def begin(self, step: KernelStep) -> None:
-        """Starts to compile a step's kernel for running outside row chains; in a chain it mostly has the same code."""
-        if id(step) not in self._begun:
+    def start(self, step: KernelStep) -> None:
+        """Starts to compile a step's kernel for use outside row chains; in a chain, it usually has the same code."""
+        if id(step) not in self._started:
             nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes))
-            self._begun[id(step)] = step, ReadyStep(nest, self.add(nest))
+            self._started[id(step)] = step, CompiledStep(nest, self.add(nest))
 
-    def ready(self, step: KernelStep, rows: RowTile | None) -> ReadyStep:
-        """A step of the plan with its code, outside chains or in a chain over these rows."""
+    def compile_step(self, step: KernelStep, rows: RowTile | None) -> CompiledStep:
+        """The code of a step, for use outside chains or in a chain over these rows. It may still be compiling."""
         if rows is None:
-            self.begin(step)
-            return self._begun[id(step)][1]
-        _, begun = self._begun.get(id(step), (step, None))
-        if begun is not None and not begun.nest.reordered:
-            nest = tile_loops(begun.nest, rows)
+            self.start(step)
+            return self._started[id(step)][1]
+        _, compiled = self._started.get(id(step), (step, None))
+        if compiled is not None and not compiled.nest.reordered:
+            nest = tile_loops(compiled.nest, rows)
         else:
             nest = lower_loops(for_cpu(step, self._target, host_target().vector_bytes, rows))
-        return ReadyStep(nest, self.add(nest))
+        return CompiledStep(nest, self.add(nest))
 
     def add(self, nest: LoopNest) -> CompiledKernel:
         """The kernel's code, which may still be compiling.
 
         Kernels that differ only in the source lines of their checks share code; each keeps its own lines.
         """
-        plain, locations = _with_marks(nest)
-        key = (plain.key, self._choice)
+        marked, locations = _mark_locations(nest)
+        key = (marked.key, self._choice)
         code = self._new.get(key) or _cached_kernel(key)
         if code is None:
-            code = self._new[key] = self._load_or_compile(plain)
+            code = self._new[key] = self._load_or_compile(marked)
         else:
             self._baseline.compile_if_idle()
         return _resolve_sites(code, locations) if locations else code
 
     def _load_or_compile(self, nest: LoopNest) -> CompiledKernel:
-        """Code for a kernel that is not in memory: from disk, or else compiled, by the baseline tier if possible."""
+        """Loads code from disk, or compiles it, with the baseline tier if possible."""
         source = _source(nest, self._choice)
         code = self._codes.get(source.key) or _load(source.key, source.cache)
         if code is None:
@@ -154,10 +154,10 @@ def _cached_kernel(key: tuple[Any, ...]) -> CompiledKernel | None:
         return cache.compiled.use(key)
 
 
-def _with_marks(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
-    """Replaces the source lines in the checks of a nest by numbered marks; also returns the lines."""
+def _mark_locations(nest: LoopNest) -> tuple[LoopNest, SourceLocations]:
+    """Replaces the source locations in the checks of a nest by numbered marks; also returns the locations."""
     stages = nest.kernel.stages
-    lines = dict.fromkeys(line for stage in stages for line in lines_to_blame(stage.body))
+    lines = dict.fromkeys(line for stage in stages for line in check_lines(stage.body))
     if not lines:
         return nest, ()
     marks = {line: Mark(number) for number, line in enumerate(lines)}
@@ -172,8 +172,8 @@ def _resolve_sites(code: CompiledKernel, locations: SourceLocations) -> Compiled
 def _source(nest: LoopNest, choice: CodeChoice) -> KernelSource:
     """The baseline module of a kernel, and the key of its code.
 
-    The key is made of the baseline text, of decisions that the baseline ignores, and of the version of the emitter, so
-    that the optimised module need not be emitted to look up its code.
+    The key is a hash of the baseline module, of decisions that only affect the optimised module, and of the emitter's
+    version, so that a lookup need not emit the optimised module.
     """
     baseline = emit_kernel(nest, is_baseline=True)
     final_tier = "baseline" if choice == "baseline" else "optimised"
@@ -183,9 +183,9 @@ def _source(nest: LoopNest, choice: CodeChoice) -> KernelSource:
 
 
 def _optimized_module(nest: LoopNest) -> OptimizedModule:
-    written = emit_kernel(nest)
-    speed = LOOP_SPEED if written.has_scalar_loops else suitable_speed(written.text)
-    return OptimizedModule(written.text, written.math, speed)
+    kernel = emit_kernel(nest)
+    speed = LOOP_SPEED if kernel.has_scalar_loops else suitable_speed(kernel.text)
+    return OptimizedModule(kernel.text, kernel.math, speed)
 
 
 def _load(key: bytes, cache: ObjectCache) -> Code | None:
@@ -202,7 +202,7 @@ def _load(key: bytes, cache: ObjectCache) -> Code | None:
 
 
 def _load_and_cache(key: bytes) -> Code | None:
-    """Code by its key, from memory or from the disk cache, and then kept in memory."""
+    """Code by its key, from memory or from the disk cache; keeps it in memory."""
     native = _load(key, default_cache())
     if native is not None:
         memory = kernel_cache.current
@@ -216,9 +216,9 @@ def codes_of(serialised: SerialisedPlan) -> dict[bytes, Code] | None:
 
     The code may still be compiling: `wait` for it before calling it.
     """
-    every = [single for kernel in serialised.kernels for single in (kernel.members or (kernel,))]
+    kernels = [member for kernel in serialised.kernels for member in (kernel.members or (kernel,))]
     codes: dict[bytes, Code] = {}
-    for key in {kernel.object_key for kernel in every if not kernel.library}:
+    for key in {kernel.object_key for kernel in kernels if not kernel.library}:
         native = _load_and_cache(key)
         if native is None:
             return None
@@ -230,14 +230,14 @@ def code_of(kernel: SerialisedKernel, codes: Mapping[bytes, Code]) -> Code:
     """The code of a serialised kernel: a function of a library, or code compiled for it."""
     if kernel.library == CHAIN:
         return chain_library()
-    for other in (fourier, ordering):
-        if kernel.library.startswith(other.PREFIX):
-            return other.library(kernel.library, kernel.symbol)
+    for module in (fourier, ordering):
+        if kernel.library.startswith(module.PREFIX):
+            return module.library(kernel.library, kernel.symbol)
     return product_library(kernel.library, kernel.symbol) if kernel.library else codes[kernel.object_key]
 
 
 def kernels_in_memory() -> int:
-    """How many kernels are loaded, whether compiled or read from disk."""
+    """The number of kernels in memory, compiled or read from disk."""
     memory = kernel_cache.current
     with memory.lock:
         return len(memory.loaded)

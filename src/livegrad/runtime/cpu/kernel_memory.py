@@ -1,7 +1,7 @@
 """The memory that the kernels of a plan share: the arena, scratch buffers of threads, and tables of constants.
 
-In: a serialised plan. Out: the addresses that its argument slots hold in every run. Called by `compiled_plan.py`,
-`loop_body.py` and `native_loops.py`, which bind the slots of arrays that change from run to run.
+In: a serialised plan. Out: the addresses in its argument slots that are the same in every run. Called by
+`compiled_plan.py`, `loop_body.py` and `native_loops.py`, which bind the slots of arrays that change from run to run.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ Patch = tuple[ArgumentBlock, int, int]
 
 
 class KernelMemory:
-    """Allocated once for a plan. It must outlive the argument blocks that hold its addresses."""
+    """The shared memory of a plan. It must outlive the argument blocks that have its addresses."""
 
     def __init__(self, serialised: SerialisedPlan) -> None:
         self._arena = plan_memory(serialised.arena_bytes)
-        # For as many threads as there can be, because their number may change during a run. Pages that no thread writes
-        # take no memory.
+        # For the maximum number of threads, which may change during a run. Untouched pages take no memory.
         sizes = [(size + ALIGNMENT) * MAX_THREADS if size else 0 for size in serialised.scratch]
         self._scratch = [plan_memory(size) for size in sizes]
         self._tables: list[np.ndarray[Any, Any]] = []
         self.arena_start: int = self._arena.ctypes.data
 
     def address_of(self, slot: ArgumentSlot, library: str, status: int) -> int:
-        """The address for a slot of a kernel of this library, whose status word is at `status`."""
+        """The address for a slot of a kernel in a library. `status` is the address of the kernel's status word."""
         match slot.kind:
             case "arena":
                 return self.arena_start + slot.offset

@@ -1,9 +1,8 @@
-"""The body of a loop over tensors as native code.
+"""Binds the body of a loop over tensors to memory, once for each side of its double-buffered state.
 
-The state is double-buffered, so the body's plan is bound twice, once for each side; state that an iteration changes in
-place has one buffer. In: the `RowLoop` of a step, from `tensor_loops.py`. A body of only kernels runs all iterations in
-one native call (`loop_kernel`); a body with host steps alternates between its two `sides`, with adjacent kernels as one
-call.
+In: the `RowLoop` of a step, from `tensor_loops.py`. Out: the calls of an iteration. A body that has only kernels runs
+all iterations in one native call (`loop_kernel.py`). A body with host steps alternates between its two `sides`, with
+adjacent kernels as one call. State that an iteration updates in place has a single buffer.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from livegrad.schedule.kept_parts import copies_of_kept_parts
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, Slot
 
 Record = tuple[int, int, int, ArgumentBlock]  # kernel, total, grain, arguments
-Move = tuple[ArgumentBlock, int, int, int]  # a slot by block and index, its address in iteration 0, and its increment
+Move = tuple[ArgumentBlock, int, int, int]  # a slot by block and index, its value in iteration 0, and its increment
 
 
 class Call(Protocol):
-    """A step of a plan, ready to run. `values` has its objects and non-fixed arrays, by the key of their slot."""
+    """A step that is ready to run. `values` has objects and non-fixed arrays by the key of their slot."""
 
     def run(self, values: dict[Any, Any]) -> None: ...
 
 
 class StepOwner(Protocol):
-    """The plan of a host step, which provides arrays for its buffers and runs functions among its attributes."""
+    """The plan of a host step, which provides the arrays of its buffers and runs functions among its attributes."""
 
     run_nested: Callable[..., Any]
 
@@ -52,7 +51,7 @@ MakeCall = Callable[[HostStep, StepOwner], Call]
 
 
 class LoopBody:
-    """A body's code and memory: every kernel has an argument block for each side of the double-buffered state."""
+    """The code and memory of a loop body. Each kernel has an argument block for each side of the state."""
 
     def __init__(self, loop: RowLoop, is_while: bool, run_nested: Callable[..., Any], make_call: MakeCall) -> None:
         self.loop, self.is_while, self.run_nested = loop, is_while, run_nested
@@ -60,10 +59,10 @@ class LoopBody:
         self.plan = loop.plan
         self._arrange_slots()
         self.index = np.zeros((), np.int64)
-        self.goes_on = np.zeros((), np.bool_)
-        self.index_word = self.index.reshape(1).data
-        self.goes_on_word = self.goes_on.reshape(1).data
-        # None for objects and zero-copy state. State that an iteration changes in place is one array on both sides.
+        self.condition = np.zeros((), np.bool_)
+        self.index_view = self.index.reshape(1).data
+        self.condition_view = self.condition.reshape(1).data
+        # None for objects and zero-copy state. State that is updated in place has the same array on both sides.
         pairs = list(zip(self.state_in, self.state_out, strict=True))
         first = [_new_array(into, out) for into, out in pairs]
         second = [a if into is out else _new_array(into, out) for (into, out), a in zip(pairs, first, strict=True)]
@@ -71,7 +70,7 @@ class LoopBody:
         serialised, self._counts, self._codes = serialise_plan(self.plan)
         self._memory = KernelMemory(serialised)
         self.statuses = array("q", [CLEAN] * max(1, len(serialised.kernels)))
-        # Slots by buffer: set when a run starts; set in each iteration of a side; set by zero-copy state.
+        # Slots by buffer that are set when a run starts, in each iteration of a side, and by zero-copy state.
         self.fixed_patches: dict[int | ObjectSlot, list[Patch]] = {}
         self.row_patches: list[dict[int | ObjectSlot, list[Patch]]] = [{}, {}]
         self._state_patches: list[dict[int, list[Patch]]] = [{}, {}]
@@ -102,7 +101,7 @@ class LoopBody:
             for row in loop.rows
         ]
         self._index_key = key_of(self.plan.arguments[0])
-        self._goes_on_key = key_of(results[-1]) if self.is_while else None  # a `for` may have no result at all
+        self._condition_key = key_of(results[-1]) if self.is_while else None  # a `for` may have no results
 
     def _zero_copy_state(self, into: Slot, out: Slot) -> ZeroCopyState | None:
         if isinstance(into, Buffer) and isinstance(out, Buffer) and _is_zero_copy(into, out):
@@ -110,7 +109,7 @@ class LoopBody:
         return None
 
     def _copies_of_kept_parts(self) -> list[bool]:
-        """Whether only the first two iterations need a kernel, for each kernel of a body without host steps."""
+        """For each kernel of a body without host steps, whether only the first two iterations need it."""
         pairs = [(into, out) for into, out in zip(self.state_in, self.state_out, strict=True) if into is not out]
         state = {into: out for into, out in pairs if isinstance(into, Buffer) and isinstance(out, Buffer)}
         copies = zip(copies_of_kept_parts(self.plan, state), self._counts, strict=True)
@@ -122,10 +121,10 @@ class LoopBody:
         return any(isinstance(slot, ObjectSlot) for slot in (*self.state_in, *self.state_out, *rows))
 
     def _records(self, side: int, serialised: SerialisedPlan) -> list[Record]:
-        """Binds the kernels to state that is read on one side and written on the other."""
+        """Binds the kernels to read the state of one side and write that of the other."""
         arrays: dict[Any, Any] = {self._index_key: self.index}
         if self.is_while:
-            arrays[self._goes_on_key] = self.goes_on
+            arrays[self._condition_key] = self.condition
         for slots, state in ((self.state_in, self.state[side]), (self.state_out, self.state[1 - side])):
             arrays |= {key_of(slot): memory for slot, memory in zip(slots, state, strict=True) if memory is not None}
         addresses = {key: memory.ctypes.data for key, memory in arrays.items()}
@@ -156,7 +155,7 @@ class LoopBody:
         native = code_of(kernel, self._codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = self.statuses.buffer_info()[0] + 8 * number
-        moving = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
+        tape_rows = {key_of(slot) for reads, writes in self.row_slots for slot in (*reads, *writes)}
         state = {key_of(slot) for slot in (*self.state_in, *self.state_out)}
         for index, slot in enumerate(kernel.slots):
             if isinstance(slot, int):
@@ -166,7 +165,7 @@ class LoopBody:
             elif slot.buffer in addresses:
                 block.ints[index] = addresses[slot.buffer] + slot.offset
             else:
-                patches = self.row_patches[side] if slot.buffer in moving else self.fixed_patches
+                patches = self.row_patches[side] if slot.buffer in tape_rows else self.fixed_patches
                 patches = self._state_patches[side] if slot.buffer in state else patches
                 patches.setdefault(slot.buffer, []).append((block, index, slot.offset))
         native.wait()
@@ -209,8 +208,8 @@ def key_of(slot: Slot) -> int | ObjectSlot:
 
 
 def reader(slots: Sequence[Slot], owner: StepOwner) -> Callable[[Mapping[Any, Any]], list[Any]]:
-    """A function that reads the values of slots: arrays of the owner's memory, and objects."""
-    # Fixed memory is looked up once, because loops over tensors run their steps thousands of times.
+    """A function that reads the values of slots: arrays of the owner, and objects."""
+    # Looks up fixed arrays once, because loops over tensors run their steps thousands of times.
     fixed = [None if isinstance(slot, ObjectSlot) else owner.fixed_array(slot) for slot in slots]
 
     def read(values: Mapping[Any, Any]) -> list[Any]:
@@ -225,7 +224,7 @@ def reader(slots: Sequence[Slot], owner: StepOwner) -> Callable[[Mapping[Any, An
 
 
 def _is_zero_copy(into: Buffer, out: Slot) -> bool:
-    """Whether a leaf of the state is large, and not changed in place: the caller's array must stay unchanged."""
+    """Whether a leaf of the state is large and not updated in place, which would change the caller's array."""
     return into is not out and into.bytes >= ZERO_COPY_BYTES
 
 
@@ -239,30 +238,30 @@ class NativeIterations:
     """All iterations of a loop in one native call, for a body that has only kernels."""
 
     def __init__(self, body: LoopBody, records: Sequence[Sequence[Record]], copies: Sequence[bool]) -> None:
-        """`copies` says for each kernel whether only the first two iterations need it; those run first."""
+        """`copies` tells for each kernel whether only the first two iterations need it. Such kernels run first."""
         self._body = body
         order = sorted(range(len(copies)), key=lambda number: not copies[number])
         self._kept_alive = records  # their argument blocks, whose addresses are in the table
-        self._records = [array("q", words_of([side_records[number] for number in order])) for side_records in records]
+        self._records = [array("q", flatten_records([side[number] for number in order])) for side in records]
         self._moves = [array("q"), array("q")]
         self._tables = array("q", [word for table in self._records for word in (table.buffer_info()[0], 0, 0)])
         self._block = ArgumentBlock(len(SLOT_INDEX))
         self._invoke = invoker().invoke_interruptible
-        self._set(
+        self._set_slots(
             run=pool_run_address(),
             index=body.index.ctypes.data,
-            goes_on=body.goes_on.ctypes.data if body.is_while else 0,
+            condition=body.condition.ctypes.data if body.is_while else 0,
             statuses=body.statuses.buffer_info()[0],
             checks=len(body.statuses) if body.has_checks else 0,
             interrupt=interrupt_flag_address(),
             count=len(records[0]),
-            kept=sum(copies),
+            initial_records=sum(copies),
             tables=self._tables.buffer_info()[0],
             period=2,
         )
 
-    def _set(self, **words: int) -> None:
-        for name, value in words.items():
+    def _set_slots(self, **values: int) -> None:
+        for name, value in values.items():
             self._block.ints[SLOT_INDEX[name]] = value
 
     def set_moves(self, sides: Sequence[Sequence[Move]]) -> None:
@@ -276,23 +275,27 @@ class NativeIterations:
             )
 
     def run(self, iterations: int, first: int, step: int, side: int, before: int) -> int:
-        """Runs iterations from index `first` on until the loop's condition is false; returns how many ran.
+        """Runs iterations from index `first` on while the loop's condition holds; returns how many ran.
 
-        `before` counts the earlier iterations of the same run.
+        `before` is the number of earlier iterations of the same run.
         """
-        self._set(iterations=iterations, first=first, step=step, position=side, full=max(0, 2 - before))
+        initial_iterations = max(0, 2 - before)
+        self._set_slots(
+            iterations=iterations, first=first, step=step, position=side, initial_iterations=initial_iterations
+        )
         if self._invoke(iterations_library().addresses["run_iterations"], 1, 1, self._block.address):
             raise KeyboardInterrupt
         self._body.check()
         return self._block.ints[SLOT_INDEX["done"]]
 
 
-def words_of(records: Sequence[Record]) -> list[int]:
+def flatten_records(records: Sequence[Record]) -> list[int]:
+    """The words of records, with the addresses of their argument blocks."""
     return [word for *record, block in records for word in (*record, block.address)]
 
 
 class _KernelSequence:
-    """Kernels that run one after the other in one native call."""
+    """Kernels that run in sequence in one native call."""
 
     def __init__(self, statuses: array[int]) -> None:
         self._statuses = statuses
@@ -316,7 +319,7 @@ class _KernelSequence:
 
 
 class _InterruptibleKernel:
-    """A kernel with loops of unknown length, which poll the interrupt flag."""
+    """A kernel with unbounded loops, which poll the interrupt flag."""
 
     def __init__(self, record: Record, number: int, sites: tuple[Site, ...], statuses: array[int]) -> None:
         kernel, total, grain, self._block = record

@@ -1,9 +1,9 @@
-"""Assigns memory to the state of a counted loop in each iteration. In: a loop step and its number of iterations.
+"""Assigns memory to the state of a counted loop. In: a loop step and its number of iterations. Out: a `LoopMemory`.
 
 The first iteration reads buffers of the enclosing plan, and the last one writes the buffers of its results. Between
-them, state is double-buffered. State that is other state delayed by an iteration (`before, now = now, after`) has no
-memory: the values of `now` rotate through a ring of one more buffer, and nothing is copied. State that an iteration
-changes in place is copied once, before the first iteration. `native_loops.py` binds kernels to the result.
+them, state is double-buffered. State that is other state delayed by one iteration (`before, now = now, after`) needs no
+memory: the values of `now` rotate through a ring with one more buffer, and nothing is copied. State that is updated in
+place is copied once, before the first iteration. `native_loops.py` binds kernels to the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from livegrad.schedule.plan import Buffer, HostStep, KernelStep, ObjectSlot, Pla
 
 Location = Buffer | int  # a buffer of the enclosing plan, or the address of memory of the loop
 Copy = tuple[Location, Location, int]  # to, from, bytes
-_MOST_TABLES = 16  # each binds every kernel of the body; a loop that needs more copies delayed state
+_MAX_TABLES = 16  # each binds all kernels of the body; a loop that would need more tables copies delayed state
 
 
 @dataclass
@@ -33,8 +33,8 @@ class LoopMemory:
     outputs: Sequence[Buffer]
     initial: Sequence[Buffer]  # of the enclosing plan
     targets: Sequence[Buffer | None]
-    fixed: Mapping[int | ObjectSlot, Buffer]  # the body's invariant arguments by key
-    sources: Mapping[int, int]  # of delayed leaves: the leaf whose previous value they have
+    invariants: Mapping[int | ObjectSlot, Buffer]  # of the enclosing plan, by the key of the body's argument
+    sources: Mapping[int, int]  # for each delayed leaf, the leaf whose previous value it has
     dropped: frozenset[int]  # the steps of the body that copied delayed state
     iterations: int
     copies_before: list[Copy] = field(default_factory=list)
@@ -83,7 +83,7 @@ class LoopMemory:
         self.copies_before.append((location, self.initial[leaf], self.inputs[leaf].bytes))
 
     def _arrange_ring(self, leaf: int, size: int) -> None:
-        """Assigns a ring of locations to the last values of a leaf, such that final values land in their targets."""
+        """Assigns a ring of locations to the latest values of a leaf, so that final values end up in their targets."""
         locations: dict[int, Location] = {}
         for other, (origin, delay) in enumerate(self._origin):
             target, iterations_done = self.targets[other], self.iterations - delay
@@ -103,16 +103,16 @@ class LoopMemory:
 
     def locations(self, iteration: int) -> dict[Any, Location]:
         """The locations of the body's arguments and results in an iteration, by the key of their buffer."""
-        located: dict[Any, Location] = dict(self.fixed)
+        locations: dict[Any, Location] = dict(self.invariants)
         for leaf, (into, out) in enumerate(zip(self.inputs, self.outputs, strict=True)):
             if leaf not in self.sources:
-                located[key_of(out)] = self._location(leaf, iteration + 1)
-            located[key_of(into)] = self._location(leaf, iteration)
-        return located
+                locations[key_of(out)] = self._location(leaf, iteration + 1)
+            locations[key_of(into)] = self._location(leaf, iteration)
+        return locations
 
 
 def has_buffers(step: HostStep, loop: RowLoop) -> bool:
-    """Whether each result of a body over arrays has a distinct buffer, or that of the argument it changes in place."""
+    """Whether each result of the body has its own buffer, or that of the argument which it updates in place."""
     assert loop.plan is not None
     _, *arguments = loop.plan.arguments
     inputs, outputs = arguments[: len(loop.state)], loop.plan.results[: len(loop.state)]
@@ -137,11 +137,11 @@ def arrange_memory(step: HostStep, loop: RowLoop, iterations: int) -> LoopMemory
     inputs, outputs = _buffers(arguments[:states]), _buffers(loop.plan.results[:states])
     leaves, targets = _loop_operands(step), dict(step.stored)
     initial, state_targets = [leaves[leaf] for leaf in loop.state], [targets.get(leaf) for leaf in loop.state]
-    fixed = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
+    invariants = {key_of(slot): leaves[leaf] for leaf, slot in zip(loop.fixed, arguments[states:], strict=True)}
     sources, dropped = _delayed_state(loop.plan, inputs, outputs)
-    memory = LoopMemory(inputs, outputs, initial, state_targets, fixed, sources, dropped, iterations)
-    if memory.lead + memory.period > _MOST_TABLES:
-        memory = LoopMemory(inputs, outputs, initial, state_targets, fixed, {}, frozenset(), iterations)
+    memory = LoopMemory(inputs, outputs, initial, state_targets, invariants, sources, dropped, iterations)
+    if memory.lead + memory.period > _MAX_TABLES:
+        memory = LoopMemory(inputs, outputs, initial, state_targets, invariants, {}, frozenset(), iterations)
     for leaf in loop.fixed:  # returned unchanged
         if leaf in targets:
             memory.copies_after.append((targets[leaf], leaves[leaf], leaves[leaf].bytes))
@@ -156,7 +156,7 @@ def _buffers(slots: Sequence[Buffer | ObjectSlot]) -> list[Buffer]:
 def _delayed_state(
     plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]
 ) -> tuple[dict[int, int], frozenset[int]]:
-    """The leaves that a body copies from other leaves, and the steps that copy them."""
+    """The leaves that a body only copies from other leaves, with their sources, and the steps that copy them."""
     sources: dict[int, int] = {}
     dropped: set[int] = set()
     buffered = [leaf for leaf, into in enumerate(inputs) if into is not outputs[leaf]]
@@ -173,13 +173,13 @@ def _delayed_state(
         chain = [leaf]
         while chain[-1] in sources and len(chain) <= len(inputs):
             chain.append(sources[chain[-1]])
-        if len(chain) > len(inputs):  # a cycle: tensors are exchanged, and no leaf of it is computed
+        if len(chain) > len(inputs):  # a cycle: the body exchanges leaves, and computes none of them
             return {}, frozenset()
     return sources, frozenset(dropped)
 
 
 def _whole_copies(step: Step) -> list[tuple[Buffer, Buffer]]:
-    """The pairs (to, from) of buffers that a step copies; empty if it does anything else."""
+    """The pairs (to, from) of whole buffers that a step copies; empty if it does anything else."""
     if not isinstance(step, KernelStep) or not computes_by_point(step):
         return []
     (stage,) = step.kernel.stages

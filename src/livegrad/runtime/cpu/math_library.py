@@ -1,7 +1,7 @@
-"""The math library as machine code, compiled once for each function, element type and lane count.
+"""Compiles vector math functions, once for each function, element type and lane count.
 
-Kernels declare the functions that they call; `math_imports` returns the addresses. All kernels share this code, which
-keeps them fast to compile.
+Kernels declare the functions that they call, and `math_imports` returns the addresses. All kernels share this code, so
+they compile faster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_kernel
 from livegrad.state import renew_lock_after_fork
 
-# The key has the vector width, because it is part of the calling convention: caller and callee must agree on it.
+# The vector width is part of the key, because caller and callee must agree on it: it affects the calling convention.
 _compiled: dict[tuple[MathRequest, int], NativeFunction] = {}
 _lock = threading.Lock()
 renew_lock_after_fork(sys.modules[__name__], "_lock")
@@ -44,7 +44,7 @@ def _module_text(request: MathRequest, width: int) -> str:
         return "\n".join([*sorted(declarations), definition, attributes])
     text = math_functions([request], avx512=host_target().has_avx512 and width == 512)
     name = math_function_name(*request)
-    # Only the function is exported; the functions that it calls stay internal.
+    # Exports only the function; functions that it calls stay internal.
     lines = [
         line.replace("define internal", "define") if f"@{name}(" in line else line
         for line in text.definitions.splitlines()

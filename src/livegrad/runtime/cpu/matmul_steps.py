@@ -1,4 +1,4 @@
-"""Matrix products and convolutions of a plan. In: a step. Out: its sizes and strides, if native code supports it.
+"""Recognises matrix products and convolutions with native code. In: a step. Out: its sizes and strides, or None.
 
 Called when a plan is serialised. NumPy computes the others.
 """
@@ -30,7 +30,7 @@ def native_product(step: HostStep) -> Product | None:
     inner = left.shape[order[-1]]
     if not inner:
         return None
-    strides = [_spread(buffer, order, len(out)) for buffer, order in operands]
+    strides = [_broadcast_strides(buffer, order, len(out)) for buffer, order in operands]
     return product_of(element, out, strides[0], strides[1], inner)
 
 
@@ -48,18 +48,18 @@ def native_convolution(step: HostStep) -> Convolution | None:
     outputs, channels, *window = (kernel.shape[axis] for axis in kernel_order)
     groups, strides, dilation = (node.attribute(name) for name in ("groups", "strides", "dilation"))
     reach = [stride * gap for stride, gap in zip(right[2:], dilation, strict=True)]
-    lines = [Line(*each) for each in zip((channels, *window), left[1:], (right[1], *reach), strict=True)]
+    lines = [Line(*dimension) for dimension in zip((channels, *window), left[1:], (right[1], *reach), strict=True)]
     counts, steps = result.shape[2:], [a * b for a, b in zip(right[2:], strides, strict=True)]
     convolution = Convolution(
         element, groups, outputs // groups, left[0], outputs // groups * left[0],
         channels * right[1], tuple(lines), Column(result.shape[0], right[0]),
-        tuple(Column(*each) for each in zip(counts, steps, strict=True)),
+        tuple(Column(*dimension) for dimension in zip(counts, steps, strict=True)),
     )  # fmt: skip
     return convolution if is_native(convolution) else None
 
 
 def _native_result(step: HostStep, op: Op) -> tuple[str, Buffer] | None:
-    """The element and the buffer of a step's result; None if it is another op, is empty, or is not of floats."""
+    """The element type and the buffer of a step's result; None for another op, an empty result, or other types."""
     if step.op is not op or not isinstance(step.result, Buffer) or not step.result.size:
         return None
     element = _ELEMENTS.get(step.result.element)
@@ -83,11 +83,11 @@ def product_operands(step: HostStep) -> list[tuple[Buffer, tuple[int, ...]]]:
     return operands
 
 
-def _spread(buffer: Buffer, order: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def _broadcast_strides(buffer: Buffer, order: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """The byte strides of a permuted operand for each axis of the result; 0 where the operand is broadcast."""
-    size, last = buffer.element.dtype.itemsize, len(order) - 2
+    size, batch_rank = buffer.element.dtype.itemsize, len(order) - 2
     strides = [
-        0 if dimension < last and buffer.shape[axis] == 1 else buffer.strides[axis] * size
+        0 if dimension < batch_rank and buffer.shape[axis] == 1 else buffer.strides[axis] * size
         for dimension, axis in enumerate(order)
     ]
     return (*[0] * (rank - len(strides)), *strides)

@@ -1,6 +1,6 @@
-"""A pool of memory for results and plans.
+"""A memory pool for results and plans, which reuses freed blocks.
 
-Freed blocks are reused: page faults on fresh memory often cost more than the computation.
+Page faults on fresh memory often cost more than the computation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from livegrad.ir.types import Scalar, u8
 from livegrad.state import Owned, renew_lock_after_fork
 
 _SMALL = 1 << 18  # bytes; the C library's allocator reuses smaller blocks itself
-_MOST_KEPT = 1 << 30
-_MOST_KEPT_OF_PLANS = 1 << 28
+_MAX_BYTES = 1 << 30
+_MAX_PLAN_BYTES = 1 << 28
 _ALIGNMENT = 64
 
 
@@ -44,13 +44,13 @@ class _Block:
 
 
 class MemoryPool:
-    """Free blocks by size, bounded in bytes. The size that was unused for longest is evicted first."""
+    """Free blocks by size, bounded in bytes. The least recently used size is evicted first."""
 
-    def __init__(self, most_kept: int = _MOST_KEPT) -> None:
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._free: OrderedDict[int, list[np.ndarray[Any, Any]]] = OrderedDict()
-        self._kept = 0
-        self._most_kept = most_kept
-        # Re-entrant: a garbage collection inside the pool may drop an array of the pool.
+        self._free_bytes = 0
+        self._max_bytes = max_bytes
+        # Re-entrant, because a garbage collection inside the pool may free an array of the pool.
         self._lock = threading.RLock()
         renew_lock_after_fork(self, "_lock", threading.RLock)
 
@@ -61,29 +61,29 @@ class MemoryPool:
             blocks = self._free.get(rounded)
             memory = blocks.pop() if blocks else None
             if memory is not None:
-                self._kept -= rounded
+                self._free_bytes -= rounded
         return np.asarray(_Block(self, aligned_memory(rounded) if memory is None else memory, element.dtype, shape))
 
     def release(self, memory: np.ndarray[Any, Any]) -> None:
         """Returns a block to the pool."""
         size = memory.nbytes
         with self._lock:
-            if size > self._most_kept:
+            if size > self._max_bytes:
                 return
-            while self._free and self._kept + size > self._most_kept:
+            while self._free and self._free_bytes + size > self._max_bytes:
                 oldest, blocks = self._free.popitem(last=False)
-                self._kept -= oldest * len(blocks)
+                self._free_bytes -= oldest * len(blocks)
             self._free.setdefault(size, []).append(memory)
             self._free.move_to_end(size)
-            self._kept += size
+            self._free_bytes += size
 
     @property
-    def kept_bytes(self) -> int:
-        return self._kept
+    def free_bytes(self) -> int:
+        return self._free_bytes
 
 
 memory_of_results = Owned(MemoryPool)
-_memory_of_plans = Owned(partial(MemoryPool, _MOST_KEPT_OF_PLANS))
+_memory_of_plans = Owned(partial(MemoryPool, _MAX_PLAN_BYTES))
 
 
 def plan_memory(size: int) -> np.ndarray[Any, Any]:

@@ -1,9 +1,9 @@
-"""Counted loops over tensors as kernels of the enclosing plan: a run returns to Python only at its end.
+"""Counted loops over tensors as kernels of the enclosing plan, which run all iterations without Python.
 
 In: a loop step whose body has only kernels, and a `Binder` for the memory of the enclosing plan. Out: a `NativeLoop`.
 Iterations cycle through tables of kernels, each bound to the memory that its iteration reads and writes
-(`loop_memory.py`), so nothing is copied or patched between iterations. `compiled_plan.py` makes them; `tensor_loops.py`
-runs the loops that this module declines: those with tapes, conditions, or host steps in the body.
+(`loop_memory.py`), so nothing is copied or patched between iterations. `compiled_plan.py` calls this. Other loops, with
+tapes, conditions or host steps in the body, run in `tensor_loops.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import leaf_types
 from livegrad.runtime.cpu.kernel_code import code_of
 from livegrad.runtime.cpu.kernel_memory import KernelMemory
-from livegrad.runtime.cpu.loop_body import Record, key_of, words_of
+from livegrad.runtime.cpu.loop_body import Record, flatten_records, key_of
 from livegrad.runtime.cpu.loop_memory import Copy, Location, arrange_memory, has_buffers
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
 from livegrad.runtime.cpu.native.invoke import ArgumentBlock, invoker
@@ -46,7 +46,7 @@ class Binder(Protocol):
     """The enclosing plan of a loop, which provides the addresses of its buffers."""
 
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
-        """Has a slot hold the address of a buffer, plus a byte offset, in every run."""
+        """Sets a slot to the address of a buffer plus a byte offset, in every run."""
         ...
 
 
@@ -59,7 +59,7 @@ def native_loop(step: HostStep, plan: Plan, binder: Binder) -> NativeLoop | None
 
 
 def _constant_iterations(step: HostStep, plan: Plan) -> int | None:
-    """The number of iterations of a loop, if it is a constant of the plan."""
+    """The number of iterations of a `for` loop if it is a constant of the plan, else None."""
     if step.op is not for_loop:
         return None
     slot = step.operands[step.function.results[0].operands[0].attribute("index")]
@@ -76,9 +76,9 @@ def _is_native(step: Step, plan: Plan) -> bool:
     loop = step.loop if isinstance(step, HostStep) else None
     if not isinstance(step, HostStep) or loop is None or loop.plan is None or loop.rows or loop.plan.chains:
         return False
-    taken = [slot for other in plan.steps for slot in reads_of(other)]
+    read_slots = [slot for other in plan.steps for slot in reads_of(other)]
     slots = (*step.operands, *loop.plan.arguments, *loop.plan.results)
-    if step.result in (*taken, *plan.results) or any(isinstance(slot, ObjectSlot) for slot in slots):
+    if step.result in (*read_slots, *plan.results) or any(isinstance(slot, ObjectSlot) for slot in slots):
         return False
     types = step.function.results[0].attribute("body").parameter_types
     if _constant_iterations(step, plan) is None or any(len(leaf_types(type)) != 1 for type in types):
@@ -95,7 +95,7 @@ class _LoopCode:
     """The kernels of a loop, its memory and status words, and the loops inside it."""
 
     def __init__(self, step: HostStep, plan: Plan, failed: int, keep: Any = None) -> None:
-        """`failed` is the address of the word that becomes 0 if a check fails; `keep` stays alive for it."""
+        """`failed` is the address of a word that becomes 0 if a check fails, in the memory of `keep`."""
         loop, iterations = step.loop, _constant_iterations(step, plan)
         assert loop is not None
         assert loop.plan is not None
@@ -117,7 +117,7 @@ class _LoopCode:
         self._arrange_calls(counts)
 
     def _arrange_calls(self, counts: Sequence[int | None]) -> None:
-        """Numbers the calls of an iteration, kernels and loops, with the `kept` copies of invariant parts first."""
+        """Numbers the kernels and inner loops of an iteration, with copies of unchanging parts of the state first."""
         kernels, loops = iter(range(len(self.kernels))), iter(range(len(self.kernels), len(self.statuses)))
         copied = copies_of_kept_parts(self.plan, self.memory.double_buffered)
         calls: list[tuple[bool, int]] = []
@@ -126,7 +126,7 @@ class _LoopCode:
             if number not in self.memory.dropped:
                 calls += [(copied[number], call) for call in numbers]
         self.calls = [call for _, call in sorted(calls, key=lambda numbers: not numbers[0])]
-        self.kept = sum(is_copy for is_copy, _ in calls)
+        self.initial_records = sum(is_copy for is_copy, _ in calls)
 
     def status_address(self, number: int) -> int:
         return self.statuses.buffer_info()[0] + 8 * number
@@ -166,10 +166,10 @@ class NativeLoop:
         self._inner_loops: list[NativeLoop] = []  # kept alive: records have the addresses of their blocks
         memory, self.block = code.memory, ArgumentBlock(len(SLOT_INDEX))
         tables = [self._table(iteration) for iteration in range(min(code.iterations, memory.lead + memory.period))]
-        self._kept_alive, self._records = tables, [array("q", words_of(records)) for records in tables]
+        self._kept_alive, self._records = tables, [array("q", flatten_records(records)) for records in tables]
         self._tables = array("q", [word for records in self._records for word in (records.buffer_info()[0], 0, 0)])
         self._bind_copies((*memory.copies_before, *memory.copies_after))
-        self._set(
+        self._set_slots(
             run=pool_run_address(),
             iterations=code.iterations,
             first=code.iterations - 1 if code.reverse else 0,
@@ -180,8 +180,8 @@ class NativeLoop:
             failed=code.failed,
             interrupt=interrupt_flag_address(),
             count=len(code.calls),
-            kept=code.kept,
-            full=memory.copies_per_part,
+            initial_records=code.initial_records,
+            initial_iterations=memory.copies_per_part,
             tables=self._tables.buffer_info()[0],
             lead=memory.lead,
             period=memory.period,
@@ -192,22 +192,22 @@ class NativeLoop:
         self.record = (iterations_library().addresses["run_iterations"], 1, 1, self.block.address)
         self._invoke = invoker().invoke_interruptible
 
-    def _set(self, **words: int) -> None:
-        for name, value in words.items():
+    def _set_slots(self, **values: int) -> None:
+        for name, value in values.items():
             self.block.ints[SLOT_INDEX[name]] = value
 
     def _table(self, iteration: int) -> list[Record]:
         """The calls of an iteration, bound to its memory."""
         code = self.code
-        located = code.memory.locations(iteration) | {key_of(code.plan.arguments[0]): code.index.ctypes.data}
+        locations = code.memory.locations(iteration) | {key_of(code.plan.arguments[0]): code.index.ctypes.data}
         return [
-            self._bind(code.kernels[call], call, located)
+            self._bind(code.kernels[call], call, locations)
             if call < len(code.kernels)
-            else self._bind_loop(code.loops[call - len(code.kernels)], located)
+            else self._bind_loop(code.loops[call - len(code.kernels)], locations)
             for call in code.calls
         ]
 
-    def _bind(self, kernel: SerialisedKernel, number: int, located: Mapping[Any, Location]) -> Record:
+    def _bind(self, kernel: SerialisedKernel, number: int, locations: Mapping[Any, Location]) -> Record:
         code, native = self.code, code_of(kernel, self.code.codes)
         block = ArgumentBlock.holding([slot if isinstance(slot, int) else 0 for slot in kernel.slots])
         status = code.status_address(number)
@@ -215,13 +215,13 @@ class NativeLoop:
             if isinstance(slot, int):
                 continue
             if slot.kind in ("external", "cell"):
-                self.bind_location(block, index, located[slot.buffer], slot.offset)
+                self.bind_location(block, index, locations[slot.buffer], slot.offset)
             else:
                 block.ints[index] = code.kernel_memory.address_of(slot, kernel.library, status)
         return native.addresses[kernel.symbol], kernel.total, kernel.grain, block
 
-    def _bind_loop(self, code: _LoopCode, located: Mapping[Any, Location]) -> Record:
-        loop = NativeLoop(code, _IterationBinder(self, located))
+    def _bind_loop(self, code: _LoopCode, locations: Mapping[Any, Location]) -> Record:
+        loop = NativeLoop(code, _IterationBinder(self, locations))
         self._inner_loops.append(loop)
         return *loop.record[:3], loop.block
 
@@ -247,7 +247,8 @@ class NativeLoop:
         return self.code.failed if self.code.has_checks else 0
 
     def run(self, values: dict[Any, Any]) -> None:
-        self.code.clear_failures()  # of an interrupted run, or of one that is repeated here to raise its error
+        # Failures remain after an interrupt, and after a native entry whose run is repeated here to raise its error.
+        self.code.clear_failures()
         if self._invoke(*self.record):
             raise KeyboardInterrupt
         self.code.check()
@@ -256,12 +257,12 @@ class NativeLoop:
 class _IterationBinder:
     """Binds an inner loop to the buffers of its enclosing loop in one iteration."""
 
-    def __init__(self, loop: NativeLoop, located: Mapping[Any, Location]) -> None:
-        self._loop, self._located = loop, located
+    def __init__(self, loop: NativeLoop, locations: Mapping[Any, Location]) -> None:
+        self._loop, self._locations = loop, locations
 
     def bind_slot(self, block: ArgumentBlock, index: int, buffer: Buffer, offset: int) -> None:
         code = self._loop.code
         if buffer.base.lifetime == "graph":
             block.ints[index] = code.kernel_memory.arena_start + code.plan.arena_offsets[buffer.base] + offset
         else:
-            self._loop.bind_location(block, index, self._located[key_of(buffer)], offset)
+            self._loop.bind_location(block, index, self._locations[key_of(buffer)], offset)

@@ -1,4 +1,4 @@
-"""Sorting steps of a plan. In: a step. Out: the order to compute for its rows, if native code supports it.
+"""Recognises sorts with native code. In: a step. Out: the order to compute for its rows, or None.
 
 Called when a plan is serialised. NumPy computes the others.
 """

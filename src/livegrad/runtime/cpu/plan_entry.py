@@ -1,7 +1,7 @@
-"""Native entries of compiled plans. In: a plan and the kinds of its arguments. Out: a built-in that runs it, or None.
+"""Native entries of compiled plans. In: a plan and the kinds of its arguments. Out: a Python built-in, or None.
 
-`CompiledPlan.run` and `jit` call entries: one call checks the arguments, allocates the results and runs the kernels.
-Plans with host steps, or with arguments that are not arrays, have none.
+One call of an entry checks the arguments, allocates the results and runs the kernels. `CompiledPlan.run` and `jit` call
+entries. Plans with host steps, or with arguments that are not arrays, have none.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ settings = _Settings()
 def make_plan_entry(
     plan: CompiledPlan, sources: Sequence[int] | None = None, handles: array[int] | None = None, *, frozen: bool = False
 ) -> PlanEntry | None:
-    """Makes a built-in that maps the arguments of a plan to its only result, or to a list; None if the plan has none.
+    """Makes a built-in that maps the arguments of a plan to its only result, or to a list; None if it cannot.
 
-    The built-in returns None for arguments that it declines. `sources` has the accepted kind of each argument
+    The built-in returns None for arguments that it does not support. `sources` has the accepted kind of each argument
     (`plan_call.ANY` …), and `handles` the memory layout of tensor handles. `frozen` results are read-only.
     """
     serialised = plan.serialised

@@ -1,7 +1,7 @@
-"""Serialises plans of the CPU: kernels with their argument slots, as data.
+"""Serialises plans of the CPU: lowers their steps to kernels with argument slots, as data.
 
 In: a plan, whose kernels compile in the background (`kernel_code.py`). Out: a `SerialisedPlan` for `compiled_plan.py`
-and the disk cache, or `SerialisedSteps` of symbolic sizes for `plan_template.py`.
+and the disk cache, or `SerialisedSteps` with symbolic sizes for `plan_template.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from livegrad.codegen.argument_slots import ArgumentSlot, buffer_slot
 from livegrad.codegen.llvm.matmul.product import Product
 from livegrad.ops.convolution import convolve
-from livegrad.runtime.cpu.kernel_code import Compiling, ReadyStep
+from livegrad.runtime.cpu.kernel_code import CompiledStep, KernelCompiler
 from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product, product_operands
 from livegrad.runtime.cpu.native import fourier, ordering
 from livegrad.runtime.cpu.native.convolution import Convolution
@@ -40,20 +40,20 @@ _STATUS, _INTERRUPT = ArgumentSlot("status", 0, 0), ArgumentSlot("interrupt", 0,
 
 @dataclass
 class PlanSerialiser:
-    """Turns the steps of a plan into calls. Scratch buffers are numbered in order; all library kernels share one."""
+    """Lowers the steps of a plan to calls. Scratch buffers are numbered in order of use; library kernels share one."""
 
     plan: Plan
     scratch: dict[Buffer | RowChain | None, int] = field(default_factory=dict)  # None: of library kernels
-    building: RowChain | None = None
-    steps: dict[int, ReadyStep] = field(default_factory=dict)  # by the identity of the plan's step
+    current_chain: RowChain | None = None
+    steps: dict[int, CompiledStep] = field(default_factory=dict)  # by the id of the plan's step
 
-    def prepare(self, compiling: Compiling) -> None:
+    def prepare(self, compiler: KernelCompiler) -> None:
         """Starts to compile the kernels of all steps."""
         tiles = {id(step): row_tile(chain) for chain in self.plan.chains for step in chain.steps}
         for step in self.plan.steps:
             if isinstance(step, KernelStep):
-                self.steps[id(step)] = compiling.ready(step, tiles.get(id(step)))
-        compiling.close()
+                self.steps[id(step)] = compiler.compile_step(step, tiles.get(id(step)))
+        compiler.close()
 
     def calls(self, step: Step) -> tuple[StepCall, ...] | None:
         """The calls of a step; None for a host step."""
@@ -70,7 +70,7 @@ class PlanSerialiser:
 
     def chain(self, chain: RowChain) -> tuple[StepCall, ...]:
         """The call of a chain, which runs tile by tile."""
-        self.building, rows = chain, row_tile(chain)
+        self.current_chain, rows = chain, row_tile(chain)
         members: list[SerialisedKernel | ProductCall] = []
         for step in chain.steps:
             if isinstance(step, KernelStep):
@@ -79,15 +79,15 @@ class PlanSerialiser:
             product = native_product(step)
             assert product is not None
             members.append(self._product(step, product))
-        self.building = None
+        self.current_chain = None
         buffers = sorted(chain.private, key=lambda buffer: buffer.number)
         private = tuple([(buffer.number, buffer.bytes // rows.rows * rows.block) for buffer in buffers])
         number = self.scratch.setdefault(chain, len(self.scratch))
         return (ChainCall(tuple(members), private, rows.block, rows.count, number),)
 
     def _kernel(self, step: KernelStep) -> SerialisedKernel:
-        ready = self.steps[id(step)]
-        nest, code = ready.nest, ready.code
+        compiled = self.steps[id(step)]
+        nest, code = compiled.nest, compiled.code
         text = code.text
         values = self._argument_slots(nest, text.sizes)  # type: ignore[arg-type]
         items = nest.rows
@@ -131,17 +131,17 @@ class PlanSerialiser:
                 slots[name] = self._buffer_slot(view.buffer, view.offset)
                 for d, stride in enumerate(view_strides):
                     slots[f"{name}.stride{d}"] = stride
-        for number, buffer in enumerate(step.wholes):
+        for number, buffer in enumerate(step.indexed_buffers):
             slots[f"whole{number}"] = self._buffer_slot(buffer)
             slots |= {f"whole{number}.extent{d}": size for d, size in enumerate(buffer.shape)}
             slots |= {f"whole{number}.stride{d}": stride for d, stride in enumerate(buffer.strides)}
-        for number, view in enumerate(step.uniforms):
+        for number, view in enumerate(step.scalar_arguments):
             slots[f"uniform{number}"] = self._buffer_slot(view.buffer, view.offset)
         return slots
 
     def _buffer_slot(self, buffer: Buffer, offset: int = 0) -> ArgumentSlot:
         base = buffer.base
-        if self.building is not None and base in self.building.private:
+        if self.current_chain is not None and base in self.current_chain.private:
             return ArgumentSlot("private", base.number, offset * buffer.element.dtype.itemsize)
         if base.lifetime == "region":
             return ArgumentSlot("scratch", self.scratch.setdefault(base, len(self.scratch)))
@@ -149,7 +149,7 @@ class PlanSerialiser:
 
 
 def _scratch_bytes(nest: LoopNest) -> int:
-    """Bytes that a thread needs of each scratch buffer of a step: a row, or a row of each lane."""
+    """The bytes of each scratch buffer of a step for each thread: a row, or a row for each lane."""
     step = nest.step
     sizes = [v.buffer.bytes for p, v in zip(step.kernel.outputs, step.outputs, strict=True) if p.scratch]
     return rounded(max(sizes, default=0) * (nest.lanes if nest.across else 1))
@@ -157,7 +157,7 @@ def _scratch_bytes(nest: LoopNest) -> int:
 
 @dataclass(frozen=True)
 class SerialisedSteps:
-    """A plan's steps as calls, None for host steps; the first step of a chain has the call of the chain."""
+    """A plan's steps as calls; None for host steps. The first step of a chain has the call of the whole chain."""
 
     steps: tuple[tuple[StepCall, ...] | None, ...]
     arguments: SerialisedArrays
@@ -168,40 +168,41 @@ class SerialisedSteps:
     codes: Mapping[bytes, Code]
 
 
-def serialise_steps(plan: Plan, compiling: Compiling | None = None) -> SerialisedSteps:
-    """Serialises the steps of a plan. `compiling` may already compile some of its kernels."""
-    builder = PlanSerialiser(plan)
-    builder.prepare(compiling or Compiling())
+def serialise_steps(plan: Plan, compiler: KernelCompiler | None = None) -> SerialisedSteps:
+    """Serialises the steps of a plan. `compiler` may have started to compile some of its kernels."""
+    serialiser = PlanSerialiser(plan)
+    serialiser.prepare(compiler or KernelCompiler())
     step_number = {id(step): number for number, step in enumerate(plan.steps)}
     starts = {step_number[id(chain.steps[0])]: chain for chain in plan.chains}
     inside = {step_number[id(step)] for chain in plan.chains for step in chain.steps[1:]}
     steps: list[tuple[StepCall, ...] | None] = []
     for number, step in enumerate(plan.steps):
         if number in starts:
-            steps.append(builder.chain(starts[number]))
+            steps.append(serialiser.chain(starts[number]))
         else:
-            steps.append(() if number in inside else builder.calls(step))
-    scratch = tuple([_largest_scratch(builder, user) if isinstance(user, Buffer) else 0 for user in builder.scratch])
-    codes = {compiled.code.key: compiled.code.native for compiled in builder.steps.values()}
-    of_libraries = builder.scratch.get(None, 0)
-    return SerialisedSteps(tuple(steps), *serialise_signature(plan), plan.arena_bytes, scratch, of_libraries, codes)
+            steps.append(() if number in inside else serialiser.calls(step))
+    users = serialiser.scratch
+    scratch = tuple([_largest_scratch(serialiser, user) if isinstance(user, Buffer) else 0 for user in users])
+    codes = {compiled.code.key: compiled.code.native for compiled in serialiser.steps.values()}
+    library_scratch = users.get(None, 0)
+    return SerialisedSteps(tuple(steps), *serialise_signature(plan), plan.arena_bytes, scratch, library_scratch, codes)
 
 
 def serialise_plan(
-    plan: Plan, compiling: Compiling | None = None
+    plan: Plan, compiler: KernelCompiler | None = None
 ) -> tuple[SerialisedPlan, list[int | None], Mapping[bytes, Code]]:
     """Serialises a plan; also returns the number of kernels of each step (None for host steps), and their code by key.
 
-    `compiling` may already compile some of the plan's kernels.
+    `compiler` may have started to compile some of the plan's kernels.
     """
-    serialised = serialise_steps(plan, compiling)
+    serialised = serialise_steps(plan, compiler)
     workspace = Workspace(rounded(serialised.arena_bytes), serialised.library_scratch)
     steps = [None if step is None else _kernels_of(step, workspace) for step in serialised.steps]
     counts = [None if step is None else len(step) for step in steps]
     kernels = [kernel for step in steps if step is not None for kernel in step]
     signature = serialised.arguments, serialised.results
-    finished = finish_plan(*signature, serialised.arena_bytes, kernels, serialised.scratch, workspace)
-    return finished, counts, serialised.codes
+    serialised_plan = finish_plan(*signature, serialised.arena_bytes, kernels, serialised.scratch, workspace)
+    return serialised_plan, counts, serialised.codes
 
 
 def _kernels_of(calls: Sequence[StepCall], workspace: Workspace) -> list[SerialisedKernel]:
@@ -221,14 +222,12 @@ def finish_plan(
 ) -> SerialisedPlan:
     """A serialised plan whose memory includes the workspace of its kernels."""
     arena = rounded(arena_bytes) + workspace.bytes if workspace.bytes else arena_bytes
-    extra = workspace.scratch or {}
-    sizes = tuple([max(size, extra.get(number, 0)) for number, size in enumerate(scratch)])
+    workspace_scratch = workspace.scratch or {}
+    sizes = tuple([max(size, workspace_scratch.get(number, 0)) for number, size in enumerate(scratch)])
     return SerialisedPlan(arguments, results, arena, tuple(kernels), sizes)
 
 
-def _largest_scratch(builder: PlanSerialiser, buffer: Buffer) -> int:
-    """Bytes of a scratch buffer for each thread: all scratch buffers of a kernel have the stride of its largest."""
-    ready = [
-        record for record in builder.steps.values() if any(view.buffer is buffer for view in record.nest.step.outputs)
-    ]
-    return max(_scratch_bytes(record.nest) for record in ready)
+def _largest_scratch(serialiser: PlanSerialiser, buffer: Buffer) -> int:
+    """The bytes of a scratch buffer for each thread: all scratch buffers of a kernel have the stride of its largest."""
+    nests = [compiled.nest for compiled in serialiser.steps.values()]
+    return max(_scratch_bytes(nest) for nest in nests if any(view.buffer is buffer for view in nest.step.outputs))

@@ -1,7 +1,7 @@
-"""Plans for all sizes that satisfy guards. In: a plan of symbolic sizes. Out: compiled plans for concrete sizes.
+"""Instantiates plans with symbolic sizes. In: a plan whose decisions hold under guards. Out: plans for concrete sizes.
 
-Every decision of the compiler holds for all sizes that satisfy the guards. Only the polynomials in argument slots are
-evaluated for each size, and the launches of matrix products and other library kernels are chosen again.
+Each instance evaluates only the polynomials in argument slots, and chooses the launches of library kernels, such as
+matrix products, again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from livegrad.ir.polynomial import Terms
 from livegrad.ir.size_guards import SizeGuards
 from livegrad.ir.symbolic_size import SymbolicSize, symbolic_within
 from livegrad.runtime.cpu.compiled_plan import CompiledPlan
-from livegrad.runtime.cpu.kernel_code import Compiling
+from livegrad.runtime.cpu.kernel_code import KernelCompiler
 from livegrad.runtime.cpu.plan_serialiser import finish_plan, serialise_steps
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel
 from livegrad.runtime.cpu.step_calls import Workspace, rounded
@@ -37,16 +37,16 @@ class Polynomials:
         self._number_of: dict[Terms, int] = {}
 
     def add(self, size: SymbolicSize) -> int:
-        """Returns the position of a size's polynomial, adding it if it is new."""
+        """Adds a size's polynomial if it is new, and returns its index."""
         number = self._number_of.setdefault(size.terms, len(self.terms))
         if number == len(self.terms):
             self.terms.append(size.terms)
         return number
 
     def bind(self, value: Any) -> Callable[[Sequence[int]], Any]:
-        """A function from the values of the polynomials to an integer, slot, tuple or dataclass with concrete sizes."""
+        """A function from the values of the polynomials to `value` with concrete sizes."""
         if type(value) is SymbolicSize:
-            return _Value(self.add(value)).of
+            return _PolynomialValue(self.add(value)).of
         if symbolic_within((value,)) is None:
             return _Constant(value).of
         if isinstance(value, tuple):
@@ -58,7 +58,7 @@ class Polynomials:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _PolynomialValue:
     number: int
 
     def of(self, values: Sequence[int]) -> int:
@@ -75,11 +75,11 @@ class _Constant:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel with polynomials in some slots, as values or as offsets."""
+    """A kernel with polynomials as values or offsets of some slots."""
 
     kernel: SerialisedKernel
-    holes: tuple[tuple[int, int, ArgumentSlot | None], ...]  # position, polynomial, and the slot if it is an offset
-    total: int | None  # a polynomial; None if the kernel's `total` is a number
+    holes: tuple[tuple[int, int, ArgumentSlot | None], ...]  # slot index, polynomial, and the slot if it is its offset
+    total: int | None  # a polynomial; None if the kernel's `total` is constant
     grain: int | None
 
     def for_values(self, values: Sequence[int]) -> SerialisedKernel:
@@ -102,7 +102,7 @@ class _Kernel:
 
 
 class PlanTemplate:
-    """A compiled plan of symbolic sizes: `for_sizes` returns plans for sizes that satisfy the guards."""
+    """A compiled plan with symbolic sizes. `for_sizes` instantiates it for sizes that satisfy the guards."""
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class PlanTemplate:
         guards: SizeGuards,
         source: Function,
         source_locations: SourceLocations,
-        compiling: Compiling | None = None,
+        compiler: KernelCompiler | None = None,
     ) -> None:
         self.guards, self._source, self._source_locations = guards, source, source_locations
-        steps = serialise_steps(plan, compiling)
+        steps = serialise_steps(plan, compiler)
         if None in steps.steps or None in steps.arguments or None in steps.results:
             raise HostStepsError
         self._codes, self._library_scratch = steps.codes, steps.library_scratch

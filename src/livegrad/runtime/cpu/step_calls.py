@@ -1,7 +1,7 @@
-"""Calls whose launches depend on sizes: matrix products, convolutions, transforms, sorts, and chains of rows.
+"""Lowers calls whose launches depend on sizes: matrix products, convolutions, transforms, sorts, and row chains.
 
-In: sizes, and the slots of operands. Out: serialised kernels. Called when a plan is serialised or, for symbolic sizes,
-when they are known.
+In: sizes, and the slots of operands. Out: serialised kernels. Called when a plan is serialised or, with symbolic sizes,
+when a template is instantiated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def rounded(size: int) -> int:
 
 @dataclass
 class Workspace:
-    """Temporary memory of calls, which run one after the other and share it. It grows as they are serialised."""
+    """Temporary memory that calls share, because they run in sequence. It grows as calls are serialised."""
 
     start: int  # its offset in the arena, behind the buffers
     library_scratch: int  # the number of the scratch buffer of library kernels
@@ -37,7 +37,7 @@ class Workspace:
     scratch: dict[int, int] | None = None  # bytes for each thread, by the number of the buffer
 
     def reserve(self, size: int, number: int, scratch: int) -> None:
-        """Makes room for `size` bytes of the workspace, and for `scratch` bytes in a scratch buffer."""
+        """Reserves at least `size` bytes of the workspace, and `scratch` bytes in scratch buffer `number`."""
         self.bytes = max(self.bytes, size)
         if scratch:
             self.scratch = self.scratch or {}
@@ -60,12 +60,12 @@ class ProductCall:
         return self._launch(launches, workspace, 0)
 
     def kernels_by_rows(self, block: int, workspace: Workspace, used: int) -> tuple[tuple[SerialisedKernel, ...], int]:
-        """The launches for blocks of rows, and the bytes of the workspace in use with them, given those before."""
+        """The launches for blocks of rows, and the bytes of the workspace in use, which were `used` before."""
         assert isinstance(self.sizes, Product)
         launches = arrange_rows(self.sizes, block)
-        after = used + _workspace_of(launches)
-        workspace.reserve(after, workspace.library_scratch, launches.scratch)
-        return self._launch(launches, workspace, used), after
+        used_with_call = used + _workspace_of(launches)
+        workspace.reserve(used_with_call, workspace.library_scratch, launches.scratch)
+        return self._launch(launches, workspace, used), used_with_call
 
     def _launch(self, launches: Launches, workspace: Workspace, used: int) -> tuple[SerialisedKernel, ...]:
         start = workspace.start + used
@@ -90,9 +90,9 @@ def _workspace_of(launches: Launches) -> int:
 
 @dataclass(frozen=True)
 class TransformCall:
-    """Fourier transforms one after the other, which alternate between the step's result and a copy of it.
+    """A sequence of Fourier transforms, which alternate between the step's result and a copy of it.
 
-    A transform is out of place, because groups of rows that run at the same time may overlap in memory.
+    Transforms are out of place, because groups of rows that run concurrently may overlap in memory.
     """
 
     transforms: tuple[Transform, ...]
@@ -104,7 +104,7 @@ class TransformCall:
         """The launches that compute them."""
         size = rounded(self.size) if len(self.transforms) > 1 else 0
         copy = ArgumentSlot("arena", 0, workspace.start)
-        source, launched = self.source, []
+        source, kernels = self.source, []
         for number, transform in enumerate(self.transforms, 1):
             launches = arrange_transform(transform)
             workspace.reserve(size + rounded(launches.workspace), workspace.library_scratch, launches.scratch)
@@ -116,11 +116,11 @@ class TransformCall:
             for launch in launches.steps:
                 slots = tuple([_transform_slot(word, operands) for word in launch.words])
                 library = PREFIX + transform.element
-                launched.append(
+                kernels.append(
                     SerialisedKernel(b"", slots, launch.total, launch.grain, False, (), library, launch.kernel)
                 )
             source = target
-        return tuple(launched)
+        return tuple(kernels)
 
 
 def _transform_slot(word: Word, slots: Mapping[str, ArgumentSlot]) -> int | ArgumentSlot:
@@ -132,7 +132,7 @@ def _transform_slot(word: Word, slots: Mapping[str, ArgumentSlot]) -> int | Argu
 
 @dataclass(frozen=True)
 class OrderingCall:
-    """A sort of rows, or a search for their largest elements."""
+    """A sort of rows, or the selection of their largest elements."""
 
     ordering: Ordering
     source: ArgumentSlot
@@ -177,7 +177,7 @@ class ChainCall:
         return (*before, chain)
 
     def _serialise(self, members: list[tuple[SerialisedKernel, int]]) -> tuple[SerialisedKernel, int]:
-        """The chain as one kernel, from its members with their work items in a tile; and the bytes a worker needs."""
+        """The chain as one kernel, and the scratch bytes of a worker. Members come with their work items in a tile."""
         offset, copies = 0, []
         for kernel, _ in members:
             copies.append(offset)
@@ -209,7 +209,7 @@ class ChainCall:
 
 
 def _without_private(kernel: SerialisedKernel) -> SerialisedKernel:
-    """A member with 0 in the slots of private memory, whose addresses the chain sets for each tile."""
+    """A member with 0 in the slots of private buffers, whose addresses the chain sets for each tile."""
     slots = [0 if isinstance(slot, ArgumentSlot) and slot.kind == "private" else slot for slot in kernel.slots]
     return replace(kernel, slots=tuple(slots))
 

@@ -1,6 +1,7 @@
-"""Tapes as arrays with a row for each iteration, which are also mappings like any other tape.
+"""Tapes as arrays with a row for each iteration.
 
-`tensor_loops.py` writes and reads rows without copies; other host steps look up values by index.
+`tensor_loops.py` writes and reads the rows in place. For other host steps, they are mappings from index to value, like
+all tapes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ir.types import Type
 from livegrad.ops.tape import zero_value
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
@@ -18,7 +19,7 @@ from livegrad.runtime.cpu.memory_pool import result_maker
 from livegrad.schedule.materialise import is_storable
 from livegrad.schedule.plan import storage
 
-Column = np.ndarray[Any, Any] | list[Any]  # of one leaf: an array, or a list if the leaf is a tape
+Column = np.ndarray[Any, Any] | list[Any]  # the rows of one leaf: an array, or a list if the leaf is a tape
 
 
 class Rows(Mapping[int, Any]):
@@ -40,9 +41,9 @@ class Rows(Mapping[int, Any]):
     def __len__(self) -> int:
         return self.count
 
-    def with_entry(self, index: int, value: Any) -> Entries:
+    def with_item(self, index: int, value: Any) -> PersistentArray:
         """The values with one entry replaced, as a persistent array."""
-        return Entries(dict(self)).with_entry(index, value)
+        return PersistentArray(dict(self)).with_item(index, value)
 
 
 def new_column(type: Type, count: int) -> Column:
@@ -50,19 +51,19 @@ def new_column(type: Type, count: int) -> Column:
     if not is_storable(type):
         return [None] * count
     element, shape = storage(type)
-    whole = (count, *shape)
-    return result_maker(element, whole, int(np.prod(whole)) * element.dtype.itemsize)()
+    column_shape = (count, *shape)
+    return result_maker(element, column_shape, int(np.prod(column_shape)) * element.dtype.itemsize)()
 
 
-def longer_column(column: Column, type: Type, count: int) -> Column:
-    """The column with room for more rows."""
-    longer = new_column(type, count)
-    longer[: len(column)] = column  # type: ignore[call-overload]
-    return longer
+def extend_column(column: Column, type: Type, count: int) -> Column:
+    """Copies a column to a new one of `count` rows; the added rows are uninitialised."""
+    extended = new_column(type, count)
+    extended[: len(column)] = column  # type: ignore[call-overload]
+    return extended
 
 
-def padded_column(column: Column, type: Type, count: int, capacity: int) -> Column:
-    """The first `count` rows of a column, followed by zeros."""
+def pad_column(column: Column, type: Type, count: int, capacity: int) -> Column:
+    """Copies the first `count` rows of a column to a new one of `capacity` rows, and fills the others with zeros."""
     padded = new_column(type, capacity)
     padded[:count] = column[:count]  # type: ignore[call-overload]
     if isinstance(padded, list):

@@ -1,8 +1,8 @@
-"""Runs loops over tensors: all iterations are one native call, or a few calls each if the body has host steps.
+"""Runs the loops over tensors that `native_loops.py` does not support, such as loops with tapes or conditions.
 
-The plan of the body is bound to memory once. The state is double-buffered: each iteration reads what the previous one
-wrote. Large state is neither copied in nor out (`zero_copy_state.py`). Residuals are written to the rows of an array in
-place, and read from there. `compiled_plan.py` creates a `LoopCall` for each loop of a plan.
+All iterations are one native call, or several calls each if the body has host steps. The plan of the body is bound to
+memory once, with double-buffered state. Large state is neither copied in nor out (`zero_copy_state.py`). Tapes are
+arrays whose rows iterations write and read in place. `compiled_plan.py` creates a `LoopCall` for each such loop.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 
 from livegrad.diagnostics import KernelCheckError
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 from livegrad.ops.control import for_loop
 from livegrad.passes.flatten_signature import assemble_value, flatten_value, leaf_types
 from livegrad.runtime.cpu.loop_body import LoopBody, MakeCall, Move, StepOwner, key_of, reader
-from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, longer_column, new_column, padded_column
+from livegrad.runtime.cpu.tape_rows import Column, Rows, as_rows, extend_column, new_column, pad_column
 from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, RowLoop, RowTape, Slot
 
-_FIRST_ROWS = 16  # rows of the tapes of a `while` loop, to begin with
-_MOST_AT_ONCE = 1 << 62  # iterations of a `while` loop without tapes
+_INITIAL_ROWS = 16  # of the tapes of a `while` loop
+_MAX_ITERATIONS = 1 << 62  # iterations of a `while` loop without tapes
 
 
 class LoopCall:
-    """One loop of a plan. Its body is compiled with the plan, and its memory is reused by every run."""
+    """A loop of a plan. Its body is compiled with the plan, and all runs share its memory."""
 
     def __init__(self, step: HostStep, loop: RowLoop, owner: StepOwner, make_call: MakeCall) -> None:
         self._step, self._owner = step, owner
@@ -35,7 +35,7 @@ class LoopCall:
         self._body = LoopBody(loop, step.op is not for_loop, owner.run_nested, make_call)
 
     def run(self, values: dict[Any, Any]) -> None:
-        """Runs all iterations, and stores the carried values in the slots of the plan."""
+        """Runs all iterations, and stores the carried values in the plan's slots."""
         node, body = self._node, self._body
         arguments = self._read_operands(values)
         operands = [arguments[operand.attribute("index")] for operand in node.operands]
@@ -56,18 +56,18 @@ class LoopCall:
 
     def _repeat_while(self, run: LoopRun, operands: Sequence[Any]) -> int:
         limit = self._node.attribute("limit")
-        goes_on = bool(self._owner.run_nested(self._node.attribute("condition"), *operands))
+        condition = bool(self._owner.run_nested(self._node.attribute("condition"), *operands))
         index = 0
-        while goes_on:
+        while condition:
             if index == limit:
                 raise KernelCheckError(f"the loop ran past its limit of {limit}", where=self._node.origin)
-            index += run.some_iterations(index, limit)
-            goes_on = self._body.goes_on_word[0]
+            index += run.run_some(index, limit)
+            condition = self._body.condition_view[0]
         return index
 
 
 def _leaf_targets(step: HostStep) -> dict[int, Buffer]:
-    """The buffers for results of a loop, by the number of their leaf among the carried values."""
+    """The buffers for results of a loop, by the index of their leaf among the carried values."""
     node = step.function.results[0]
     types = node.attribute("body").parameter_types[1:]
     return {sum(len(leaf_types(type)) for type in types[:index]): buffer for index, buffer in step.stored}
@@ -77,7 +77,7 @@ def _leaf_targets(step: HostStep) -> dict[int, Buffer]:
 
 
 class LoopRun:
-    """One run of a loop: the values of both sides of the state, and the columns of tapes."""
+    """One run of a loop: the values on both sides of the state, and the columns of tapes."""
 
     def __init__(
         self,
@@ -90,16 +90,16 @@ class LoopRun:
         self._body, self._leaves, self._targets, self._side = body, leaves, targets, 0
         self._values: list[dict[Any, Any]] = [{}, {}]
         body.clear_failures()
-        self._take_state(iterations)
-        self._take_fixed()
-        self._tables = [
-            _Table(row, leaves[row.leaf], *slots) for row, slots in zip(body.loop.rows, body.row_slots, strict=True)
+        self._load_state(iterations)
+        self._load_invariants()
+        self._tapes = [
+            _LoopTape(row, leaves[row.leaf], *slots) for row, slots in zip(body.loop.rows, body.row_slots, strict=True)
         ]
         self._capacity = self._done = 0
 
-    def _take_state(self, iterations: int | None) -> None:
+    def _load_state(self, iterations: int | None) -> None:
         body, leaves = self._body, self._leaves
-        self._is_first = False  # whether the next iteration reads arrays of the caller
+        self._is_first = False  # whether the next iteration reads zero-copy state from arrays of the caller
         for number, (leaf, slot) in enumerate(zip(body.loop.state, body.state_in, strict=True)):
             array_of_slot, zero_copy = body.state[0][number], body.zero_copy[number]
             if zero_copy is not None:
@@ -118,13 +118,13 @@ class LoopRun:
         self._objects = [(into, out) for into, out in pairs if isinstance(into, ObjectSlot)]
 
     def _end_first_iteration(self) -> None:
-        """From now on, iterations read no arrays of the caller."""
+        """Rebinds zero-copy state: later iterations do not read arrays of the caller."""
         for state in self._body.zero_copy:
             if state is not None:
                 state.end_first_iteration(self._values)
         self._is_first = False
 
-    def _take_fixed(self) -> None:
+    def _load_invariants(self) -> None:
         for operand, slot in zip(self._body.loop.fixed, self._body.fixed, strict=True):
             value = self._leaves[operand]
             if isinstance(slot, Buffer):
@@ -136,7 +136,7 @@ class LoopRun:
                 values[key_of(slot)] = value
 
     def repeat(self, iterations: int, reverse: bool) -> None:
-        """Runs the iterations of a counted loop, with the index counting up or down."""
+        """Runs the iterations of a counted loop, with an ascending or descending index."""
         if not iterations:
             return
         self._reserve_rows(iterations)
@@ -149,16 +149,16 @@ class LoopRun:
         for index in reversed(range(iterations)) if reverse else range(iterations):
             self._iteration(index)
 
-    def some_iterations(self, index: int, limit: int | None) -> int:
-        """Runs iterations until the loop ends, reaches its limit, or has filled its tapes; returns how many ran."""
+    def run_some(self, index: int, limit: int | None) -> int:
+        """Runs iterations until the loop ends, reaches its limit, or fills its tapes; returns how many ran."""
         if index >= self._capacity:
-            self._reserve_rows(max(_FIRST_ROWS, 2 * index))
+            self._reserve_rows(max(_INITIAL_ROWS, 2 * index))
         if self._body.iterations is None:
             self._iteration(index)
             return 1
         if self._is_first:
             return self._run_native(1, index, 1)
-        last = _MOST_AT_ONCE if not self._tables else self._capacity
+        last = _MAX_ITERATIONS if not self._tapes else self._capacity
         return self._run_native((last if limit is None else min(last, limit)) - index, index, 1)
 
     def _run_native(self, iterations: int, first: int, step: int) -> int:
@@ -173,9 +173,9 @@ class LoopRun:
     def _iteration(self, index: int) -> None:
         """Runs one iteration of a body with host steps."""
         body, side = self._body, self._side
-        body.index_word[0] = index
-        for block, word, start, step in self._moving[side]:
-            block.ints[word] = start + index * step
+        body.index_view[0] = index
+        for block, slot, start, step in self._moves[side]:
+            block.ints[slot] = start + index * step
         values = self._values[side]
         for key, column in self._rows_of_host_steps:
             values[key] = column[index] if isinstance(column, list) else column[index, ...]
@@ -190,35 +190,35 @@ class LoopRun:
             self._end_first_iteration()
 
     def _reserve_rows(self, capacity: int) -> None:
-        """Makes room for this many rows of each tape, and finds the addresses that change between iterations."""
+        """Reserves rows of each tape, and collects the addresses that change between iterations."""
         self._capacity = capacity
-        self._moving: list[list[Move]] = [[], []]
+        self._moves: list[list[Move]] = [[], []]
         self._rows_of_host_steps: list[tuple[Any, Column]] = []
         self._object_columns: list[tuple[Any, list[Any]]] = []
-        for table in self._tables:
-            table.reserve(capacity)
-            for slot, column in table.columns():
-                key = key_of(slot)
-                if key in self._body.host_keys or isinstance(slot, ObjectSlot):
+        for tape in self._tapes:
+            tape.reserve(capacity)
+            for tape_slot, column in tape.columns():
+                key = key_of(tape_slot)
+                if key in self._body.host_keys or isinstance(tape_slot, ObjectSlot):
                     self._rows_of_host_steps.append((key, column))
                 if isinstance(column, list):
                     continue
                 start, step = column.ctypes.data, column.strides[0]
-                for moving, patches in zip(self._moving, self._body.row_patches, strict=True):
-                    moving += [(block, word, start + offset, step) for block, word, offset in patches.get(key, ())]
-            self._object_columns += [(s, c) for s, c in table.written_columns() if isinstance(c, list)]
+                for moves, patches in zip(self._moves, self._body.row_patches, strict=True):
+                    moves += [(block, slot, start + offset, step) for block, slot, offset in patches.get(key, ())]
+            self._object_columns += [(s, c) for s, c in tape.written_columns() if isinstance(c, list)]
         if self._body.iterations is not None:
-            self._body.iterations.set_moves(self._moving)
+            self._body.iterations.set_moves(self._moves)
 
     def results(self, iterations: int) -> list[Any]:
-        """The carried leaves after the run, in their targets or in fresh memory."""
+        """The carried leaves after the run, in their targets or in new memory."""
         body, loop = self._body, self._body.loop
         after: dict[int, Any] = dict(enumerate(self._leaves[: loop.carried]))
         for leaf, slot, array in zip(loop.state, body.state_in, body.state[self._side], strict=True):
             after[leaf] = self._values[self._side].get(slot) if array is None else array
-        for table in self._tables:
-            if table.row.leaf < loop.carried and table.row.writes:
-                after[table.row.leaf] = table.result(iterations)
+        for tape in self._tapes:
+            if tape.row.leaf < loop.carried and tape.row.writes:
+                after[tape.row.leaf] = tape.result(iterations)
         zero_copy = dict(zip(loop.state, body.zero_copy, strict=True))
         return [
             self._copy_out(leaf, value) if (state := zero_copy.get(leaf)) is None else state.end(self._side, iterations)
@@ -226,7 +226,7 @@ class LoopRun:
         ]
 
     def _copy_out(self, leaf: int, value: Any) -> Any:
-        """Copies a value to its target, or to memory that the next run does not change."""
+        """Copies a value to its target, or to memory that the next run does not overwrite."""
         target = self._targets.get(leaf)
         if target is None:
             return value.copy() if isinstance(value, np.ndarray) else value
@@ -234,8 +234,8 @@ class LoopRun:
         return target
 
 
-class _Table:
-    """One tape of a loop: the columns that iterations read, and the columns that they write."""
+class _LoopTape:
+    """One tape of a loop: the columns that iterations read, and those that they write."""
 
     def __init__(self, row: RowTape, before: Mapping[int, Any], reads: list[Slot], writes: list[Slot]) -> None:
         self.row, self._before, self._read_slots, self._write_slots = row, before, reads, writes
@@ -248,13 +248,13 @@ class _Table:
         self._written: list[Column] = [new_column(type, 0) for type in self._types] if row.writes else []
 
     def reserve(self, capacity: int) -> None:
-        """Makes room for this many iterations; rows that were never written read as zero."""
+        """Reserves rows for this many iterations; rows that were never written read as zero."""
         if self._read and self._count < capacity:
             types = [self._types[number] for number in self.row.reads]
-            self._read = [padded_column(c, t, self._count, capacity) for c, t in zip(self._read, types, strict=True)]
+            self._read = [pad_column(c, t, self._count, capacity) for c, t in zip(self._read, types, strict=True)]
             self._count = capacity
         if self.row.writes:
-            self._written = [longer_column(c, t, capacity) for c, t in zip(self._written, self._types, strict=True)]
+            self._written = [extend_column(c, t, capacity) for c, t in zip(self._written, self._types, strict=True)]
 
     def columns(self) -> list[tuple[Slot, Column]]:
         return [*zip(self._read_slots, self._read, strict=True), *self.written_columns()]
@@ -263,11 +263,11 @@ class _Table:
         return list(zip(self._write_slots, self._written, strict=True))
 
     def result(self, iterations: int) -> Mapping[int, Any]:
-        """The tape after this many iterations: their rows, and the earlier entries beyond them."""
+        """The tape after this many iterations: their rows, and earlier entries beyond them."""
         if not iterations:
             return self._before
         rows = Rows(self.row.element, self._written, iterations)
-        kept = (
+        beyond = (
             {index: value for index, value in self._before.items() if index >= iterations} if len(self._before) else {}
         )
-        return Entries({**rows, **kept}) if kept else rows
+        return PersistentArray({**rows, **beyond}) if beyond else rows

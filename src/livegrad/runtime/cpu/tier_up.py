@@ -1,6 +1,6 @@
 """Background recompilation: a thread compiles the optimised tier of new kernels, and writes caches to disk.
 
-It starts a job only after a short time without new jobs, so that it does not compete with the thread that compiles the
+It starts a job only after a short time without new jobs, so that it does not compete with the compilation of the
 baseline tier. Called by `kernel_code.py` and `cpu_function.py`.
 """
 
@@ -21,9 +21,9 @@ from livegrad.runtime.cpu.tiers import TieredFunction
 from livegrad.state import BackgroundWork, Owned, call_after_fork
 
 QUIET_SECONDS = 0.05
-_PATIENCE = 20  # times `QUIET_SECONDS`: the longest wait of a job while new ones keep coming
+_PATIENCE = 20  # times `QUIET_SECONDS`: the longest delay of a job while new jobs arrive
 _LIVENESS_SECONDS = 1.0  # how often `wait` checks that the thread is alive
-_MANY = 256  # jobs in the queue from which moot ones are dropped
+_CLEANUP_LENGTH = 256  # of the queue, beyond which moot jobs are dropped
 
 
 class _Job(Protocol):
@@ -59,7 +59,7 @@ class _TierUp:
 
 @dataclass(frozen=True)
 class _Task:
-    """A job that must run before the process ends."""
+    """A job that must run before the process exits."""
 
     run: Callable[[], None]
     is_moot: bool = False
@@ -69,7 +69,7 @@ class _Task:
 
 
 class BackgroundCompiler(BackgroundWork):
-    """A queue of jobs, and the thread that runs them; it starts with the first job."""
+    """A queue of jobs, and the thread that runs them, which starts with the first job."""
 
     def __init__(self, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self.quiet_seconds = quiet_seconds
@@ -89,11 +89,11 @@ class BackgroundCompiler(BackgroundWork):
         self._last_added = self._waits_since = 0.0
 
     def tier_up(self, functions: Iterable[TieredFunction]) -> None:
-        """Recompiles these functions in the background, unless they are freed first."""
+        """Recompiles functions in the background, unless they are freed first."""
         self._add([_TierUp(weakref.ref(function)) for function in functions])
 
     def later(self, task: Callable[[], None]) -> None:
-        """Runs a task in the background, at the latest when the process ends."""
+        """Runs a task in the background, or when the process exits."""
         self._add([_Task(task)])
 
     def _add(self, jobs: Iterable[_Job]) -> None:
@@ -102,7 +102,7 @@ class BackgroundCompiler(BackgroundWork):
             self._last_added = self._clock()
             if is_asleep:
                 self._waits_since = self._last_added
-            elif len(self._waiting) > _MANY:
+            elif len(self._waiting) > _CLEANUP_LENGTH:
                 self._drop_moot()
             self._waiting.extend(jobs)
             if self._thread is None and not self._stopping:
@@ -113,23 +113,23 @@ class BackgroundCompiler(BackgroundWork):
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._run, name="livegrad-background-compiler", daemon=True)
         thread.start()
-        self._thread = thread  # only now: `wait` must not wait for a thread that could not start
+        self._thread = thread  # after `start`, so that `wait` never waits for a thread that failed to start
 
     def _drop_moot(self) -> None:
-        """Drops moot jobs. Finalizers may add others meanwhile, so the queue is rotated and not rebuilt."""
+        """Drops moot jobs. Rotates the queue instead of rebuilding it, because finalizers may add jobs meanwhile."""
         for _ in range(len(self._waiting)):
             job = self._waiting.popleft()
             if not job.is_moot:
                 self._waiting.append(job)
 
     def wait(self) -> None:
-        """Returns when no job is left. Jobs run without delay while a caller waits here."""
+        """Waits until no job is left. Jobs start without delay while a caller waits."""
         with self._changed:
             self._waiters += 1
             self._changed.notify_all()
             try:
                 while self._thread is not None and (self._waiting or self._busy):
-                    if not self._thread.is_alive():  # ended by something else than an exception of a job
+                    if not self._thread.is_alive():  # it died, though not by an exception of a job
                         self._busy = False
                         self._start_thread()
                     self._changed.wait(_LIVENESS_SECONDS)
@@ -137,7 +137,7 @@ class BackgroundCompiler(BackgroundWork):
                 self._waiters -= 1
 
     def stop(self) -> None:
-        """Ends the thread, which must not be inside LLVM when the process ends, and stores what its jobs would."""
+        """Ends the thread, which must not be inside LLVM when the process exits, and stores the results of its jobs."""
         self._end_thread()
         while self._waiting:
             self._waiting.popleft().run_at_exit()
@@ -155,7 +155,7 @@ class BackgroundCompiler(BackgroundWork):
             self._thread.join()
 
     def suspend(self) -> None:
-        """Returns when no job runs; none begins before `resume`."""
+        """Waits until no job runs; none starts before `resume`."""
         with self._changed:
             self._suspended = True
             while self._busy:
@@ -172,13 +172,13 @@ class BackgroundCompiler(BackgroundWork):
                 job.run()
             except Exception as error:  # reported, so that the other jobs still run
                 threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, self._thread)))
-            del job  # frees what it holds before the next job begins
+            del job  # frees its objects before the next job starts
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
 
     def _next(self) -> _Job | None:
-        """Waits for the next job that may run; None when the thread has to end."""
+        """Waits for the next job that may run; None if the thread has to end."""
         with self._changed:
             while not self._stopping:
                 now = self._clock()
@@ -192,14 +192,14 @@ class BackgroundCompiler(BackgroundWork):
         return None
 
     def continue_in_child(self) -> None:
-        """Runs the queue in the child of a fork too, which has copies of the kernels."""
+        """Runs the queue in the child of a fork too, because it has copies of the kernels."""
         if self._waiting:
             self._add([])
 
 
 background_compiler = Owned(BackgroundCompiler)
-# Handlers at exit run in reverse order, so this one runs before those of LLVM; those after a fork run in order, so this
-# one runs when the child may use LLVM.
+# Exit handlers run in reverse order, so this one runs before those of LLVM. Fork handlers of children run in order, so
+# this one runs when the child may use LLVM again.
 atexit.register(lambda: background_compiler.current.stop())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: background_compiler.current.continue_in_child())

@@ -30,17 +30,17 @@ from livegrad.runtime.cpu.native.llvm_jit import (
     load_image,
 )
 from livegrad.runtime.cpu.native.trampolines import release_trampoline, take_trampoline
-from livegrad.runtime.cpu.native.unlocked_compile import compile_freely
+from livegrad.runtime.cpu.native.unlocked_compile import compile_unlocked
 from livegrad.runtime.object_cache import ObjectCache
 from livegrad.state import renew_lock_after_fork
 
 CodeChoice = Literal["tiered", "optimised", "baseline"]
 _SYMBOL = "kernel"
-# Kernels are collected into a module until it has this many lines. A module costs 0.3 ms besides its kernels, and a
-# line 10 to 20 µs; but modules compile in parallel, and kernels of one module do not.
-_LINES_OF_A_MODULE = 100
-_MOST_STACK = 1 << 20  # bytes: baseline code spills every value
-_LENGTHS = struct.Struct("<II")  # of the JSON header and of the object code; the optimised module follows them
+# Kernels share a module until it has this many lines. A module costs 0.3 ms and a line 10 to 20 µs; but modules compile
+# in parallel, and kernels of one module do not.
+_FULL_MODULE_LINES = 100
+_MAX_STACK = 1 << 20  # bytes; baseline code spills every value
+_LENGTHS = struct.Struct("<II")  # of the JSON header and of the object code, which the optimised module follows
 
 
 def code_choice() -> CodeChoice:
@@ -81,8 +81,8 @@ class KernelSource:
 
     @property
     def fits_the_stack(self) -> bool:
-        """Whether the baseline tier can compile it: its code needs stack memory for every value."""
-        return self.baseline.longest * self.vector_bytes <= _MOST_STACK
+        """Whether the baseline tier can compile it, whose code keeps every value on the stack."""
+        return self.baseline.longest * self.vector_bytes <= _MAX_STACK
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class ObjectCode:
 
 
 class TieredFunction:
-    """A kernel whose address stays the same while its code is recompiled. Callers hold it like a `NativeFunction`.
+    """A kernel whose address stays the same when its code is recompiled. It has the interface of a `NativeFunction`.
 
-    Callers `wait` for the baseline code before the first call.
+    Callers must `wait` for the baseline code before the first call.
     """
 
     __slots__ = (
@@ -128,11 +128,11 @@ class TieredFunction:
         return len(self._codes) > 1
 
     def wait_for(self, compiler: BaselineCompiler) -> None:
-        """Sets the compiler that is compiling the baseline code."""
+        """Sets the compiler of the baseline code."""
         self._compiler = compiler
 
     def set_baseline(self, baseline: ObjectCode, native: NativeFunction) -> None:
-        """Sets the baseline code, which can be called from now on."""
+        """Sets the baseline code, after which the function can be called."""
         self._baseline, self._compiler = baseline, None
         self._codes.append(native)
         self._trampoline.point_to(native.addresses[baseline.symbol])
@@ -146,11 +146,11 @@ class TieredFunction:
     def tier_up(self) -> None:
         """Compiles the optimised tier, stores it on disk and retargets the trampoline.
 
-        The baseline code stays loaded: threads may still run it.
+        The baseline code stays loaded, because threads may still run it.
         """
         self.wait()
         module = self._optimized()
-        image = compile_freely(module.text, module.speed)
+        image = compile_unlocked(module.text, module.speed)
         native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)
         self._cache.store(self._key, _pack(ObjectCode(image, _SYMBOL, module.math), None))
         self._codes.append(native)
@@ -168,11 +168,11 @@ Code = NativeFunction | TieredFunction
 
 
 class BaselineCompiler:
-    """Compiles the baseline tier of several kernels, on another thread than the one that adds them.
+    """Compiles the baseline tier of several kernels on the compile thread.
 
-    A kernel is compiled at once if that thread is idle; otherwise it waits to share a module with the next ones.
-    Verifying takes a twentieth of the compile time, so baseline modules are verified only on request; optimised modules
-    come from the same emitter and are always verified.
+    A kernel is compiled at once if that thread is idle; otherwise, it shares a module with the next kernels. Verifying
+    takes a twentieth of the compile time, so baseline modules are verified only on request; optimised modules come from
+    the same emitter and are always verified.
     """
 
     def __init__(self, verified: bool) -> None:
@@ -185,11 +185,11 @@ class BaselineCompiler:
         renew_lock_after_fork(self, "_lock")
 
     def add(self, source: KernelSource) -> TieredFunction:
-        """Queues a kernel; returns its code, which is not compiled yet."""
+        """Queues a kernel, and returns its code, which is not compiled yet."""
         if self._open and self._open[0].baseline.attributes != source.baseline.attributes:
             self._close_module()
         self._open.append(source)
-        if is_idle() or sum(kernel.lines for kernel in self._open) >= _LINES_OF_A_MODULE:
+        if is_idle() or sum(kernel.lines for kernel in self._open) >= _FULL_MODULE_LINES:
             self._close_module()
         function = TieredFunction(source.key, source.optimized, source.cache)
         function.wait_for(self)
@@ -197,7 +197,7 @@ class BaselineCompiler:
         return function
 
     def compile_if_idle(self) -> None:
-        """Compiles the open module if the thread is idle."""
+        """Compiles the open module if the compile thread is idle."""
         if self._open and is_idle():
             self._close_module()
 
@@ -217,18 +217,18 @@ class BaselineCompiler:
             self._open = []
 
     def finish(self) -> None:
-        """Returns when the functions can be called. The calling thread compiles modules too."""
+        """Waits until all functions can be called. The calling thread compiles modules too."""
         with self._lock:
             assert not self._is_open
-            for module in reversed(self._modules):  # the other thread compiles them from the first one on
+            for module in reversed(self._modules):  # the compile thread starts with the first one
                 module.code.compile_here()
             while self._modules:
-                module, count_of_kernels = self._modules[0], len(self._modules[0].symbols)
+                module, kernel_count = self._modules[0], len(self._modules[0].symbols)
                 image, native = module.code.finish()
                 for function, symbol in zip(self._functions, module.symbols, strict=False):
                     function.set_baseline(ObjectCode(image, symbol, module.math), native)
-                count("compiled", count_of_kernels)
-                del self._modules[0], self._functions[:count_of_kernels]
+                count("compiled", kernel_count)
+                del self._modules[0], self._functions[:kernel_count]
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class _Module:
 
 
 def compile_optimized(source: KernelSource) -> NativeFunction:
-    """Compiles the optimised tier of a kernel at once."""
+    """Compiles the optimised tier of a kernel now."""
     module = source.optimized()
     image = compile_image(module.text, module.speed)
     native = link_image(image, (_SYMBOL,), math_imports(module.math), module.text)

@@ -1,4 +1,4 @@
-"""Fourier transforms of a plan. In: a step. Out: its transforms, axis by axis, if native code supports them.
+"""Recognises Fourier transforms with native code. In: a step. Out: its transforms, one for each axis, or None.
 
 Called when a plan is serialised. NumPy computes the others: lengths with large prime factors.
 """
@@ -19,7 +19,7 @@ _KERNELS = {fft: "transform", rfft: "transform_real", irfft: "invert_real"}
 
 
 def native_transforms(step: HostStep) -> list[Transform] | None:
-    """The transforms of a step, one for each axis; each reads the result of the one before.
+    """The transforms of a step, one for each axis; each reads the result of the previous one.
 
     None for other steps, and for transforms without native code.
     """
@@ -32,7 +32,7 @@ def native_transforms(step: HostStep) -> list[Transform] | None:
     shape, strides = tuple(buffer.shape[axis] for axis in order), tuple(buffer.strides[axis] for axis in order)
     source, transforms = (shape, strides, buffer.element), []
     for axis in axes:
-        transform = _along(node, axis, source, result)
+        transform = _axis_transform(node, axis, source, result)
         if transform is None:
             return None
         transforms.append(transform)
@@ -40,7 +40,7 @@ def native_transforms(step: HostStep) -> list[Transform] | None:
     return transforms or None
 
 
-def _along(
+def _axis_transform(
     node: Node, axis: int, source: tuple[tuple[int, ...], tuple[int, ...], Scalar], result: Buffer
 ) -> Transform | None:
     shape, strides, element = source
@@ -69,7 +69,7 @@ def _scale(norm: str, inverse: bool, length: int) -> float:
 def batch_of_rows(
     shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], axis: int
 ) -> list[tuple[int, int, int]] | None:
-    """The other axes, merged to two, each with its extent and both strides in elements; None if they do not merge."""
+    """Merges all axes but one into two, with their extents and strides in elements; None if they do not merge."""
     merged: list[tuple[int, int, int]] = []  # inner dimensions first
     for dimension in reversed(range(len(shape))):
         if dimension == axis or shape[dimension] == 1:

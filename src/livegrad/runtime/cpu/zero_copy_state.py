@@ -1,9 +1,9 @@
-"""Large state of a loop over tensors, which is neither copied in nor out.
+"""Zero-copy state of loops over tensors: large arrays are neither copied in nor out.
 
-The first iteration reads the caller's array, and the last one writes the array of the plan's result; the iterations
-between them alternate between that array and a buffer of the loop. Kernels of the body have an argument block for each
-side of the double-buffered state, whose addresses are set for each run. `loop_body.py` creates a `ZeroCopyState` for
-each such leaf, and `tensor_loops.py` uses it.
+The first iteration reads the caller's array, and the last one writes the array of the plan's result. The iterations
+between alternate between that array and a buffer of the loop. Kernels of the body have an argument block for each side
+of the double-buffered state, whose addresses are set in each run. `loop_body.py` creates a `ZeroCopyState` for each
+such leaf, and `tensor_loops.py` uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from livegrad.runtime.cpu.memory_pool import memory_of_results, plan_memory
 from livegrad.runtime.cpu.native.invoke import array_address
 from livegrad.schedule.plan import Buffer
 
-# Copying fewer bytes into and out of fixed memory costs less than setting addresses.
+# Copying fewer bytes costs less than setting addresses.
 ZERO_COPY_BYTES = 1 << 16
 
 Array = np.ndarray[Any, Any]
@@ -28,11 +28,11 @@ class ZeroCopyState:
     """One leaf of the state of a loop: the arrays that each side reads and writes."""
 
     def __init__(self, into: Buffer, out: Buffer, patches: Sequence[dict[int, list[Patch]]]) -> None:
-        """`into` and `out` are the body's argument and result; `patches` has the slots of a buffer for each side."""
+        """`into` and `out` are the body's argument and result; `patches` has the slots of buffers for each side."""
         self._slot = into
         self._keys = into.base.number, out.base.number
-        self._read, self._written = ([of_side.get(key, ()) for of_side in patches] for key in self._keys)
-        self._buffer: Array | None = None  # of the loop: no result of a run stays in it
+        self._read, self._written = ([side.get(key, ()) for side in patches] for key in self._keys)
+        self._buffer: Array | None = None  # reused by all runs
         self._sides: list[Array] = []  # the array that iterations of each side read, after the first one
 
     def begin(
@@ -54,7 +54,7 @@ class ZeroCopyState:
         self._set_values(values, self._initial)
 
     def end_first_iteration(self, values: Sequence[dict[Any, Any]]) -> None:
-        """From now on, side 0 reads the result of side 1 and not the caller's array."""
+        """Binds side 0 to the result of side 1 instead of the caller's array."""
         _patch_slots(self._read[0], self._sides[0])
         self._set_values(values, self._sides[0])
 
@@ -65,7 +65,7 @@ class ZeroCopyState:
         values[1][into], values[1][out] = self._sides[1], self._sides[0]
 
     def end(self, side: int, iterations: int) -> Array:
-        """Returns the state after a run, in its target. `side` would read it in the next iteration."""
+        """Returns the state after a run, in its target. `side` is the side of the next iteration."""
         target, state = self._target, self._sides[side] if iterations else self._initial
         if state is not target:
             np.copyto(target, state)

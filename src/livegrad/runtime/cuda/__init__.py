@@ -1,4 +1,8 @@
-"""CUDA: runs plans as CUDA Graphs of kernels compiled by NVRTC. Importing it does not start the driver."""
+"""The CUDA backend: runs plans as CUDA Graphs of kernels that NVRTC compiles. Importing it does not start the driver.
+
+Start with `cuda_function.py` (a function, compiled for sizes). `serialised_device_plan.py` turns a plan into launches,
+`device_plan.py` runs them, and `libraries/` has the calls of cuBLAS and cuFFT and hand-written kernels.
+"""
 
 from livegrad.runtime.cuda.cuda_function import (
     CudaFunction,

@@ -1,4 +1,4 @@
-"""Compiled functions on a CUDA device: passes, schedule and code, cached per function and sizes."""
+"""Functions compiled for a CUDA device. In: a function. Out: plans by sizes, and calls on host or device arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
         self.ieee = ieee
 
     def on_device(self, *arguments: Any) -> Any:
-        """Like a call, but the results are device arrays, and nothing waits for them."""
+        """Like a call, but returns device arrays without waiting for them."""
         shapes = self._dense_shapes(arguments)
         plan, leaves = self._plans.by_shapes.get(shapes), arguments
         if plan is None:
@@ -46,7 +46,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
         return self._assemble(results)
 
     def _dense_shapes(self, leaves: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The shapes of arguments with symbolic sizes; None unless all are device arrays or numbers that fit."""
+        """The shapes of the arguments with symbolic sizes; None unless all are matching device arrays or numbers."""
         if self._expected is None or len(leaves) != len(self._expected):
             return None
         shapes = []
@@ -62,7 +62,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
                 return None
         return tuple(shapes)
 
-    def _accept_leaf(self, leaf: Any, type: Type, label: str) -> Any:
+    def _convert_leaf(self, leaf: Any, type: Type, label: str) -> Any:
         if isinstance(leaf, DeviceArray):
             _require_fit(leaf.dtype.str, None, type, label)
             return leaf
@@ -70,7 +70,7 @@ class CudaFunction(CompiledFunction[CudaPlan]):
             interface = leaf.__cuda_array_interface__
             _require_fit(interface["typestr"], interface.get("strides"), type, label)
             return leaf
-        return super()._accept_leaf(leaf, type, label)
+        return super()._convert_leaf(leaf, type, label)
 
     @cached_property
     def _lowered(self) -> Function:
@@ -105,12 +105,12 @@ _functions = Owned(partial(FunctionCache, CudaFunction))
 
 
 def compile_function(function: Function, ieee: bool = False) -> CudaFunction:
-    """Compiles a function, with an LRU cache."""
+    """Compiles a function. The result is kept in an LRU cache."""
     return _functions.current.get(function, ieee)
 
 
 def run_function(function: Function, *arguments: Any) -> Any:
-    """The function's value at these arguments, computed on the device."""
+    """Compiles a function on first use, and runs it on the device."""
     return compile_function(function)(*arguments)
 
 
@@ -124,8 +124,8 @@ def run_ieee(function: Function, *arguments: Any) -> Any:
     return compile_ieee(function)(*arguments)
 
 
-class _Choice:
-    """The compiler for tensors on the device."""
+class _SelectedCompiler:
+    """The compiler for tensors on the device, as `set_ieee_division` selected it."""
 
     compile: Callable[[Function], CudaFunction] = staticmethod(compile_function)
 
@@ -136,9 +136,9 @@ def set_ieee_division(wanted: bool) -> None:
     >>> set_ieee_division(True)
     >>> set_ieee_division(False)  # the default
     """
-    _Choice.compile = staticmethod(compile_ieee if wanted else compile_function)
+    _SelectedCompiler.compile = staticmethod(compile_ieee if wanted else compile_function)
 
 
 def compile_chosen() -> Callable[[Function], CudaFunction]:
     """The compiler for tensors on the device, as `set_ieee_division` selected it."""
-    return _Choice.compile
+    return _SelectedCompiler.compile

@@ -1,6 +1,6 @@
-"""CUDA Graphs, built node by node. In: nodes with their dependencies. Out: an executable graph, updated in place.
+"""Builds CUDA Graphs node by node. In: nodes with their dependencies. Out: an executable graph, updated in place.
 
-`GraphBuilder` adds nodes, `ExecutableGraph` runs them. `device_plan.py` builds one graph for each sequence of kernels
+`GraphBuilder` adds nodes, `ExecutableGraph` runs them. `plan_graph.py` builds a graph for each sequence of launches
 between two host steps; `live.cuda` builds one for each set of stale steps.
 """
 
@@ -22,7 +22,7 @@ _CONDITIONS = {
 
 
 class ChangeRefused(DeviceError):
-    """The driver refuses a change of an instantiated graph. The graph has to be built again."""
+    """The driver cannot update an instantiated graph in place. The graph has to be built again."""
 
 
 class Launch:
@@ -35,9 +35,9 @@ class Launch:
         self.renew(function, grid, threads, slots, separate)
 
     def renew(self, function: Any, grid: int, threads: int, slots: int, separate: bool = False) -> None:
-        """Replaces the function. All argument slots are new, and zero.
+        """Replaces the function and clears all argument slots.
 
-        The slots are one parameter of the function together, or one parameter each (`separate`).
+        All slots together are one parameter of the function, or with `separate`, each slot is one.
         """
         self.grid, self.threads = grid, threads
         self.slots = array("q", bytes(8 * max(slots, 1)))
@@ -56,7 +56,7 @@ class Launch:
 
 
 class GraphBuilder:
-    """A graph under construction, or the body of a conditional node in one. Nodes are referred to by index."""
+    """A graph under construction, or the body of a conditional node. Nodes are referred to by index."""
 
     def __init__(self, graph: Any = None, root: GraphBuilder | None = None) -> None:
         self.root = root or self
@@ -64,7 +64,7 @@ class GraphBuilder:
         self.graph = check(driver.cuGraphCreate(0)) if graph is None else graph
         self.nodes: list[Any] = []
         if root is None:
-            self.launches: list[tuple[Launch, Any]] = []  # those of bodies too
+            self.launches: list[tuple[Launch, Any]] = []  # including those of bodies
             self.children: list[tuple[Hashable, Any]] = []
 
     def __len__(self) -> int:
@@ -122,13 +122,13 @@ class GraphBuilder:
         return self._append(node)
 
     def condition(self) -> Any:
-        """A new handle, which a kernel sets to say whether, which or how often bodies of a conditional node run."""
+        """A new condition handle. Its value, which a kernel sets, controls the bodies of a conditional node."""
         return check(driver.cuGraphConditionalHandleCreate(self.graph, self.context, 0, 0))
 
     def conditional(
         self, kind: ConditionKind, condition: Any, bodies: int, before: Iterable[int] = ()
     ) -> tuple[int, list[GraphBuilder]]:
-        """Adds a conditional node; returns it and its empty bodies. The second body of an `if` is its else branch."""
+        """Adds a conditional node; returns it and its empty bodies. The second body of an `if` is the else branch."""
         handles = self._handles(before)
         parameters = driver.CUgraphNodeParams()
         parameters.type = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
@@ -154,16 +154,16 @@ class ExecutableGraph:
         except DeviceError:
             builder.drop()
             raise
-        # The graph that it was built from stays too: its nodes name those of the executable graph.
+        # The source graph stays alive: its nodes identify the nodes of the executable graph in updates.
         self._finalizer = weakref.finalize(self, _destroy, self._handle, builder.graph, device().context_number)
         self._finalizer.atexit = False
         self._nodes = dict(builder.launches)
         self.children = dict(builder.children)
         self.size = len(self._nodes)
-        self.changed: dict[Launch, None] = {}  # launches with other argument slots, or another function
+        self.changed: dict[Launch, None] = {}  # launches with changed argument slots, or another function
 
     def change_child(self, name: Hashable, graph: Any) -> None:
-        """Replaces a child graph by a copy of another. The driver refuses one with another structure."""
+        """Replaces a child graph by a copy of another, which must have the same structure."""
         status, *_ = driver.cuGraphExecChildGraphNodeSetParams(self._handle, self.children[name], graph)
         if int(status):
             raise ChangeRefused(str(status))
@@ -184,7 +184,7 @@ class ExecutableGraph:
         return changed
 
     def close(self) -> None:
-        """Destroys the graph. The driver waits until a running one has ended."""
+        """Destroys the graph. If it is running, the driver waits for its end."""
         self._nodes = {}
         self._finalizer()
 

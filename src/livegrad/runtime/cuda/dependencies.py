@@ -1,7 +1,7 @@
-"""Dependencies between graph nodes. In: what each node reads and writes, in program order. Out: its predecessors.
+"""Tracks data dependencies. In: the reads and writes of each node in program order. Out: its predecessors.
 
-Two nodes are ordered if one writes what the other reads or writes; all others may run concurrently. `plan_dependencies`
-orders the launches of a plan, `live.cuda.program_builder` the nodes of a live graph.
+Two nodes are ordered if one writes a resource that the other reads or writes; all others may run concurrently.
+`plan_dependencies` orders the launches of a plan, `live.cuda.program_builder` the nodes of a live graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Loops over tensors on the device: the kernels and library calls of the body, enqueued once for each iteration.
+"""Unrolls loops over tensors into graphs: the kernels and library calls of the body, enqueued once for each iteration.
 
-`plan_objects.py` makes a `DeviceLoop` for a loop with a fixed number of iterations; captured like a library call, all
-iterations are one graph, and nothing waits for the host. The state is double-buffered, tapes are rows of memory.
+`plan_objects.py` creates a `DeviceLoop` for a loop with a fixed number of iterations. It is captured like a library
+call, so all iterations are one graph without the host in between. The state is double-buffered; a tape is an array with
+a row for each iteration.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_launches import SerialisedDevicePlan, SerialisedLaunch, SerialisedLibraryCall
 
 _CLEAN = (1 << 64) - 1
-# Passes the first failed check of each launch of the body on, numbered behind those of the launches before it.
+# Reports the first failed check of each launch of the body. The sites of all launches are numbered consecutively:
+# `firsts` has the number of the first site of each launch.
 _COLLECT = """\
 struct Arguments { unsigned long long* words; const long long* firsts; long long count; unsigned long long* status; };
 extern "C" __global__ void collect(const __grid_constant__ Arguments a)
@@ -44,7 +46,7 @@ def enqueue_copy(stream: Any, source: int, target: int, size: int) -> None:
 
 
 class DeviceCopy:
-    """A copy from one place of device memory to another, captured like a library call."""
+    """A copy within device memory, captured like a library call."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -54,7 +56,7 @@ class DeviceCopy:
         return f"copy {self.size}"
 
     def prepare(self) -> None:
-        """Nothing has to be created."""
+        """Does nothing: a copy needs no handles or memory."""
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues the copy."""
@@ -62,56 +64,55 @@ class DeviceCopy:
 
 
 @dataclass(frozen=True)
-class Moving:
-    """Memory that the body sees in another place in each iteration: a row of a tape."""
+class TapeRow:
+    """A buffer of the body that is another row of a tape in each iteration."""
 
     buffer: int  # of the body's plan
-    operand: int | None  # of the loop: the first row; None: the tape is empty, and its rows are zero
+    operand: int | None  # of the loop: the address of row 0; None: the tape is empty, and its rows are zero
     row_bytes: int
 
 
 @dataclass(frozen=True)
 class State:
-    """A value that an iteration takes from the one before: the body's buffers, and the operand that it starts from."""
+    """A loop-carried value."""
 
-    taken: int
-    given: int
-    start: int
-    size: int
+    argument: int  # buffers of the body's plan
+    result: int
+    initial: int  # the operand with the initial value
+    size: int  # bytes
     rows: int | None = None  # the operand with a row for the value after each iteration; None: it is double-buffered
 
 
 @dataclass(frozen=True)
 class Output:
-    """Where a value goes after the last iteration: a state by its number, or an operand as it is."""
+    """A value that is copied out after the last iteration: a state, or an operand that the loop returns unchanged."""
 
-    state: int | None
+    state: int | None  # the index of the state; None: the operand `source`
     source: int
     target: int
-    size: int
+    size: int  # bytes
 
 
 def launches_of(body: SerialisedDevicePlan) -> int:
-    """The launches of one iteration."""
+    """The number of launches of one iteration."""
     calls = [launch.call for launch in body.launches if isinstance(launch, SerialisedLibraryCall)]
     return len(body.kernels) + sum(call.launches if isinstance(call, DeviceLoop) else 1 for call in calls)
 
 
 @dataclass(eq=False)
 class DeviceLoop:
-    """A loop of `count` iterations. Its operands are the addresses that `states`, `fixed`, `moving` and `outputs` name
-    by their position."""
+    """A loop of `count` iterations. Its states, invariants, tape rows and outputs refer to its operands by index."""
 
     body: SerialisedDevicePlan
     count: int
     reverse: bool
-    index: int  # the buffer of the index
+    index: int  # the body's buffer for the loop index
     states: tuple[State, ...]
-    fixed: tuple[tuple[int, int], ...]  # buffers of the body, and operands
-    moving: tuple[Moving, ...]
+    invariants: tuple[tuple[int, int], ...]  # (buffer of the body, operand)
+    tape_rows: tuple[TapeRow, ...]
     outputs: tuple[Output, ...]
-    kept: tuple[tuple[int, int], ...] = ()  # states with rows, and operands with a row for each value before
-    failures: tuple[str, ...] = ()  # those of the body's launches, one behind the other
+    previous_values: tuple[tuple[int, int], ...] = ()  # (state with rows, operand with its value before each iteration)
+    failures: tuple[str, ...] = ()  # the messages of the body's launches, concatenated
     _launches: list[_BodyLaunch] = field(default_factory=list, init=False)
 
     @property
@@ -120,7 +121,7 @@ class DeviceLoop:
 
     @property
     def launches(self) -> int:
-        """How many launches all iterations have, those of loops in the body among them."""
+        """The number of launches of all iterations, including those of inner loops."""
         return self.count * launches_of(self.body)
 
     def prepare(self) -> None:
@@ -133,11 +134,11 @@ class DeviceLoop:
         self._indices.upload(np.arange(max(1, self.count), dtype=np.int64))
         self._buffers = [
             [DeviceMemory(state.size)] * 2
-            if state.taken == state.given
+            if state.argument == state.result
             else [DeviceMemory(state.size), DeviceMemory(state.size)]
             for state in self.states
         ]
-        self._zeros = DeviceMemory(max((row.row_bytes for row in self.moving if row.operand is None), default=0))
+        self._zeros = DeviceMemory(max((row.row_bytes for row in self.tape_rows if row.operand is None), default=0))
         self._zeros.clear()
         scratch: dict[int, int] = {}
         for kernel in self.body.kernels:
@@ -157,7 +158,7 @@ class DeviceLoop:
         status = self._status.address + 8 * number
         if isinstance(launch, SerialisedLibraryCall):
             launch.call.prepare()
-            return _BodyLaunch(launch, None, self._resolved((*launch.operands, launch.result), {"status": status}))
+            return _BodyLaunch(launch, None, self._resolve_slots((*launch.operands, launch.result), {"status": status}))
         code = load_compiled(launch.code)
         if code is None:
             raise DeviceError(f"the code of `{launch.name}` was evicted from the cache", help="run it again")
@@ -167,10 +168,10 @@ class DeviceLoop:
             memories = [DeviceMemory(launch.partial_bytes), DeviceMemory(4 * launch.counters)]
             memories[1].clear()  # each launch leaves them at zero
             addresses |= {"partials": memories[0].address, "counters": memories[1].address}
-        return _BodyLaunch(launch, load_code(code, "kernel"), self._resolved(launch.slots, addresses), memories)
+        return _BodyLaunch(launch, load_code(code, "kernel"), self._resolve_slots(launch.slots, addresses), memories)
 
-    def _resolved(self, slots: Slots, addresses: dict[str, int]) -> list[int | ArgumentSlot]:
-        """The slots with numbers in place of what is the same in all iterations."""
+    def _resolve_slots(self, slots: Slots, addresses: dict[str, int]) -> list[int | ArgumentSlot]:
+        """Replaces slots that have the same value in all iterations by that value."""
         resolved: list[int | ArgumentSlot] = []
         for slot in slots:
             if isinstance(slot, int) or slot.kind in ("external", "cell", "value"):
@@ -184,45 +185,45 @@ class DeviceLoop:
         return resolved
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        """Enqueues all iterations, and copies of what they start from and of what they end with."""
+        """Enqueues all iterations, after copies of the initial state and before copies of the outputs."""
         for state, (first, _) in zip(self.states, self._buffers, strict=True):
-            enqueue_copy(stream, operands[state.start], first.address, state.size)
-        fixed = {buffer: operands[position] for buffer, position in self.fixed}
+            enqueue_copy(stream, operands[state.initial], first.address, state.size)
+        invariants = {buffer: operands[position] for buffer, position in self.invariants}
         for done in range(self.count):
             index = self._index_of(done)
-            here = fixed | {self.index: self._indices.address + 8 * index}
+            addresses = invariants | {self.index: self._indices.address + 8 * index}
             for number, state in enumerate(self.states):
-                here[state.taken] = self._address_after(number, done, operands)
-                here[state.given] = self._address_after(number, done + 1, operands)
-            for row in self.moving:
-                first = self._zeros.address if row.operand is None else operands[row.operand] + index * row.row_bytes
-                here[row.buffer] = first
+                addresses[state.argument] = self._address_after(number, done, operands)
+                addresses[state.result] = self._address_after(number, done + 1, operands)
+            for row in self.tape_rows:
+                base = self._zeros.address if row.operand is None else operands[row.operand] + index * row.row_bytes
+                addresses[row.buffer] = base
             for launch in self._launches:
-                launch.enqueue(stream, here, index)
+                launch.enqueue(stream, addresses, index)
         for output in self.outputs:
-            own = operands[output.source]
+            source = operands[output.source]
             if output.state is not None:
-                own = self._address_after(output.state, self.count, operands)
-            enqueue_copy(stream, own, operands[output.target], output.size)
-        for number, operand in self.kept:
-            self._keep_values_before(stream, number, operands[operand], operands)
+                source = self._address_after(output.state, self.count, operands)
+            enqueue_copy(stream, source, operands[output.target], output.size)
+        for number, operand in self.previous_values:
+            self._copy_previous_values(stream, number, operands[operand], operands)
         if self.failures:
             slots = (self._status.address, self._firsts.address, len(self._launches), operands[-1])
             launch_blocks(load_function(_COLLECT, "collect", "collect"), stream, 1, 32, slots)
 
     def _index_of(self, done: int) -> int:
-        """The index of the iteration that follows so many."""
+        """The loop index of the iteration that follows `done` iterations."""
         return self.count - 1 - done if self.reverse else done
 
     def _address_after(self, number: int, done: int, operands: Sequence[int]) -> int:
-        """Where a state lies after so many iterations."""
+        """The address of a state after `done` iterations."""
         state = self.states[number]
         if state.rows is None or done == 0:
             return self._buffers[number][done % 2].address
         return operands[state.rows] + self._index_of(done - 1) * state.size
 
-    def _keep_values_before(self, stream: Any, number: int, target: int, operands: Sequence[int]) -> None:
-        """Copies a state before each iteration to rows: the start, and the values after all iterations but the last."""
+    def _copy_previous_values(self, stream: Any, number: int, target: int, operands: Sequence[int]) -> None:
+        """Copies the value of a state before each iteration to the rows of an operand."""
         state = self.states[number]
         assert state.rows is not None
         size, values = state.size, operands[state.rows]
@@ -233,7 +234,7 @@ class DeviceLoop:
 
 @dataclass(eq=False)
 class _BodyLaunch:
-    """A launch of the body with its slots; those that are no numbers yet differ from iteration to iteration."""
+    """A launch of the body. Slots that are not yet integers have another value in each iteration."""
 
     launch: SerialisedLaunch | SerialisedLibraryCall
     function: Any

@@ -1,7 +1,6 @@
-"""Device memory from the driver's pool, freed when nothing refers to it, and device arrays.
+"""Device memory from the driver's pool, and device arrays. Memory is freed when nothing refers to it.
 
-Everything is ordered by one stream, so memory that is freed while a kernel still uses it is not reused before that
-kernel has ended.
+One stream orders all work, so memory that is freed while a kernel still uses it is not reused before that kernel ends.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ import numpy as np
 from livegrad.runtime.cuda.dlpack import DEVICE, capsule_of
 from livegrad.runtime.cuda.driver import DeviceError, PerContext, check, device, driver, is_current
 
-# The process keeps freed memory up to this size: allocating it again takes longer than most kernels run.
+# The process keeps freed memory up to this size, because allocating it again takes longer than most kernels.
 _KEPT_BYTES = 1 << 32
-LEAST_BYTES = 16
+MIN_BYTES = 16
 
 # Called when the device is out of memory; each returns whether it freed any.
 make_room: list[Callable[[], bool]] = []
@@ -39,7 +38,7 @@ _pool = PerContext(_make_pool)
 
 def allocate(size: int) -> int:
     """Allocates bytes on the device and returns their address. An error reports how many bytes are free."""
-    _ = _pool.current  # configured before its first allocation
+    _ = _pool.current  # configures the pool before its first allocation
     stream = device().stream
     for attempt in _attempts:
         if not attempt():
@@ -78,7 +77,7 @@ _attempts: tuple[Callable[[], bool], ...] = (lambda: True, _collect, _trim, _evi
 
 
 def _free(address: int, context_number: int, lent: list[bool]) -> None:
-    # A fault destroys a context with all of its memory.
+    # After a fault, the context and all its memory are gone.
     if is_current(context_number):
         if lent[0]:
             driver.cuCtxSynchronize()
@@ -89,7 +88,7 @@ class DeviceMemory:
     """An allocation on the device, freed when nothing refers to it."""
 
     def __init__(self, size: int) -> None:
-        self.size = max(size, LEAST_BYTES)
+        self.size = max(size, MIN_BYTES)
         self.address = allocate(self.size)
         self._lent = [False]
         self._finalizer = weakref.finalize(self, _free, self.address, device().context_number, self._lent)
@@ -104,7 +103,7 @@ class DeviceMemory:
         download(self.address + offset, array)
 
     def lend(self) -> None:
-        """Notes that another library has the address. Freeing the memory then waits for all streams."""
+        """Marks the memory as shared with another library. Freeing it then waits for all streams."""
         self._lent[0] = True
 
     def clear(self) -> None:
@@ -130,11 +129,9 @@ def download(address: int, array: np.ndarray[Any, Any]) -> None:
 
 def memory_in_use() -> tuple[int, int]:
     """The bytes that arrays and plans use, and the bytes that the process has reserved for them."""
-    used, held = (
-        driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-        (driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
-    )
-    return tuple(int(check(driver.cuMemPoolGetAttribute(_pool.current, name))) for name in (used, held))  # type: ignore[return-value]
+    attributes = driver.CUmemPool_attribute
+    names = (attributes.CU_MEMPOOL_ATTR_USED_MEM_CURRENT, attributes.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+    return tuple(int(check(driver.cuMemPoolGetAttribute(_pool.current, name))) for name in names)  # type: ignore[return-value]
 
 
 class DeviceArray:
@@ -168,21 +165,21 @@ class DeviceArray:
         return DeviceArray(self.dtype, (count, *self.shape[1:]), self.memory, self._offset + offset)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """A copy on the host, after all work that was launched."""
+        """A copy on the host, after all launched work."""
         array = np.empty(self.shape, self.dtype)
         self.memory.download(array, self._offset)
         return array
 
     @cached_property
     def on_host(self) -> np.ndarray[Any, Any]:
-        """A read-only copy on the host, made once and shared by all readers."""
+        """A read-only copy on the host, created once and shared by all readers."""
         array = self.numpy()
         array.flags.writeable = False
         return array
 
     @property
     def is_on_host(self) -> bool:
-        """Whether that copy exists already."""
+        """Whether the copy of `on_host` exists already."""
         return "on_host" in self.__dict__
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -190,8 +187,8 @@ class DeviceArray:
         array = self.on_host
         return array if dtype is None and not copy else np.array(array, dtype)
 
-    def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
-        """The array as a DLPack capsule; it must not be written to."""
+    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
+        """A DLPack capsule of the array. The consumer must not write to it."""
         self.memory.lend()
         return capsule_of(self, stream)
 

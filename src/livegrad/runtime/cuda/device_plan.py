@@ -1,4 +1,7 @@
-"""A plan on the device: loaded and bound kernels, one arena, graphs of launches, and host steps between them."""
+"""Runs plans on the device. In: a `SerialisedDevicePlan` and arguments. Out: results on the host or the device.
+
+A plan has loaded kernels with bound argument slots, one arena, graphs of launches, and host steps between the graphs.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ from livegrad.schedule.plan import Buffer, HostStep, ObjectSlot, Plan
 from livegrad.schedule.target import Target
 
 _CLEAN = (1 << 64) - 1
-_NO_ELEMENT = (1 << 48) - 1  # of a failed check of a whole array
+_NO_ELEMENT = (1 << 48) - 1  # in the status word of a failed check of a whole array
 _FIRST_TAPE_BYTES = 2048
-_MOST_TAPE_BYTES = 1 << 34  # all threads together
+_MAX_TAPE_BYTES = 1 << 34  # all threads together
 
 
 class CudaPlan:
-    """A plan with its code and its memory on the device. Runs of several threads are serialised.
+    """A plan with its code and memory on the device. Threads run it one at a time.
 
     `plan` may be None if the serialised plan has no host steps.
     """
@@ -50,16 +53,18 @@ class CudaPlan:
         self._steps = [PlanLaunch(launch) for launch in serialised.launches]
         self._kernels = [step for step in self._steps if step.kernel is not None]
         self._arena = DeviceMemory(serialised.arena_bytes)
-        self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: a tape was full
+        self._status_host = np.full(serialised.steps + 1, _CLEAN, np.uint64)  # the last word: tape overflow
         self._status = DeviceMemory(self._status_host.nbytes)
         self._status.upload(self._status_host)
         self._watched = any(k.sites for k in serialised.launches) or any(k.uses_tapes for k in serialised.kernels)
-        self._polls = any(k.polls for k in serialised.kernels)
+        self._has_unbounded_loops = any(k.polls for k in serialised.kernels)
         self._staging: dict[int, DeviceMemory] = {}  # device memory of host arrays, allocated on first use
-        self._bound: dict[int, int] = {}
+        # By buffer: addresses of arguments and results, values of scalars, immutable Python numbers (the same object
+        # need not be set again), and arrays of other libraries, which the device may read until the next run.
+        self._addresses: dict[int, int] = {}
         self._values: dict[int, int] = {}
-        self._numbers: dict[int, Any] = {}  # immutable Python numbers: the same object need not be set again
-        self._foreign: dict[int, Any] = {}  # kept alive until the next run: the device may still read them
+        self._numbers: dict[int, Any] = {}
+        self._foreign: dict[int, Any] = {}
         self._tape_bytes = _FIRST_TAPE_BYTES
         self._tapes: DeviceMemory | None = None
         self._scratch = self._make_scratch()
@@ -86,8 +91,8 @@ class CudaPlan:
     def _make_scratch(self) -> dict[int, DeviceMemory]:
         sizes: dict[int, int] = {}
         for kernel in self.serialised.kernels:
-            for buffer, wanted in kernel.scratch:
-                sizes[buffer] = max(sizes.get(buffer, 0), wanted)
+            for buffer, size in kernel.scratch:
+                sizes[buffer] = max(sizes.get(buffer, 0), size)
         return {buffer: DeviceMemory(size) for buffer, size in sizes.items()}
 
     def _fill_slots(self) -> None:
@@ -126,14 +131,14 @@ class CudaPlan:
                 return memory.address
             case "value":
                 return self._values.get(slot.buffer, 0)
-        return self._bound.get(slot.buffer, 0) + slot.offset
+        return self._addresses.get(slot.buffer, 0) + slot.offset
 
     def _tape_memory(self) -> DeviceMemory:
-        wanted = max(kernel.workers for kernel in self.serialised.kernels if kernel.uses_tapes) * self._tape_bytes
-        if wanted > _MOST_TAPE_BYTES:
-            raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
-        if self._tapes is None or self._tapes.size < wanted:
-            self._tapes = DeviceMemory(wanted)
+        size = max(kernel.workers for kernel in self.serialised.kernels if kernel.uses_tapes) * self._tape_bytes
+        if size > _MAX_TAPE_BYTES:
+            raise DeviceError(f"the tapes of loops take more than {_MAX_TAPE_BYTES >> 30} GiB of the device")
+        if self._tapes is None or self._tapes.size < size:
+            self._tapes = DeviceMemory(size)
         return self._tapes
 
     def _make_segments(self) -> list[PlanGraph | HostCall]:
@@ -143,9 +148,9 @@ class CudaPlan:
         self._graphs: dict[PlanLaunch, PlanGraph] = {}
         for segment in self.serialised.segments:
             if isinstance(segment, SerialisedGraph):
-                own = [next(launches) for _ in segment.launches]
-                graph = PlanGraph([step.launch for step in own], segment.dependencies)
-                self._graphs.update(dict.fromkeys(own, graph))
+                members = [next(launches) for _ in segment.launches]
+                graph = PlanGraph([step.launch for step in members], segment.dependencies)
+                self._graphs.update(dict.fromkeys(members, graph))
                 segments.append(graph)
             else:
                 assert self.plan is not None
@@ -161,19 +166,19 @@ class CudaPlan:
 
     @property
     def step_counts(self) -> tuple[int, int]:
-        """The number of kernels of one run, and that of library calls and host steps."""
+        """The number of kernels in a run, and of library calls and host steps."""
         return len(self._kernels), len(self._steps) - len(self._kernels) + len(self.segments) - len(self.graphs)
 
     # --- running ---
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """Runs the plan on the leaves of arguments, which are host or device arrays. Returns NumPy arrays."""
+        """Runs the plan on argument leaves, host or device arrays. Returns NumPy arrays."""
         with self._lock:
             for result in self.serialised.results:
                 if result is not None:
-                    self._rebind(result.number, self._staging_memory(result).address)
+                    self._bind(result.number, self._staging_memory(result).address)
             values = self.start(arguments)
-            return [self._on_host(position, result, values) for position, result in enumerate(self.serialised.results)]
+            return [self._download(position, result, values) for position, result in enumerate(self.serialised.results)]
 
     def run_on_device(self, arguments: Sequence[Any]) -> list[Any]:
         """Runs the plan without waiting. Returns device arrays, which later runs do not overwrite."""
@@ -182,7 +187,7 @@ class CudaPlan:
             for result in self.serialised.results:
                 if result is not None and result.number not in arrays:
                     arrays[result.number] = DeviceArray(result.element.dtype, result.shape)
-                    self._rebind(result.number, arrays[result.number].address)
+                    self._bind(result.number, arrays[result.number].address)
             values = self.start(arguments)
             return [
                 values[self._object_slot(position)] if result is None else arrays[result.number]
@@ -190,7 +195,7 @@ class CudaPlan:
             ]
 
     def start(self, arguments: Sequence[Any]) -> dict[Any, Any]:
-        """Runs the plan and raises failed checks. Results stay on the device; returns the host objects."""
+        """Runs the plan and raises failed checks. Results stay on the device; returns objects of the host by slot."""
         try:
             return self._start(arguments)
         except LivegradError as error:
@@ -209,7 +214,7 @@ class CudaPlan:
                 self._bind_argument(array, argument)
         self._run_segments(dict(values))
         while self._watched and self._read_status():
-            # A tape was full, so this run is invalid. Run again with tapes of twice the size.
+            # A tape overflowed, so this run is invalid. Run again with tapes of twice the size.
             self._tape_bytes *= 2
             for step in self._steps:
                 for index, slot in enumerate(step.slots):
@@ -232,7 +237,7 @@ class CudaPlan:
     def _bind_argument(self, array: SerialisedArray, argument: Any) -> None:
         if isinstance(argument, DeviceArray):
             self._numbers.pop(array.number, None)
-            self._rebind(array.number, argument.address)
+            self._bind(array.number, argument.address)
         elif hasattr(argument, "__cuda_array_interface__"):
             self._bind_foreign(array, argument)
         elif array.shape == ():
@@ -241,29 +246,29 @@ class CudaPlan:
             return
         else:
             memory = self._staging_memory(array)
-            self._rebind(array.number, memory.address)
+            self._bind(array.number, memory.address)
             memory.upload(np.ascontiguousarray(argument, array.element.dtype))
         if array.shape == () and any(slot.kind == "value" for _, _, slot in self._users.get(array.number, ())):
-            # The kernel takes the number by value.
+            # Kernels take the scalar by value.
             value = np.empty((), array.element.dtype)
-            download(self._bound[array.number], value)
+            download(self._addresses[array.number], value)
             self._set_value(array, value)
 
     def _bind_foreign(self, array: SerialisedArray, argument: Any) -> None:
-        """Binds a device array of another library, after the work on its stream."""
-        held = argument.__cuda_array_interface__
-        stream = held.get("stream")
+        """Binds a device array of another library, after waiting for its stream."""
+        interface = argument.__cuda_array_interface__
+        stream = interface.get("stream")
         if stream is not None and stream != int(device().stream):
             check(driver.cuStreamSynchronize(driver.CUstream(stream)))
         self._numbers.pop(array.number, None)
         self._foreign[array.number] = argument
-        self._rebind(array.number, int(held["data"][0]))
+        self._bind(array.number, int(interface["data"][0]))
 
     def _set_scalar(self, array: SerialisedArray, argument: Any) -> None:
         value = np.zeros((), array.element.dtype)
         value[()] = argument
         self._numbers[array.number] = argument if isinstance(argument, bool | int | float) else None
-        self._rebind(array.number, self._staging_memory(array).address)
+        self._bind(array.number, self._staging_memory(array).address)
         self._set_value(array, value)
         users = self._users.get(array.number, ())
         if any(slot.kind != "value" for _, _, slot in users) or self._has_host_steps:
@@ -276,9 +281,9 @@ class CudaPlan:
                 if slot.kind == "value":
                     self._set_slot(step, index, slot)
 
-    def _rebind(self, buffer: int, address: int) -> None:
-        if self._bound.get(buffer) != address:
-            self._bound[buffer] = address
+    def _bind(self, buffer: int, address: int) -> None:
+        if self._addresses.get(buffer) != address:
+            self._addresses[buffer] = address
             for step, index, slot in self._users.get(buffer, ()):
                 self._set_slot(step, index, slot)
 
@@ -286,11 +291,11 @@ class CudaPlan:
         for step in self._stale:
             self._graphs[step].change(step.launch)
         self._stale.clear()
-        binding = tuple(self._bound.values())  # of the same buffers in every run
+        binding = tuple(self._addresses.values())  # the same buffers in the same order in every run
         for segment in self.segments:
             if isinstance(segment, PlanGraph):
                 segment.launch(binding)
-                if self._polls:
+                if self._has_unbounded_loops:
                     wait_interruptibly()
             elif not (self._watched and self._read_status(keep=True)):
                 self._run_on_host(segment, values)
@@ -317,15 +322,15 @@ class CudaPlan:
     def _address(self, buffer: Buffer) -> int:
         base = buffer.base
         if base.lifetime == "external":
-            return self._bound[base.number]
+            return self._addresses[base.number]
         assert self.plan is not None
         return self._arena.address + self.plan.arena_offsets[base]
 
-    def _on_host(self, position: int, result: SerialisedArray | None, values: Mapping[Any, Any]) -> Any:
+    def _download(self, position: int, result: SerialisedArray | None, values: Mapping[Any, Any]) -> Any:
         if result is None:
             return values[self._object_slot(position)]
         array = np.empty(result.shape, result.element.dtype)
-        download(self._bound[result.number], array)
+        download(self._addresses[result.number], array)
         return array
 
     # --- the interface for `HostCall` ---
@@ -333,31 +338,31 @@ class CudaPlan:
     def array_of(self, buffer: Buffer, values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
         """The host copy of a buffer."""
         array = values[buffer.base.number]
-        if array.dtype != buffer.element.dtype:  # complex numbers, seen as pairs, or the other way round
+        if array.dtype != buffer.element.dtype:  # complex numbers as pairs of floats, or pairs as complex numbers
             array = array.reshape(-1).view(buffer.element.dtype)
         return array.reshape(buffer.shape)
 
     def fixed_array(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        """None: host copies differ between runs."""
+        """None, because each run has new host copies."""
         return None
 
     # --- checks ---
 
     def _read_status(self, keep: bool = False) -> bool:
-        """Raises the first failed check, and returns whether a tape was full. With `keep`, a full tape stays marked."""
+        """Raises the first failed check; returns whether a tape overflowed; with `keep`, that stays recorded."""
         host = self._status_host
         self._status.download(host)
-        full = bool(host[-1] != _CLEAN)
+        overflowed = bool(host[-1] != _CLEAN)
         failed = None
-        if not full:
+        if not overflowed:
             checked = (launch for launch in self.serialised.launches if launch.sites)
             failed = next((launch for launch in checked if host[launch.number] != _CLEAN), None)
         status = _CLEAN if failed is None else int(host[failed.number])
-        if np.any(host != _CLEAN) and not (keep and full):
+        if np.any(host != _CLEAN) and not (keep and overflowed):
             host.fill(_CLEAN)
             self._status.upload(host)
         if failed is not None:
             site = failed.sites[status & 0xFFFF]
             element = "" if status >> 16 == _NO_ELEMENT else f", at element {status >> 16}"
             raise KernelCheckError(f"{site.message}{element}", where=site.origin)
-        return full
+        return overflowed

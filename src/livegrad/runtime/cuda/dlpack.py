@@ -1,6 +1,7 @@
 """Exports device arrays as DLPack capsules, for libraries without `__cuda_array_interface__`.
 
-Called by `DeviceArray.__dlpack__`. A capsule keeps the memory of the array alive until its consumer releases it.
+Called by `DeviceArray.__dlpack__` and `live.cuda.captured_graphs`. A capsule keeps the memory of the array alive until
+its consumer releases it.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Managed(ctypes.Structure):
-    _fields_ = (("tensor", _Tensor), ("loan", ctypes.c_void_p), ("deleter", _Deleter))
+    _fields_ = (("tensor", _Tensor), ("export_id", ctypes.c_void_p), ("deleter", _Deleter))
 
 
-_loans: dict[int, Any] = {}  # by id: the arrays that a consumer may still read
-_loan_ids = count(1)
+_exports: dict[int, Any] = {}  # arrays that a consumer may still read, kept alive
+_export_ids = count(1)
 
 
 @_Deleter
-def _end_loan(address: int) -> None:
-    _loans.pop(_Managed.from_address(address).loan, None)
+def _release_export(address: int) -> None:
+    _exports.pop(_Managed.from_address(address).export_id, None)
 
 
 _new = ctypes.pythonapi.PyCapsule_New
@@ -58,12 +59,12 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _drop_capsule(capsule: int) -> None:
-    if _is_valid(capsule, _NAME):  # a consumer renames the capsule
-        _end_loan(_pointer(capsule, _NAME))
+    if _is_valid(capsule, _NAME):  # no consumer has taken it: that renames the capsule
+        _release_export(_pointer(capsule, _NAME))
 
 
-class Lendable(Protocol):
-    """An array that can be exported: `DeviceArray`, or a view of a buffer of the engine."""
+class Exportable(Protocol):
+    """An array that can be exported: a `DeviceArray`, or a view of a buffer of the live engine."""
 
     @property
     def address(self) -> int: ...
@@ -73,8 +74,8 @@ class Lendable(Protocol):
     def dtype(self) -> Any: ...
 
 
-def capsule_of(array: Lendable, stream: int | None) -> Any:
-    """A capsule of the memory of an array, ready for the consumer's stream (-1: the consumer synchronises itself)."""
+def capsule_of(array: Exportable, stream: int | None) -> Any:
+    """A capsule of an array's memory, which the consumer's stream may read (-1: the consumer synchronises itself)."""
     kind = array.dtype.kind
     if kind not in _CODES:
         raise UsageError("DLPack does not support this element type", where=caller_origin(), found=str(array.dtype))
@@ -82,13 +83,13 @@ def capsule_of(array: Lendable, stream: int | None) -> Any:
         _wait_on(stream)
     shape = (ctypes.c_int64 * len(array.shape))(*array.shape)
     tensor = _Tensor(array.address, *DEVICE, len(array.shape), _CODES[kind], 8 * array.dtype.itemsize, 1, shape)
-    managed = _Managed(tensor, next(_loan_ids), _end_loan)
-    _loans[managed.loan] = (array, managed, shape)
+    managed = _Managed(tensor, next(_export_ids), _release_export)
+    _exports[managed.export_id] = (array, managed, shape)
     return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_drop_capsule, ctypes.c_void_p))
 
 
 def _wait_on(stream: int | None) -> None:
-    """Makes the consumer's stream (None: the default stream) wait for the work on ours."""
+    """Makes the consumer's stream (None: the default stream) wait for the work on our stream."""
     event = check(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING))
     check(driver.cuEventRecord(event, device().stream))
     check(driver.cuStreamWaitEvent(driver.CUstream(1 if stream is None else stream), event, 0))

@@ -21,12 +21,12 @@ except ImportError:
 
 _thread = threading.local()
 _context_numbers = itertools.count()
-# After a kernel has faulted or the device was lost, the driver answers every call with one of these.
+# After a kernel has faulted or the device was lost, every driver call returns one of these.
 _FAULTS = frozenset([214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721])
 
 
 class DeviceError(LivegradError):
-    """The CUDA driver refused something: no memory left, a kernel that faulted, a lost device."""
+    """A CUDA call failed: out of memory, a kernel that faulted, a lost device, a missing library."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Device:
     architecture: str
     name: str
     driver_version: int
-    context_number: int  # objects of one context are invalid in another
+    context_number: int  # objects of one context are not valid in another
     objects: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `PerContext`
 
 
@@ -68,8 +68,8 @@ def check(answer: tuple[Any, ...]) -> Any:
         assert driver is not None
         _, text = driver.cuGetErrorString(status)
         message = text.decode() if isinstance(text, bytes) else str(status)
-        lost = "a kernel has faulted: close what uses the device, and restart the process"
-        help = lost if int(status) in _FAULTS else None
+        restart = "a kernel has faulted: close what uses the device, and restart the process"
+        help = restart if int(status) in _FAULTS else None
         raise DeviceError(f"the CUDA driver returned {status.name}: {message}", help=help)
     return answer[1] if len(answer) == 2 else answer[1:]
 
@@ -101,18 +101,18 @@ def device() -> Device:
 
 
 def is_current(context_number: int) -> bool:
-    """Whether a context is that of the device, which is then ready in this thread.
+    """Whether a context is still that of the device. If so, makes it current in this thread.
 
-    For finalizers: they may run after a fault destroyed the context, and must not start the driver.
+    For finalizers, which may run after a fault destroyed the context, and must not start the driver.
     """
     return bool(_start.cache_info().currsize) and device().context_number == context_number
 
 
 class PerContext(Generic[_T]):
-    """One object for each driver context; `current` is that of the device, made on first use.
+    """One object for each driver context. `current` is the object of the device's context, created on first use.
 
-    For library handles, loaded modules and memory that is kept for reuse. They belong to a context, which outlives
-    sessions, so no session owns them.
+    For library handles, loaded modules and pooled memory. They belong to a context, which outlives sessions, so no
+    session owns them.
     """
 
     __slots__ = ("_make",)

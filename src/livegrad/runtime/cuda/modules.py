@@ -1,6 +1,6 @@
 """Loads code on the device. In: CUDA C or a cubin. Out: a function that can be launched.
 
-Modules are never unloaded while their context exists, because a running graph may use any of them.
+Modules stay loaded as long as their context, because a running graph may use any of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _functions = PerContext(_make_table)  # by CUDA C or machine code, and symbol
 
 
 def load_function(text: str, name: str, symbol: str = "kernel") -> Any:
-    """A kernel of CUDA C, compiled and loaded once."""
+    """A kernel of CUDA C, which is compiled and loaded once."""
     return _load(text, symbol, lambda: compile_source(text, device().architecture, name))
 
 
 def load_code(code: bytes, symbol: str) -> Any:
-    """A kernel of a cubin or of PTX, loaded once."""
+    """A kernel of a cubin or of PTX, which is loaded once."""
     return _load(code, symbol, lambda: code)
 
 

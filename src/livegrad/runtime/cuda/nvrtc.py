@@ -1,7 +1,6 @@
 """Compiles CUDA C to cubins with NVRTC and caches them on disk. Called by `serialised_device_plan.py`.
 
-NVRTC needs no GPU. Code is generated for one architecture, never as PTX, because a driver older than NVRTC rejects its
-PTX.
+NVRTC needs no GPU. It compiles for one architecture and not to PTX, because a driver older than NVRTC rejects its PTX.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ try:
 except ImportError:
     nvrtc = None
 
-# NVRTC's own cache would store everything twice.
+# Without NVRTC's own cache, which would store everything a second time.
 OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--no-cache")
-_MOST_CUBINS = 2048
+_MAX_CUBINS = 2048
 
 
 class _Cubins:
@@ -33,7 +32,7 @@ class _Cubins:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         renew_lock_after_fork(self, "lock")
-        self.by_key: LruCache[bytes, bytes] = LruCache(_MOST_CUBINS)
+        self.by_key: LruCache[bytes, bytes] = LruCache(_MAX_CUBINS)
 
 
 _cubins = Owned(_Cubins)
@@ -69,7 +68,7 @@ def compile_source(source: str, architecture: str, name: str = "kernel") -> byte
 
 
 def compile_with_key(source: str, architecture: str, name: str = "kernel") -> bytes:
-    """Like `compile_source`, but returns the key with which `load_compiled` finds the cubin."""
+    """Like `compile_source`, but returns the key of the cubin for `load_compiled`."""
     key = _key_of(source, architecture)
     if load_compiled(key) is None:
         _compile_and_keep(key, source, architecture, name)
@@ -121,7 +120,7 @@ def _keep(key: bytes, cubin: bytes) -> None:
 
 
 def _compile(source: str, options: tuple[str, ...], name: str) -> bytes:
-    """Calls NVRTC, which several threads may do concurrently."""
+    """Calls NVRTC, which is thread-safe."""
     program = _check(nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
         status, *_ = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])

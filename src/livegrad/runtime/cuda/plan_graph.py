@@ -1,7 +1,6 @@
-"""The launches of a plan, and the graphs that run them.
+"""The CUDA Graphs of a plan. In: serialised launches with their dependencies. Out: graphs, built on first use.
 
-In: serialised launches with their dependencies. Out: a graph that is built before its first launch. `device_plan.py`
-fills the argument slots; a graph updates its nodes when they have changed.
+`device_plan.py` fills the argument slots of the launches; a graph updates the nodes whose slots have changed.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from livegrad.runtime.cuda.modules import load_code
 from livegrad.runtime.cuda.nvrtc import load_compiled
 from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch, SerialisedLibraryCall
 
-_MOST_VARIANTS = 4  # executables of one graph, for as many bindings
+_MAX_VARIANTS = 4  # executables of one graph, each for one binding
 _SEEN_BINDINGS = 16
 
 
 class PlanLaunch:
-    """A launch of a plan and the sources of its argument slots: of a kernel, or the addresses of a library call."""
+    """A kernel launch or library call of a plan, with the sources of its argument slots or addresses."""
 
     def __init__(self, serialised: SerialisedLaunch | SerialisedLibraryCall) -> None:
         self.serialised, self.number = serialised, serialised.number
@@ -46,7 +45,7 @@ class PlanLaunch:
             self.counters.clear()  # each launch leaves them at zero
 
     def set(self, index: int, value: int) -> bool:
-        """Sets an argument slot; returns whether that changed it."""
+        """Sets an argument slot; returns whether its value changed."""
         if isinstance(self.launch, Launch):
             if self.launch.slots[index] == value:
                 return False
@@ -69,7 +68,7 @@ class GraphCounters:
 
 
 class _Variant:
-    """An executable graph, the arguments that its nodes have, and the launches whose arguments may be others now."""
+    """An executable graph, the arguments of its nodes, and the launches whose arguments may have changed since."""
 
     def __init__(self, executable: ExecutableGraph, launches: Sequence[Launch | BoundCall]) -> None:
         self.executable = executable
@@ -77,12 +76,12 @@ class _Variant:
         self.pending: dict[Launch | BoundCall, None] = {}
 
     def changed(self) -> dict[Launch | BoundCall, Hashable]:
-        """The launches whose nodes have other arguments than they should, with the right ones."""
-        arguments = {launch: _arguments_of(launch) for launch in self.pending}
-        return {launch: right for launch, right in arguments.items() if self.arguments[launch] != right}
+        """The launches whose nodes are out of date, with their current arguments."""
+        current = {launch: _arguments_of(launch) for launch in self.pending}
+        return {launch: arguments for launch, arguments in current.items() if self.arguments[launch] != arguments}
 
     def accept(self, changed: dict[Launch | BoundCall, Hashable]) -> None:
-        """Notes that all nodes have their arguments."""
+        """Records that all nodes have their current arguments."""
         self.arguments |= changed
         self.pending.clear()
 
@@ -95,14 +94,14 @@ def _arguments_of(launch: Launch | BoundCall) -> Hashable:
 class PlanGraph:
     """Launches in order, each with the indices of the launches that must end before it starts.
 
-    A loop that calls a function writes its results to a few addresses in turn. Each such set of addresses, a binding,
-    gets an executable graph of its own when it comes back, so that nothing has to be updated.
+    A loop that calls a function alternates between a few sets of addresses for the results. Such a set, a binding, gets
+    a separate executable graph when it occurs for the second time, so that later runs need no updates.
     """
 
     launches: Sequence[Launch | BoundCall]
     dependencies: Sequence[Sequence[int]]
     counters: GraphCounters = field(default_factory=GraphCounters)
-    _variants: dict[Hashable, _Variant] = field(default_factory=dict)  # by binding, the last used one at the end
+    _variants: dict[Hashable, _Variant] = field(default_factory=dict)  # by binding, in order of use
     _seen_bindings: LruCache[Hashable, bool] = field(default_factory=lambda: LruCache(_SEEN_BINDINGS))
 
     def change(self, launch: Launch | BoundCall) -> None:
@@ -121,13 +120,13 @@ class PlanGraph:
             variant.executable.start(stream)
             variant.accept(changed)
             self.counters.nodes_updated += len(changed)
-        except ChangeRefused:  # a library may choose other kernels for other addresses
+        except ChangeRefused:  # a library may select other kernels for other addresses
             self._variants.pop(binding).executable.close()
             self._build(binding).executable.start(stream)
         self.counters.launched += 1
 
     def _variant_for(self, binding: Hashable) -> _Variant:
-        """The executable for a binding. For one that was not seen before, that is the last used one, to be updated."""
+        """The executable for a binding. A new binding takes the most recently used one, which is then updated."""
         variant = self._variants.pop(binding, None)
         if variant is None:
             if not self._variants or binding in self._seen_bindings:
@@ -154,7 +153,7 @@ class PlanGraph:
         except LivegradError:
             builder.drop()
             raise
-        if len(self._variants) >= _MOST_VARIANTS:
+        if len(self._variants) >= _MAX_VARIANTS:
             self._variants.pop(next(iter(self._variants))).executable.close()
         variant = self._variants[binding] = _Variant(ExecutableGraph(builder), self.launches)
         self.counters.built += 1

@@ -1,7 +1,7 @@
-"""Serialised device executables: everything needed to run a plan on the device, as plain data that can be loaded from a
-file.
+"""Serialises plans for the device: everything needed to run a plan, as plain data for the disk cache.
 
-`serialise_plan` serialises a plan; `cuda_function.py` stores the result on disk with the cubins that it names.
+In: a plan. Out: a `SerialisedDevicePlan`, which `cuda_function.py` stores on disk and `device_plan.py` runs. It refers
+to cubins by their keys in the cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from livegrad.runtime.serialised import (
     executable_key,
     serialise_signature,
 )
-from livegrad.schedule.loops.device import remembers
+from livegrad.schedule.loops.device import uses_tapes
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan
 from livegrad.schedule.target import Target
 
@@ -45,36 +45,38 @@ from livegrad.schedule.target import Target
 def serialise_plan(
     plan: Plan, architecture: str, ieee: bool = False, target: Target = CUDA, for_engine: bool = False
 ) -> SerialisedDevicePlan:
-    """Compiles the kernels of a plan and serialises it. For the live engine, the host runs loops over tensors and calls
-    of libraries that can fail."""
+    """Compiles the kernels of a plan and serialises it.
+
+    With `for_engine`, for the live engine, loops over tensors and library calls that can fail stay host steps.
+    """
     emitted = _emit_kernels(plan, architecture, ieee, target)
     objects = (
         None if for_engine else ObjectLowering(plan, lambda body: serialise_plan(body, architecture, ieee, target))
     )
     segments: list[SerialisedGraph | SerialisedHostStep] = []
-    waiting: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
+    pending: list[tuple[KernelStep | HostStep, SerialisedLaunch | SerialisedLibraryCall]] = []
 
-    def close() -> None:
-        if waiting:
-            steps, launches = zip(*waiting, strict=True)
-            before = plan_dependencies(steps, plan, _exclusive_resources(launches))
-            segments.append(SerialisedGraph(launches, tuple(before)))
-            waiting.clear()
+    def close_graph() -> None:
+        if pending:
+            steps, launches = zip(*pending, strict=True)
+            dependencies = plan_dependencies(steps, plan, _exclusive_resources(launches))
+            segments.append(SerialisedGraph(launches, tuple(dependencies)))
+            pending.clear()
 
     for index, step in enumerate(plan.steps):
         if isinstance(step, KernelStep):
             if all(step.domain):
-                waiting.append((step, _serialise_launch(index, step, *emitted[index])))
+                pending.append((step, _serialise_launch(index, step, *emitted[index])))
         elif objects is not None and index in objects.calls:
-            waiting += [(step, call) for call in objects.calls[index]]
-        elif (library := _serialise_library_call(index, step, plan, not for_engine)) is not None:
-            waiting.append((step, library))
+            pending += [(step, call) for call in objects.calls[index]]
+        elif (call := _serialise_library_call(index, step, plan, not for_engine)) is not None:
+            pending.append((step, call))
         else:
-            close()
+            close_graph()
             segments.append(SerialisedHostStep(index))
-    close()
-    memory = plan.arena_bytes if objects is None or not objects.calls else objects.memory
-    return SerialisedDevicePlan(*serialise_signature(plan), memory, tuple(segments), len(plan.steps))
+    close_graph()
+    arena_bytes = plan.arena_bytes if objects is None or not objects.calls else objects.arena_bytes
+    return SerialisedDevicePlan(*serialise_signature(plan), arena_bytes, tuple(segments), len(plan.steps))
 
 
 def _exclusive_resources(launches: Sequence[SerialisedLaunch | SerialisedLibraryCall]) -> dict[int, str]:
@@ -120,14 +122,14 @@ def _serialise_launch(index: int, step: KernelStep, bound: Bound, text: KernelTe
         index,
         step.kernel.name,
         code,
-        tuple([bound.slots[name] for name in text.words]),
+        tuple([bound.slots[name] for name in text.slots]),
         bound.grid,
         bound.threads,
         bound.workers,
         tuple(scratch.items()),
         bound.partial_bytes,
         bound.counters,
-        text.uses_tapes or remembers(step.kernel),
+        text.uses_tapes or uses_tapes(step.kernel),
         text.polls,
         text.sites,
     )
@@ -156,7 +158,7 @@ def _serialise_library_call(index: int, step: HostStep, plan: Plan, may_fail: bo
 def serialised_plan_key(
     digest: bytes, sizes: Mapping[str, int], architecture: str, ieee: bool, target: Target = CUDA
 ) -> bytes:
-    """The key of a serialised plan in the disk cache: the function, its sizes, the device's kind and this compiler."""
+    """The key of a serialised plan in the disk cache: the function, its sizes, the architecture and this compiler."""
     return executable_key(digest, sizes, "cuda", architecture, str(ieee), *sorted(target.skipped))
 
 
@@ -176,7 +178,7 @@ def encode(serialised: SerialisedDevicePlan) -> bytes | None:
 
 
 def decode(data: bytes) -> SerialisedDevicePlan | None:
-    """The serialised plan from JSON; None if the data is invalid, or if code that it names is no longer there."""
+    """The serialised plan from JSON; None if the data is invalid or a cubin is no longer in the cache."""
     serialised = decode_executable(data, _decode_plan)
     if serialised is None or any(load_compiled(kernel.code) is None for kernel in serialised.kernels):
         return None
@@ -188,7 +190,8 @@ def _decode_plan(
 ) -> SerialisedDevicePlan:
     graphs, steps = code
     segments = tuple(
-        SerialisedGraph(tuple(map(_decode_launch, launches)), tuple(map(tuple, before))) for launches, before in graphs
+        SerialisedGraph(tuple(map(_decode_launch, launches)), tuple(map(tuple, dependencies)))
+        for launches, dependencies in graphs
     )
     return SerialisedDevicePlan(arguments, results, arena_bytes, segments, steps)
 

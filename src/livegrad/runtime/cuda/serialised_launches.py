@@ -1,6 +1,7 @@
-"""The parts of a serialised device executable: launches of kernels, calls of libraries, and the graphs they form.
+"""The data types of a serialised device executable: kernel launches, library calls, and graphs of them.
 
-`serialised_device_plan.py` makes them from plans; `device_loop.py` runs those of a loop's body many times.
+`serialised_device_plan.py` creates them from plans. `device_plan.py` builds graphs of them; `device_loop.py` enqueues
+those of a loop body in each iteration.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class SerialisedLibraryCall:
 
     number: int
     call: LibraryCall
-    operands: tuple[ArgumentSlot, ...]  # the status word behind them, where the call can fail
+    operands: tuple[ArgumentSlot, ...]  # if the call can fail, the last one is the status word
     result: ArgumentSlot
     sites: tuple[Site, ...] = ()
 
@@ -52,7 +53,7 @@ class SerialisedHostStep:
 
 @dataclass(frozen=True)
 class SerialisedGraph:
-    """Launches that run as one graph, and for each the indices of those that must end before it starts."""
+    """Launches that run as one graph; `dependencies` has the indices of the launches that each one waits for."""
 
     launches: tuple[SerialisedLaunch | SerialisedLibraryCall, ...]
     dependencies: tuple[tuple[int, ...], ...]

@@ -1,7 +1,7 @@
-"""Lets a loop on the device compute its state in the rows of a tape, instead of copying it there in each iteration.
+"""Eliminates copies from the state of a device loop to its tapes: iterations compute the state directly in tape rows.
 
-In: a `DeviceLoop` and the plan of its body. Out: the loop without the launches that only copied a state. What a tape
-holds of the state before each iteration is copied after the loop, all rows at once. `plan_objects.py` calls this.
+In: a `DeviceLoop` and the plan of its body. Out: the loop without the launches that only copied a state. If a tape has
+the state before each iteration, all its rows are copied at once after the loop. Called by `plan_objects.py`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,35 @@ from livegrad.schedule.plan import KernelStep, Plan, Step
 
 
 def keep_states_in_rows(loop: DeviceLoop, plan: Plan) -> DeviceLoop:
-    """The same loop with fewer launches, if some of them copy a state as it is."""
-    rows = {row.buffer: row.operand for row in loop.moving if row.operand is not None}
-    copies = [(number, *found) for number, step in enumerate(plan.steps) if (found := _copied(plan, number, step))]
+    """Removes the launches that copy a state unchanged to a tape."""
+    rows = {row.buffer: row.operand for row in loop.tape_rows if row.operand is not None}
+    copies = [
+        (number, *pair) for number, step in enumerate(plan.steps) if (pair := _copied_buffers(plan, number, step))
+    ]
     dropped: set[int] = set()
     states = list(loop.states)
     for position, state in enumerate(states):
-        copy = next((copy for copy in copies if copy[1] == state.given and copy[2] in rows), None)
-        if copy is not None and state.taken != state.given:
+        copy = next((copy for copy in copies if copy[1] == state.result and copy[2] in rows), None)
+        if copy is not None and state.argument != state.result:
             states[position] = replace(state, rows=rows[copy[2]])
             dropped.add(copy[0])
-    kept: list[tuple[int, int]] = []
+    previous_values: list[tuple[int, int]] = []
     for position, state in enumerate(states):
         for number, source, target in copies if state.rows is not None else ():
-            if source == state.taken and target in rows:
-                kept.append((position, rows[target]))
+            if source == state.argument and target in rows:
+                previous_values.append((position, rows[target]))
                 dropped.add(number)
     if not dropped:
         return loop
-    return replace(loop, body=_without(loop.body, dropped), states=tuple(states), kept=tuple(kept))
+    body = _without_launches(loop.body, dropped)
+    return replace(loop, body=body, states=tuple(states), previous_values=tuple(previous_values))
 
 
-def _copied(plan: Plan, number: int, step: Step) -> tuple[int, int] | None:
-    """The numbers of two buffers, if a step copies all of one to the other, which is not changed afterwards."""
+def _copied_buffers(plan: Plan, number: int, step: Step) -> tuple[int, int] | None:
+    """The source and the target of a step that copies a whole buffer; None if it does anything else.
+
+    Also None if this or a later step writes the source: then the copy must stay.
+    """
     if not isinstance(step, KernelStep) or not computes_by_point(step) or len(step.outputs) != 1:
         return None
     (stage,) = step.kernel.stages
@@ -61,7 +67,7 @@ def _dense(domain: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(domain[axis + 1 :]) for axis in range(len(domain)))
 
 
-def _without(body: SerialisedDevicePlan, dropped: set[int]) -> SerialisedDevicePlan:
+def _without_launches(body: SerialisedDevicePlan, dropped: set[int]) -> SerialisedDevicePlan:
     launches = tuple(launch for launch in body.launches if launch.number not in dropped)
-    # The loop enqueues launches in order: dependencies between them do not matter.
+    # The loop enqueues launches in order, so dependencies between them do not matter.
     return replace(body, segments=(SerialisedGraph(launches, ((),) * len(launches)),))

@@ -1,1 +1,1 @@
-"""Loop passes: turn a kernel step into a loop nest, with parallel, vectorised, unrolled and tiled loops."""
+"""Loop passes: lower a kernel step to a loop nest with parallel, vectorised, unrolled and tiled loops."""

@@ -1,5 +1,6 @@
-"""The loop dimensions of a kernel, for every backend: those of the step, without dimensions of size one, and with
-neighbouring dimensions merged where memory allows, so that most kernels have one long dimension.
+"""Simplifies the loop dimensions of a kernel step: drops dimensions of 1, and merges contiguous dimensions.
+
+Most kernels then have one long dimension. All backends use the result.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from typing import Literal
 
 from livegrad.schedule.plan import KernelStep
 
-# row: from one short row to the next, where rows are packed; near: by so many elements from lane to lane.
+# row: the stride between consecutive short rows; near: a small stride between lanes.
 StrideKind = Literal["zero", "one", "row", "any", "near -1", "near 2", "near 3", "near 4"]
-# Lanes that are no further apart than this are loaded together and shuffled.
+# Strides at which whole vectors are loaded and shuffled.
 NEAR: dict[int, StrideKind] = {-1: "near -1", 2: "near 2", 3: "near 3", 4: "near 4"}
 
 
 @dataclass
 class Dimensions:
-    """Sizes of the domain and of what a row folds over, and for each read and output its strides along all of them."""
+    """The sizes of the domain and the inner dimensions, and the strides of each read and output along all of them."""
 
     domain: list[int]
     inner: list[int]
@@ -27,7 +28,7 @@ class Dimensions:
 
 
 def loop_dimensions(step: KernelStep) -> Dimensions:
-    """The dimensions of a step; a kernel that uses its index as a number keeps them as they are."""
+    """The simplified dimensions of a step. A kernel that uses an index as a value keeps its dimensions."""
     kernel = step.kernel
     domain, inner = list(step.domain), list(step.inner)
     strides = [list(view.strides) for view in (*step.reads, *step.outputs)]
@@ -64,7 +65,7 @@ def _remove(sizes: list[int], strides: list[list[int]], offset: int, position: i
 
 
 def stride_kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...], ...]:
-    """The kinds of strides that code depends on: zero, one element, or any other.
+    """Classifies strides as far as code depends on them: zero, one element, or any other.
 
     >>> stride_kinds([[0, 1], [512, 1]])
     (('zero', 'one'), ('any', 'one'))
@@ -73,8 +74,9 @@ def stride_kinds(rows: Sequence[Sequence[int]]) -> tuple[tuple[StrideKind, ...],
 
 
 def is_transposed(kinds: Sequence[StrideKind], domain_rank: int, reading: bool) -> bool:
-    """Whether points are near each other along the last inner dimension, and far apart along the lanes. Writes must be
-    contiguous.
+    """Whether an access is (almost) contiguous along the last inner dimension, but not along the lanes.
+
+    Writes must be contiguous.
 
     >>> is_transposed(("any", "one"), 1, True), is_transposed(("one", "any"), 1, True)
     (True, False)

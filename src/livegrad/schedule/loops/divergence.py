@@ -1,9 +1,8 @@
-"""Divergence analysis: which values differ between lanes, and whether control flow may.
+"""Divergence analysis: finds the values that differ between lanes, and control flow that may diverge.
 
-In: a function and which of its parameters differ, or a loop nest. Only
-divergent values need vector registers: `vectorise.py` asks for their types to choose how many lanes fit, and
-`masked_control.py` asks which values of a loop diverge before it writes the loop. CUDA needs no such analysis, because
-its lanes are threads.
+In: a function with flags for its divergent parameters, or a loop nest. Only divergent values need vector registers:
+`vectorise.py` chooses the number of lanes by their types, and `masked_control.py` generates loops by the values that
+diverge. CUDA needs no such analysis, because its lanes are threads.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from livegrad.schedule.loops.nest import LoopNest
 
 @lru_cache(maxsize=4096)
 def may_diverge(function: Function) -> bool:
-    """Whether some op checks its operands (conversions count as such), or has functions as attributes."""
+    """Whether a function has an op that checks its operands (conversions included) or that runs functions."""
     return bool(functions_in(function)) or any(node.op.checked for node in nodes_of(function))
 
 
@@ -34,7 +33,7 @@ def may_diverge(function: Function) -> bool:
 
 @lru_cache(maxsize=4096)
 def divergent_results(function: Function, divergent: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which results differ between lanes, given which parameters do."""
+    """The divergence of each result, from that of the parameters."""
     values = _divergent_values(function, divergent)
     return tuple(values[result] for result in function.results)
 
@@ -48,7 +47,7 @@ def _divergent_values(function: Function, divergent: tuple[bool, ...]) -> dict[N
 
 
 def _diverges(node: Node, operands: tuple[bool, ...]) -> bool:
-    """One answer for a whole aggregate: a tuple diverges if any member does."""
+    """Whether a value diverges. An aggregate diverges if any member does."""
     if node.op is tape_get:
         return True
     if node.op is call:
@@ -61,7 +60,7 @@ def _diverges(node: Node, operands: tuple[bool, ...]) -> bool:
 
 
 def divergent_state(node: Node, operands: tuple[bool, ...], exits_diverge: bool) -> tuple[bool, ...]:
-    """Which carried values of a loop differ between lanes; all of them when lanes leave it at different iterations."""
+    """The divergence of a loop's carried values. All diverge if lanes leave the loop at different iterations."""
     carried = node.attribute("carried")
     body: Function = node.attribute("body")
     initial = (True,) * carried if exits_diverge else operands[:carried]
@@ -77,21 +76,24 @@ def divergent_while_state(node: Node, operands: tuple[bool, ...]) -> tuple[bool,
 
 
 def lockstep_state(node: Node, operands: tuple[bool, ...]) -> tuple[bool, ...]:
-    """Which carried values of a while loop are the same in all lanes that are still in it, but not in those that left.
+    """The carried values of a while loop that are uniform over the active lanes, but not over lanes that have left.
 
-    A counter is: all lanes start with the same number, and each iteration adds the same to it."""
+    An example is a counter: all lanes start with the same value, and each iteration adds the same amount.
+    """
     carried = node.attribute("carried")
     condition, body = node.attribute("condition"), node.attribute("body")
     inside = divergent_state(node, operands, False)
     if not any(divergent_results(condition, (*inside, *operands[carried:]))):
         return (False,) * carried
-    return tuple([not own and isinstance(type, Scalar) for own, type in zip(inside, body.result_types, strict=True)])
+    flags = zip(inside, body.result_types, strict=True)
+    return tuple([not diverges and isinstance(type, Scalar) for diverges, type in flags])
 
 
 def share_lockstep(nest: LoopNest) -> LoopNest:
-    """Has what lanes of a while loop have in common, such as a counter, computed and used once for all of them.
+    """Computes values that are uniform over the active lanes of a while loop, such as a counter, in scalar registers.
 
-    The sum of such a counter and the index of a point still counts up from lane to lane: a load, not a gather."""
+    The sum of such a counter and the index of a point is still consecutive over lanes: a load rather than a gather.
+    """
     bodies = [stage.body for stage in nest.kernel.stages]
     if nest.lanes == 1 or all(while_loop not in ops_below(body) for body in bodies):
         return nest
@@ -102,12 +104,12 @@ def share_lockstep(nest: LoopNest) -> LoopNest:
 
 
 def divergent_types(node: Node, operands: tuple[bool, ...]) -> frozenset[Type]:
-    """The types of what differs between lanes in a node's value, given which operands do, and in its functions."""
+    """The types of divergent values of a node and in its functions, from the divergence of its operands."""
     if not node.functions:
         return frozenset((node.type,))
-    inside = zip(node.functions, _parameters_inside(node, operands), strict=True)
+    inside = zip(node.functions, _divergent_parameters(node, operands), strict=True)
     types = [_divergent_types_in(function, parameters) for function, parameters in inside]
-    return frozenset(_value_types(node, operands)).union(*types)
+    return frozenset(_divergent_value_types(node, operands)).union(*types)
 
 
 @lru_cache(maxsize=4096)
@@ -121,18 +123,18 @@ def _divergent_types_in(function: Function, divergent: tuple[bool, ...]) -> froz
     return frozenset().union(*types)
 
 
-def _value_types(node: Node, operands: tuple[bool, ...]) -> list[Type]:
-    """Of a loop, the types of those carried values that differ; they are in registers of their own."""
+def _divergent_value_types(node: Node, operands: tuple[bool, ...]) -> list[Type]:
+    """The types of a node's divergent values. Carried values of a loop count separately, because each has registers."""
     if node.op not in (for_loop, while_loop):
         return [node.type]
-    counted = node.op is for_loop
-    state = divergent_state(node, operands[1:], operands[0]) if counted else divergent_while_state(node, operands)
+    is_for = node.op is for_loop
+    state = divergent_state(node, operands[1:], operands[0]) if is_for else divergent_while_state(node, operands)
     types = node.attribute("body").result_types
     return [type for type, diverges in zip(types, state, strict=True) if diverges]
 
 
-def _parameters_inside(node: Node, operands: tuple[bool, ...]) -> list[tuple[bool, ...]]:
-    """Which parameters of each function of a node differ between lanes."""
+def _divergent_parameters(node: Node, operands: tuple[bool, ...]) -> list[tuple[bool, ...]]:
+    """The divergence of the parameters of each function of a node."""
     if node.op is call:
         return [operands]
     if node.op in (cond, switch):
@@ -143,8 +145,8 @@ def _parameters_inside(node: Node, operands: tuple[bool, ...]) -> list[tuple[boo
     if node.op is while_loop:
         state = divergent_while_state(node, operands)
         captured = operands[len(state) :]
-        both = {node.attribute("condition"): (*state, *captured), node.attribute("body"): (False, *state, *captured)}
-        return [both[function] for function in node.functions]
+        flags = {node.attribute("condition"): (*state, *captured), node.attribute("body"): (False, *state, *captured)}
+        return [flags[function] for function in node.functions]
     return [(True,) * len(function.parameters) for function in node.functions]
 
 
@@ -152,30 +154,30 @@ def _parameters_inside(node: Node, operands: tuple[bool, ...]) -> list[tuple[boo
 
 
 def divergent_scalars(nest: LoopNest) -> set[Scalar]:
-    """The types of a kernel's scalars that differ between lanes.
+    """The types of a kernel's divergent scalars.
 
-    The indices of consecutive elements do not count: one address serves all lanes.
+    Indices of consecutive elements do not count: one address serves all lanes.
     """
-    kernel, reads, lane, along = nest.kernel, nest.dimensions.reads, nest.lane, not nest.across
+    kernel, reads, lane, along_inner = nest.kernel, nest.dimensions.reads, nest.lane, not nest.across
     moving = [bool(strides[lane]) if 0 <= lane < len(strides) else False for strides in reads]
     scalars = {port.element for port in kernel.outputs}
     scalars |= {port.element for port, moves in zip(kernel.reads, moving, strict=True) if moves}
     for stage in kernel.stages:
-        if stage.level == "row" and along:
-            continue  # once for all lanes
-        for node, operands in _divergent_nodes(stage, along, moving, lane):
+        if stage.level == "row" and along_inner:
+            continue  # computed once for all lanes
+        for node, operands in _divergent_nodes(stage, along_inner, moving, lane):
             types = divergent_types(node, operands)
             scalars |= {scalar for type in types for scalar in inner_types(type) if isinstance(scalar, Scalar)}
     return scalars
 
 
 def _divergent_nodes(
-    stage: Stage, along: bool, moving: Sequence[bool], lane: int
+    stage: Stage, along_inner: bool, moving: Sequence[bool], lane: int
 ) -> list[tuple[Node, tuple[bool, ...]]]:
     """The divergent nodes, each with flags for its divergent operands."""
     body, order = stage.body, nodes_of(stage.body)
     carried = len(body.parameters) - len(stage.sources)
-    sources = [_source_diverges(source, along, moving, lane) for source in stage.sources]
+    sources = [_source_diverges(source, along_inner, moving, lane) for source in stage.sources]
     diverges = _divergent_values(body, (*[True] * carried, *sources))
     indices = {
         node
@@ -185,13 +187,13 @@ def _divergent_nodes(
     for node in order:
         if node.op is add and sum(operand in indices for operand in node.operands) == 1:
             indices |= {node} if sum(diverges[operand] for operand in node.operands) == 1 else set()
-    needed = _needed_in_every_lane(body, indices, diverges)
+    needed = _find_needed_in_lanes(body, indices, diverges)
     nodes = [node for node in order if diverges[node] and node in needed]
     return [(node, tuple([diverges[operand] for operand in node.operands])) for node in nodes]
 
 
-def _needed_in_every_lane(body: Function, indices: set[Node], diverges: dict[Node, bool]) -> set[Node]:
-    """The nodes of which every lane's value is needed: of consecutive indices, lane 0's may do."""
+def _find_needed_in_lanes(body: Function, indices: set[Node], diverges: dict[Node, bool]) -> set[Node]:
+    """The nodes whose value is needed for every lane; of consecutive indices, the value of lane 0 may suffice."""
     needed = set(body.results)
     for node in reversed(nodes_of(body)):
         access_indices = indices_of(node)
@@ -206,12 +208,12 @@ def _needed_in_every_lane(body: Function, indices: set[Node], diverges: dict[Nod
     return needed
 
 
-def _source_diverges(source: Source, along: bool, moving: Sequence[bool], lane: int) -> bool:
+def _source_diverges(source: Source, along_inner: bool, moving: Sequence[bool], lane: int) -> bool:
     match source.kind:
         case "index":
             return source.number == lane
         case "read":
             return moving[source.number]
         case "row":
-            return not along
+            return not along_inner
     return False

@@ -1,7 +1,6 @@
-"""The loop pass that expands ops for which the target has no code into simpler ones.
+"""Expands ops for which the target has no code into simpler ones.
 
-The passes before it decide by the ops that the program has; `interleave_lanes` comes after it and decides by those that
-have code.
+Earlier loop passes decide by the ops of the program; later ones, such as `interleave_lanes`, by the ops that have code.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from livegrad.schedule.target import Target
 
 
 def expand_without_code(nest: LoopNest) -> LoopNest:
-    """Expands the ops of a kernel's stages that have no code, those of nested functions included."""
+    """Expands the ops without code in a kernel's stages and their nested functions."""
     stages = nest.kernel.stages
     bodies = [with_code(stage.body, nest.target) for stage in stages]
     if all(body is stage.body for body, stage in zip(bodies, stages, strict=True)):
@@ -28,7 +27,7 @@ def expand_without_code(nest: LoopNest) -> LoopNest:
 
 
 def with_code(function: Function, target: Target) -> Function:
-    """The function in ops that have code for a target, nested functions included; the same one if nothing changes."""
+    """Expands the ops of a function that have no code for a target; returns the same function if there are none."""
     lacks_code = target.lacks_code
     return function if lacks_code is None else _expand(function, lacks_code) or function
 

@@ -1,6 +1,7 @@
-"""Finds tensors that an iteration of a loop fills before it reads them, so that each thread can have its own.
+"""Array privatisation: finds tensors that each iteration of a loop overwrites completely before it reads them.
 
-In: the body of a loop over elements and the place of a tensor among its parameters. Called by `parallelise_loops`.
+In: the body of a loop and the position of a tensor among its parameters. `parallelise_loops` gives each thread a copy
+of such a tensor.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from livegrad.passes.in_place_loops import operands_of_results
 from livegrad.passes.regions import region_of
 
 
-def ignores_contents(function: Function, place: int) -> bool:
-    """Whether a function never reads what a tensor parameter holds when the function is called."""
-    tensor = function.parameters[place]
+def ignores_contents(function: Function, position: int) -> bool:
+    """Whether a function never reads the initial contents of a tensor parameter."""
+    tensor = function.parameters[position]
     users = [node for node in nodes_of(function) if tensor in node.operands]
     if not users:
         return True
@@ -32,25 +33,25 @@ def ignores_contents(function: Function, place: int) -> bool:
     region = region_of(user)
     if region is None or tensor not in region.arguments or _is_read(function, user, user.operands.index(tensor)):
         return False
-    number = region.arguments.index(tensor)
+    argument = region.arguments.index(tensor)
     pairs = zip(region.functions, region.offsets, strict=True)
-    return all(ignores_contents(inner, offset + number) for inner, offset in pairs)
+    return all(ignores_contents(inner, offset + argument) for inner, offset in pairs)
 
 
-def _is_read(function: Function, region: Node, result_number: int) -> bool:
-    """Whether a function reads the version of a tensor that a region of it returns."""
+def _is_read(function: Function, region: Node, tensor_operand: int) -> bool:
+    """Whether a function reads the version of a tensor operand that a region returns."""
     versions: set[Node] = set()
     for index, operand in enumerate(operands_of_results(region)):
-        if operand == result_number:
+        if operand == tensor_operand:
             is_member = not isinstance(region.type, Tensor)
             versions.add(get(region, index=index) if is_member else region)
     return any(not versions.isdisjoint(node.operands) for node in nodes_of(function))
 
 
 def _fills(node: Node, tensor: Node, extents: Mapping[Node, int]) -> bool:
-    """Whether a node writes every element of a tensor, and reads none: a nest of loops over its axes.
+    """Whether a node, such as a loop nest over the axes of a tensor, writes every element and reads none.
 
-    `extents` has the indices of the loops around the node, and how often each of those runs.
+    `extents` has the indices of the enclosing loops with their numbers of iterations.
     """
     assert isinstance(tensor.type, Tensor)
     if node.op is assign:

@@ -1,7 +1,7 @@
 """The loop nest of a kernel step: its loops with their kinds and extents, and its memory accesses.
 
-`for_cpu` and `for_device` create one from a step, the loop passes decide about it (`livegrad.compiler.lower_loops`),
-and code generators read it. `LoopNest.key` is what code depends on.
+`for_cpu` and `for_device` create a nest from a step, the loop passes transform it (`livegrad.compiler.lower_loops`),
+and code generators read it. `LoopNest.key` has everything that code depends on.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from livegrad.schedule.plan import Axis, KernelStep
 from livegrad.schedule.target import Target
 
 LoopKind = Literal["parallel", "serial", "vector", "unrolled"]
-# What runs one iteration of a loop. A thread, a warp or a block runs a row of a device; `columns` is a block that runs
-# 32 rows, each by one column of its threads; `tile` a block that runs 32 × 32 rows, of which each thread takes some. A
-# chunk is a part of the first inner dimension.
+# What runs one iteration of a loop. On a device, a thread, a warp or a block runs a row; with `columns`, a block runs
+# 32 rows, each in a column of its threads; with `tile`, a block runs 32 × 32 rows, several per thread. A chunk is a
+# part of the first inner dimension.
 Runner = Literal["", "item", "lane", "chunk", "thread", "warp", "block", "columns", "tile"]
 IndexType = Literal["int", "long long"]
 
 
 class Loop(NamedTuple):
-    """One loop of a nest: how it runs, over the rows of the domain or the inner points of a row, and how often."""
+    """One loop of a nest, over the rows of the domain or over the inner points of a row."""
 
     kind: LoopKind
     axis: Axis
@@ -39,20 +39,20 @@ class Loop(NamedTuple):
     by: Runner = ""
     step: int = 0  # points in an iteration (of an item or a chunk), or threads in a block; 0 while undecided
     grain: int = 0  # items that a thread takes at once
-    brief: bool = False  # so little work that no thread is woken up for it
-    tile: int = 0  # points that are transposed in registers together; 0: none
-    streams: int = 1  # parts of twice the lanes that may be interleaved (`codegen/llvm/interleaving.py`)
+    brief: bool = False  # too little work to wake up a thread
+    tile: int = 0  # points that are transposed in registers together; 0: no tiles
+    streams: int = 1  # groups of lanes that may be interleaved (`codegen/llvm/interleaving.py`)
 
     @property
     def key(self) -> Hashable:
-        """The loop as code knows it: extents of vector and unrolled loops are fixed, others are arguments."""
+        """What code depends on. Extents of vector and unrolled loops are fixed, others are arguments."""
         extent = self.extent if self.kind in ("vector", "unrolled") else 0
         return self.kind, self.axis, extent, self.by, self.tile, self.streams
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.extent or '?'} {self._iterations()}"
+        return f"{self.kind}: {self.extent or '?'} {self._description()}"
 
-    def _iterations(self) -> str:
+    def _description(self) -> str:
         match self.kind, self.axis, self.by:
             case "parallel", "domain", "item":
                 brief = ", for threads that are awake" if self.brief else ""
@@ -73,7 +73,7 @@ class Loop(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A strided read or write: the kinds of its strides along all dimensions, and how it is stored."""
+    """A strided read or write: the kinds of its strides along all dimensions, and the kind of store."""
 
     strides: tuple[StrideKind, ...]
     non_temporal: bool = False
@@ -81,7 +81,7 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True)
 class RowTile:
-    """The rows of a chain: how many there are, and how many are one tile."""
+    """The number of rows of a chain, and of one tile."""
 
     rows: int
     block: int
@@ -93,9 +93,9 @@ class RowTile:
 
 @dataclass(frozen=True, eq=False)
 class LoopNest:
-    """A kernel step as loops, the outermost first, with what else was decided about its code.
+    """A kernel step as loops, outermost first, with the other decisions about its code.
 
-    The first loop runs over rows in parallel; on the CPU, the last one is the vector loop.
+    The first loop runs over rows in parallel; on the CPU, the last loop is the vector loop.
     """
 
     step: KernelStep
@@ -103,29 +103,29 @@ class LoopNest:
     loops: tuple[Loop, ...]
     reads: tuple[Access, ...] = ()
     outputs: tuple[Access, ...] = ()
-    reordered: bool = False  # points are visited in another order than the step says
+    reordered: bool = False  # points are visited in another order than in the original step
     # For the CPU.
     vector_bytes: int = 0
-    tile: RowTile | None = None  # of the chain that the step is part of
-    read_packs: tuple[tuple[int, ...], ...] = ()  # reads that are, together, whole short rows: loaded and shuffled
+    tile: RowTile | None = None  # the tiles of the chain that contains the step
+    read_packs: tuple[tuple[int, ...], ...] = ()  # reads that form whole short rows, loaded and de-interleaved
     output_packs: tuple[tuple[int, ...], ...] = ()
-    unrolled_lanes: tuple[int, ...] = ()  # for each stage, how many groups of lanes are written one after the other
-    # Of a loop that lanes leave at different iterations: what those that are still in it have in common is a scalar.
+    unrolled_lanes: tuple[int, ...] = ()  # for each stage, the unroll factor over groups of lanes
+    # In loops that lanes leave at different iterations, values that are uniform over active lanes are scalars.
     shares_lockstep: bool = False
-    peels_remainder: bool = False  # the last group of a row, which may lack lanes, has code of its own
+    peels_remainder: bool = False  # the last, partial group of lanes of a row has separate code
     covered: tuple[tuple[int, int, int], ...] = ()  # (buffer, axis, dimension) of indices that need no bounds check
-    # Where LLVM optimises the loops of the stages: for each buffer that is accessed by index, the number of its memory.
+    # If LLVM optimises the loops of the stages: for each indexed buffer, the first one that shares its memory.
     memories: tuple[int, ...] | None = None
-    loop_notes: tuple[str, ...] = field(default=(), repr=False)  # for display: where each loop of the bodies runs
+    loop_notes: tuple[str, ...] = field(default=(), repr=False)  # for display: how each loop of the bodies runs
     # For devices.
-    shares_rows: bool = False  # there is memory for the partial results of blocks that share a row
-    by_value: tuple[bool, ...] = ()  # for each scalar argument: part of the arguments, or read from memory
+    shares_rows: bool = False  # blocks may share a row: there is memory for their partial results
+    by_value: tuple[bool, ...] = ()  # for each scalar argument: passed by value, or read from memory
     index: IndexType = "long long"
-    heavy: bool = False  # long code, which needs many registers
+    heavy: bool = False  # long code that needs many registers
     # Inner points of a row whose accesses each thread keeps in registers between sweeps; 0: each sweep reads memory.
     kept_points: int = 0
-    whole_rows: bool = False  # the threads keep exactly as many points as a row has
-    # Reads that go through shared memory, because neighbours in memory are neighbours along this domain dimension.
+    whole_rows: bool = False  # the threads together keep exactly the points of a row
+    # Reads that are transposed through shared memory, because they are contiguous along this domain dimension.
     tiled_reads: tuple[int, ...] = ()
     tiled_dimension: int = -1
 
@@ -135,7 +135,7 @@ class LoopNest:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """What code loops over: the step's dimensions, merged where memory allows."""
+        """The simplified dimensions of the step, over which code loops."""
         return loop_dimensions(self.step)
 
     @property
@@ -148,13 +148,13 @@ class LoopNest:
 
     @property
     def is_split(self) -> bool:
-        """Whether the first domain dimension numbers chunks of the first inner one."""
+        """Whether the first domain dimension counts chunks of the first inner dimension."""
         return self.step.chunk > 0
 
     # --- loops ---
 
     def loop(self, kind: LoopKind, axis: Axis, by: Runner | None = None) -> Loop | None:
-        """The loop of this kind over this axis, if there is one."""
+        """The first loop of a kind over an axis, or None."""
         return next((o for o in self.loops if o.kind == kind and o.axis == axis and by in (None, o.by)), None)
 
     @property
@@ -164,7 +164,7 @@ class LoopNest:
 
     @property
     def points(self) -> Loop | None:
-        """The serial or unrolled loop over inner points that lanes do not run along."""
+        """The serial or unrolled loop over inner points."""
         for loop in self.loops:
             if loop.axis == "inner" and loop.kind in ("serial", "unrolled"):
                 return loop
@@ -181,43 +181,43 @@ class LoopNest:
 
     @property
     def across(self) -> bool:
-        """Whether lanes run across rows (outer-loop vectorisation), not along the inner points."""
+        """Whether lanes run across rows (outer-loop vectorisation) rather than along inner points."""
         return self.loops[-1].axis == "domain"
 
     @property
     def lane(self) -> int:
-        """The dimension along which lanes run; negative where there is none."""
+        """The dimension along which lanes run; negative if there is none."""
         dimensions = self.dimensions
         return len(dimensions.domain) + (0 if self.across else len(dimensions.inner)) - 1
 
     @property
     def unrolled_points(self) -> int:
-        """How many inner points there are, where each is written out; otherwise 0."""
+        """The number of inner points if they are fully unrolled, else 0."""
         points = self.points
         return points.extent if points is not None and points.kind == "unrolled" else 0
 
     @property
     def non_temporal(self) -> tuple[int, ...]:
-        """The outputs that are stored past the caches."""
-        return tuple([number for number, access in enumerate(self.outputs) if access.non_temporal])
+        """The outputs with non-temporal stores."""
+        return tuple([index for index, access in enumerate(self.outputs) if access.non_temporal])
 
     @cached_property
     def has_parallel_loops(self) -> bool:
-        """Whether loops inside the stages run on threads."""
+        """Whether a loop in a stage runs on several threads."""
         functions = reachable_functions([stage.body for stage in self.kernel.stages])
         return any(name == "grain" for f in functions for node in nodes_of(f) for name, _ in node.attributes)
 
     def lane_groups(self, stage: Stage) -> int:
-        """How many groups of lanes of a stage are written one after the other."""
+        """The unroll factor of a stage over groups of lanes."""
         return self.unrolled_lanes[self.kernel.stages.index(stage)] if self.unrolled_lanes else 1
 
     # --- decisions ---
 
     def replace(self, **changes: Any) -> LoopNest:
-        """The nest with something else decided."""
+        """The nest with other decisions."""
         nest = object.__new__(LoopNest)
         fields = nest.__dict__
-        fields.update(self.__dict__)  # dimensions too, which take longest to find
+        fields.update(self.__dict__)  # including the cached dimensions, which are expensive to compute
         fields.update(changes)
         fields.pop("key", None)
         fields.pop("has_parallel_loops", None)
@@ -226,9 +226,9 @@ class LoopNest:
         return nest
 
     def change(self, loop: Loop, **changes: Any) -> LoopNest:
-        """The nest with another form of one of its loops."""
-        changed = loop._replace(**changes)
-        return self.replace(loops=tuple([changed if other is loop else other for other in self.loops]))
+        """The nest with one of its loops changed."""
+        new_loop = loop._replace(**changes)
+        return self.replace(loops=tuple([new_loop if existing is loop else existing for existing in self.loops]))
 
     def visit_as(self, step: KernelStep) -> LoopNest:
         """The nest of a step that visits the same points in another order."""
@@ -236,7 +236,7 @@ class LoopNest:
         return self.replace(step=step, dimensions=dimensions, loops=_cpu_loops(step, dimensions), reordered=True)
 
     def with_stages(self, stages: tuple[Stage, ...]) -> LoopNest:
-        """The same loops around other code."""
+        """The same loops with other stages."""
         kernel = with_changes(self.kernel, stages=stages)
         return self.replace(step=with_changes(self.step, kernel=kernel), dimensions=self.dimensions)
 
@@ -244,7 +244,7 @@ class LoopNest:
 
     @cached_property
     def key(self) -> Hashable:
-        """All that code depends on: never extents of loops that code takes as arguments."""
+        """Everything that code depends on. Extents that are arguments of the code are not part of it."""
         return (
             self.kernel,
             tuple([loop.key for loop in self.loops]),
@@ -273,10 +273,11 @@ class LoopNest:
         sizes = [*self.dimensions.domain, *(f"inner {size}" for size in self.dimensions.inner)]
         title = f"kernel {self.kernel.name or 'copy'} over {' x '.join(map(str, sizes)) or 'one point'}"
         scratch = sum(port.scratch for port in self.kernel.outputs)
-        kept = [f"scratch: {scratch} kept for each inner point, for later sweeps"] if scratch else []
-        return "\n  ".join([title, *map(str, self.loops), *map(_stage_line, self.kernel.stages), *kept, *self._notes()])
+        scratch_note = [f"scratch: {scratch} kept for each inner point, for later sweeps"] if scratch else []
+        stages = map(_stage_line, self.kernel.stages)
+        return "\n  ".join([title, *map(str, self.loops), *stages, *scratch_note, *self._describe_decisions()])
 
-    def _notes(self) -> list[str]:
+    def _describe_decisions(self) -> list[str]:
         notes = [] if self.tile is None else [f"tile: {self.tile.block} of {self.tile.rows} rows"]
         for role, accesses in (("read", self.reads), ("output", self.outputs)):
             notes += [
@@ -286,14 +287,14 @@ class LoopNest:
             ]
         for role, packs in (("reads", self.read_packs), ("outputs", self.output_packs)):
             notes += [f"{role} {', '.join(map(str, pack))}: whole rows, shuffled" for pack in packs]
-        for number, groups in enumerate(self.unrolled_lanes):
-            notes += [f"stage {number}: {groups} groups of lanes at once"] if groups > 1 else []
+        for index, groups in enumerate(self.unrolled_lanes):
+            notes += [f"stage {index}: {groups} groups of lanes at once"] if groups > 1 else []
         notes += ["lanes: in step inside of loops"] if self.shares_lockstep else []
         notes += ["lanes: full groups, then the remainder"] if self.peels_remainder else []
         notes += ["lanes: two halves may be interleaved"] if self.loops[-1].streams > 1 else []
-        notes += [f"output {number}: non-temporal stores" for number in self.non_temporal]
-        proven, total = _proven_indices(self.kernel)
-        notes += [f"indices: {total}, of which {total - proven} are checked"] if proven else []
+        notes += [f"output {output}: non-temporal stores" for output in self.non_temporal]
+        proved, total = _count_proved_indices(self.kernel)
+        notes += [f"indices: {total}, of which {total - proved} are checked"] if proved else []
         notes += [f"registers: {self.kept_points} points of a row for each thread"] if self.kept_points else []
         tiled = ", ".join(map(str, self.tiled_reads))
         notes += [f"reads {tiled}: transposed through shared memory"] if tiled else []
@@ -305,7 +306,7 @@ class LoopNest:
 
 
 def for_cpu(step: KernelStep, target: Target, vector_bytes: int, tile: RowTile | None = None) -> LoopNest:
-    """A step for vectors of so many bytes, alone or over tiles of rows with the other steps of a chain."""
+    """Creates the nest of a step for the CPU, alone or over the tiles of a chain."""
     dimensions = loop_dimensions(step)
     nest = LoopNest(step, target, _cpu_loops(step, dimensions), vector_bytes=vector_bytes, tile=tile)
     return nest.replace(dimensions=dimensions)
@@ -319,7 +320,7 @@ def _cpu_loops(step: KernelStep, dimensions: Dimensions) -> tuple[Loop, ...]:
 
 
 def for_device(step: KernelStep, target: Target, shares_rows: bool, by_value: Sequence[bool] = ()) -> LoopNest:
-    """A step on a device; `shares_rows` says whether there is memory for blocks that share a row."""
+    """Creates the nest of a step for a device. `shares_rows`: there is memory for blocks that share a row."""
     inner = loop_dimensions(step).inner
     points = prod(inner) if not step.chunk else min(step.chunk, inner[0]) * prod(inner[1:])
     swept = [Loop("serial", "inner", points)] if inner else []
@@ -334,27 +335,27 @@ def _chunks(step: KernelStep) -> list[Loop]:
 
 
 def _stage_line(stage: Stage) -> str:
-    """The ops of a stage and of its functions, and how often each occurs."""
-    every = [node for function in reachable_functions([stage.body]) for node in nodes_of(function)]
-    counts = Counter(node.op.name for node in every if node.op not in (parameter_op, constant_op))
+    """Describes a stage by counts of its ops, including those of nested functions."""
+    nodes = [node for function in reachable_functions([stage.body]) for node in nodes_of(function)]
+    counts = Counter(node.op.name for node in nodes if node.op not in (parameter_op, constant_op))
     ops = [name if count == 1 else f"{count} {name}" for name, count in counts.items()]
     reductions = ", ".join(dict.fromkeys(sink.reduce for sink in stage.sinks if sink.reduce is not None))
     return f"each {stage.level}: {', '.join(ops) or 'copy'}{f'; reduced by {reductions}' if reductions else ''}"
 
 
-def _proven_indices(kernel: Kernel) -> tuple[int, int]:
-    """How many of the indices by which a kernel reads and writes are known to be in range, and how many there are."""
-    every = [node for function in reachable_functions([s.body for s in kernel.stages]) for node in nodes_of(function)]
-    proven = sum(len(dict(node.attributes).get("in_range", ())) for node in every)
-    return proven, sum(len(indices_of(node)) for node in every)
+def _count_proved_indices(kernel: Kernel) -> tuple[int, int]:
+    """The number of indices of a kernel that were proved to be in range, and the number of all indices."""
+    nodes = [node for function in reachable_functions([s.body for s in kernel.stages]) for node in nodes_of(function)]
+    proved = sum(len(dict(node.attributes).get("in_range", ())) for node in nodes)
+    return proved, sum(len(indices_of(node)) for node in nodes)
 
 
 @dataclass(frozen=True)
 class LoopPass:
-    """One decision about a loop nest."""
+    """A loop pass: one decision about a loop nest."""
 
     run: Callable[[LoopNest], LoopNest]
-    by_tile: bool = False  # decides otherwise in a chain
+    by_tile: bool = False  # runs again for tiles of a chain
     optional: bool = False  # an optimisation that `Target.without` leaves out
 
     @property

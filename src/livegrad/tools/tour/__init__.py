@@ -1,7 +1,7 @@
 """The tour: one live, differentiable graph that uses every part of livegrad. Run by `./run` and `livegrad run`.
 
-Read it in this order: `wheel` (the part), `fit` (gradient descent), `view` (contexts), `picture` (kernels), `stage`
-(the graph), `script` (edits while it runs), `results` and `page` (the output).
+Read it in this order: `wheel.py` (the part), `fit.py` (gradient descent), `view.py` (contexts), `picture.py` (kernels),
+`stage.py` (the graph), `script.py` (edits while it runs), `results.py` and `page.py` (the output).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FULL_SCALE = Scale()
 
 @dataclass(frozen=True)
 class Tour:
-    """The results of a tour. Its text is the summary for people."""
+    """The results of a tour; `str` gives a summary."""
 
     page: Path
     outcome: Outcome
@@ -36,15 +36,15 @@ class Tour:
         return (
             f"fitted in {len(outcome.losses)} steps, loss {outcome.losses[0]:.1e} → {outcome.losses[-1]:.1e}\n"
             f"{measures}\n"
-            f"{outcome.agreement:.2%} of fresh points agree with the target; "
-            f"the 3MF file, read again, differs by {outcome.difference:.1g}\n\n"
+            f"{outcome.agreement:.2%} of test points agree with the target; "
+            f"the 3MF file reads back with a difference of {outcome.difference:.1g}\n\n"
             f"{ledger_text(self.ledger)}\n\n"
-            f"{self.frames} frames, {outcome.triangles:,} triangles, {self.seconds:.0f} s; look at {self.page}"
+            f"{self.frames} frames, {outcome.triangles:,} triangles, {self.seconds:.0f} s; open {self.page}"
         )
 
 
 def run_tour(folder: Path, backend: str, progress: Callable[[str, float], None], scale: Scale = FULL_SCALE) -> Tour:
-    """The whole tour, with its files in a folder."""
+    """Runs the whole tour, and writes its files to a folder."""
     started = time.perf_counter()
     engine = lg.Engine(backend)
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,9 +58,12 @@ def run_tour(folder: Path, backend: str, progress: Callable[[str, float], None],
 
 
 def ledger_text(entries: Sequence[Entry]) -> str:
-    """A line for each edit: its level, its cost, the steps that ran, the steps that kept their values, and the nodes of
-    the view that were computed."""
-    head = ("edit", "level", "prepared", "ms", "ran", "kept", "of the view")
+    """A table with one line per edit.
+
+    It has the update level, the cost, the steps that ran, the steps that kept their values, and the nodes of the view
+    that were computed.
+    """
+    head = ("edit", "level", "prepared", "ms", "ran", "kept", "view nodes")
     rows = [
         (
             e.edit,

@@ -1,6 +1,6 @@
-"""The page of the tour: one HTML file with the results and the cost of each edit, in light and dark mode.
+"""Writes the HTML page of the tour: the results, and the cost of each edit, in light and dark mode.
 
-The page is self-contained, except for the animation next to it.
+The page is self-contained, except for the animation in the same folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from livegrad.tools.tour.script import FRAMES_PER_SECOND, Entry, Picture, Show
 FILES = {
     "wheel.3mf": "the fitted part, as functions of nodes with named measures",
     "wheel.stl": "its surface, as a closed mesh",
-    "target.3mf": "the target that was read",
-    "animation.png": "the frames, as a picture that moves",
+    "target.3mf": "the target of the fit",
+    "animation.png": "all frames, as an animated PNG",
     "poster.png": "the last frame, at twice the size",
-    "loss.svg": "the loss of every step",
+    "loss.svg": "the loss at every step",
     "graph.svg": "the blocks of the live graph",
-    "fit.svg": "the blocks inside of its region",
+    "fit.svg": "the blocks inside the region <code>fit</code>",
 }
 STYLE = """
 :root { color-scheme: light dark; --ink: #1f2530; --soft: #667085; --paper: #fff; --card: #f6f7f9; --line: #dfe3ea;
@@ -68,11 +68,11 @@ pre.code { margin: 0; white-space: pre; } dl.soft { margin: 14px 0 0; } dl.soft 
 dl.soft dt { display: inline; font-weight: 600; } dl.soft dd { display: inline; margin: 0 0 0 6px; }
 """
 COLUMNS = {
-    "level": "how deep the change went, from none and hot (a number) over warm (sizes) and code to cold (other steps)",
-    "prepared": "functions that were compiled, or fitted to other sizes",
-    "ms": "the whole frame: planning, compiling, running, reading the picture",
-    "ran, kept": "steps of the plan that ran, and steps whose values were still right",
-    "of the view": "nodes of the program of contexts, camera and backdrop, that were computed",
+    "level": "the update level: none, hot (parameters), warm (sizes), code (kernels), cold (steps)",
+    "prepared": "functions that were compiled, or bound to other sizes",
+    "ms": "time of the whole frame: planning, compiling, running, reading the picture",
+    "ran, kept": "steps of the plan that ran, and steps whose values were still valid",
+    "view nodes": "nodes of the context graph of the view, such as the camera, that were computed",
 }
 
 
@@ -80,73 +80,75 @@ COLUMNS = {
 class Outcome:
     """The results of the fit, which the tour prints and the page shows."""
 
-    measures: dict[str, tuple[float, float]]  # measure → at first, in the end
+    measures: dict[str, tuple[float, float]]  # initial and final value by name
     losses: np.ndarray[Any, Any]
-    agreement: float  # the share of fresh points that are inside of both shapes or outside of both
+    agreement: float  # the fraction of test points that are inside both shapes or outside both
     difference: float  # between the part and the part that was read back from its file
     triangles: int
     closed: bool
 
 
 def page_html(show: Show, outcome: Outcome, folder: Path) -> str:
-    """The page, for a folder that has the files already."""
+    """The page, for a folder that already has the files."""
     backend = show.stage.engine.executor.name
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>livegrad: a hand wheel, fitted while it is drawn</title>
+<title>livegrad: fitting and rendering a hand wheel in one live graph</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <main>
-<h1>A hand wheel, fitted while it is drawn</h1>
-<p class="lead">One live, differentiable graph, run by livegrad on the {escape(backend)} backend. Six measures of a
-wheel descend until it matches a part that was read from a 3MF file; the picture is part of the same graph; and numbers,
-code and blocks are changed while it runs.</p>
+<h1>Fitting and rendering a hand wheel in one live graph</h1>
+<p class="lead">livegrad runs one live, differentiable graph on the {escape(backend)} backend. Gradient descent fits six
+measures of a wheel to a part from a 3MF file, and the same graph renders the picture. Parameters, code and blocks
+change while it runs.</p>
 <div class="hero">
 <figure><img src="animation.png" alt="the wheel while it is fitted and edited" width="1200" height="800">
-<figcaption>{len(show.frames)} frames, {len(show.frames) / FRAMES_PER_SECOND:.0f} seconds. First the fit: red is too
-much of the part, blue too little, grey is right. Then the edits of the table, in their order.</figcaption></figure>
+<figcaption>{len(show.frames)} frames, {len(show.frames) / FRAMES_PER_SECOND:.0f} seconds. First the fit: the part is
+red where it is too large, blue where it is too small, and grey where it matches. Then the edits, in the order of the
+table.</figcaption></figure>
 <dl class="facts">{_facts(show, outcome)}</dl>
 </div>
 
-<h2>What each edit cost</h2>
-<p>The engine compares the plan that runs with the plan that is wanted, applies each difference at the cheapest level
-that is correct, and runs only what is stale; the rest keeps its value.</p>
+<h2>The cost of each edit</h2>
+<p>The engine compares the new plan with the running plan, applies each difference at the cheapest correct update level,
+and runs only stale steps; all other steps keep their values.</p>
 <div class="card ledger">{_ledger(show.ledger, show.shots)}</div>
 <dl class="soft">{"".join(f"<div><dt>{name}</dt><dd>{meaning}</dd></div>" for name, meaning in COLUMNS.items())}</dl>
-<details class="soft"><summary>What <code>engine.explain()</code> said of each</summary>
+<details class="soft"><summary>The output of <code>engine.explain()</code> for each edit</summary>
 {"".join(_explanation(entry) for entry in show.ledger)}</details>
 
 <h2>The code</h2>
-<p>The part is plain Python, captured from its source: the fit takes its exact gradient by the measures, the picture its
-gradient by the point. The loss is a lazy tensor around it. A function of one pixel shades them all, and the script puts
-another one in its place.</p>
+<p>The part is a plain Python function, compiled from its source. The fit uses its exact gradient with respect to the
+measures, and the picture its gradient with respect to the point. The loss is an expression of lazy tensors. A function
+of one pixel shades the whole picture, and the script replaces it with another.</p>
 <div class="card"><pre class="code">{escape(_code())}</pre></div>
 
 <h2>The fit</h2>
 <div class="two">
 <div class="card">{_measures(outcome)}
-<p class="soft" style="margin:12px 0 0">{outcome.agreement:.2%} of 50,000 fresh points are inside of both shapes, or
-outside of both. The 3MF file, read again, differs from the part by {outcome.difference:.1g}.</p></div>
+<p class="soft" style="margin:12px 0 0">{outcome.agreement:.2%} of 50,000 test points are inside both shapes, or outside
+both. The 3MF file reads back with a difference of {outcome.difference:.1g}.</p></div>
 <div class="card">{(folder / "loss.svg").read_text(encoding="utf-8")}</div>
 </div>
 
 <h2>The graph</h2>
-<p><code>fit</code> is a For region: {len(outcome.losses)} rounds of gradient, Adam and bookkeeping are one step of the
-plan. <code>miss</code> is the function of the target's file, as it is.</p>
+<p><code>fit</code> is a For region: {len(outcome.losses)} iterations of gradient descent are one step of the plan.
+<code>miss</code> is the function from the target's file.</p>
 <div class="sheet">{(folder / "graph.svg").read_text(encoding="utf-8")}</div>
-<p style="margin-top:20px">Inside of <code>fit</code>:</p>
+<p style="margin-top:20px">Inside <code>fit</code>:</p>
 <div class="sheet">{(folder / "fit.svg").read_text(encoding="utf-8")}</div>
 
 <h2>Files</h2>
-<div class="card"><table>{"".join(_file(folder, name, what) for name, what in FILES.items())}</table></div>
+<div class="card"><table>{"".join(_file(folder, name, text) for name, text in FILES.items())}</table></div>
 
 <h2>Next</h2>
-<p>The tour is <code>src/livegrad/tools/tour/</code>, to be read and changed. <code>docs/tutorial.md</code> teaches
-all of this in ten minutes; <code>livegrad mesh wheel.3mf</code> and its kin take the files from here.</p>
+<p>The source of the tour is in <code>src/livegrad/tools/tour/</code>; read it and change it.
+<code>docs/tutorial.md</code> explains these features in ten minutes. The command line tools, such as
+<code>livegrad mesh wheel.3mf</code>, read the files of the tour.</p>
 </main>
 </body>
 </html>
@@ -156,19 +158,19 @@ all of this in ten minutes; <code>livegrad mesh wheel.3mf</code> and its kin tak
 def _facts(show: Show, outcome: Outcome) -> str:
     """The most important numbers, with their meanings."""
     costs = {entry.edit.partition(":")[0]: entry for entry in show.ledger}
-    changed, kernel, added, nothing = (
+    parameter, kernel, added, unchanged = (
         costs[name] for name in ("set shade.warmth", "edit a kernel", "add a block", "nothing")
     )
-    steps = len(changed.ran) + len(changed.kept)
+    steps = len(parameter.ran) + len(parameter.kept)
     facts = [
-        (f"{outcome.losses[0] / outcome.losses[-1]:,.0f} ×", f"less loss after {len(outcome.losses)} steps of descent"),
-        (f"{outcome.agreement:.2%}", "of fresh points agree with the target"),
-        (_milliseconds(changed), f"a number changes: {len(changed.ran)} of {steps} steps run, none is compiled"),
-        (_milliseconds(kernel), "another kernel: compiled, swapped and shown"),
-        (_milliseconds(added), f"one more block: {len(added.kept)} steps keep their values"),
-        (_milliseconds(nothing), "nothing has changed: nothing runs"),
+        (f"{outcome.losses[0] / outcome.losses[-1]:,.0f} ×", f"lower loss after {len(outcome.losses)} descent steps"),
+        (f"{outcome.agreement:.2%}", "of test points agree with the target"),
+        (_milliseconds(parameter), f"change a parameter: {len(parameter.ran)} of {steps} steps run, none is compiled"),
+        (_milliseconds(kernel), "replace a kernel: compile, swap and render"),
+        (_milliseconds(added), f"add a block: {len(added.kept)} steps keep their values"),
+        (_milliseconds(unchanged), "change nothing: nothing runs"),
     ]
-    return "".join(f"<div><dt>{figure}</dt><dd>{escape(what)}</dd></div>" for figure, what in facts)
+    return "".join(f"<div><dt>{figure}</dt><dd>{escape(meaning)}</dd></div>" for figure, meaning in facts)
 
 
 def _milliseconds(entry: Entry) -> str:
@@ -177,7 +179,7 @@ def _milliseconds(entry: Entry) -> str:
 
 def _ledger(entries: Sequence[Entry], shots: Sequence[Picture]) -> str:
     rows = "".join(
-        f'<tr><td class="shot">{_small(shot)}</td><td>{escape(entry.edit)}</td>'
+        f'<tr><td class="shot">{_thumbnail(shot)}</td><td>{escape(entry.edit)}</td>'
         f'<td><span class="level {entry.level}">{entry.level}</span></td>'
         f'<td class="number">{entry.prepared}</td><td class="number">{entry.seconds * 1e3:.1f}</td>'
         f'<td>{_names(entry.ran)}</td><td class="kept">{_names(entry.kept)}</td>'
@@ -185,13 +187,14 @@ def _ledger(entries: Sequence[Entry], shots: Sequence[Picture]) -> str:
         for entry, shot in zip(entries, shots, strict=True)
     )
     return (
-        '<table><tr><th>seen</th><th>edit</th><th>level</th><th class="number">prepared</th><th class="number">ms</th>'
-        f"<th>ran</th><th>kept</th><th>of the view</th></tr>{rows}</table>"
+        '<table><tr><th>result</th><th>edit</th><th>level</th><th class="number">prepared</th>'
+        '<th class="number">ms</th>'
+        f"<th>ran</th><th>kept</th><th>view nodes</th></tr>{rows}</table>"
     )
 
 
-def _small(shot: Picture) -> str:
-    """The middle of a picture, some 300 pixels wide, as part of the page."""
+def _thumbnail(shot: Picture) -> str:
+    """The middle of a picture, about 300 pixels wide, embedded in the page."""
     height, width, _ = shot.shape
     across, down = width // 6, height // 16
     middle = shot[down : height - down, across : width - across]
@@ -221,11 +224,11 @@ def _measures(outcome: Outcome) -> str:
         for name, (first, last) in outcome.measures.items()
     )
     return (
-        f'<table><tr><th>measure</th><th class="number">at first</th><th class="number">found</th></tr>{rows}</table>'
+        f'<table><tr><th>measure</th><th class="number">initial</th><th class="number">fitted</th></tr>{rows}</table>'
     )
 
 
-def _file(folder: Path, name: str, what: str) -> str:
+def _file(folder: Path, name: str, description: str) -> str:
     size = (folder / name).stat().st_size / 1024
-    shown = f"{size:,.0f} KiB" if size >= 10 else f"{size:.1f} KiB"
-    return f'<tr><td><a href="{name}">{name}</a></td><td>{what}</td><td class="number">{shown}</td></tr>'
+    size_text = f"{size:,.0f} KiB" if size >= 10 else f"{size:.1f} KiB"
+    return f'<tr><td><a href="{name}">{name}</a></td><td>{description}</td><td class="number">{size_text}</td></tr>'

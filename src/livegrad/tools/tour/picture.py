@@ -1,11 +1,11 @@
-"""The picture: blocks that march along each ray to the surface, shade it, and finish the colours.
+"""Renders the picture: blocks that march along each ray to the surface, shade it, and composite the colours.
 
-Python functions on lazy tensors, around typed functions that run at every pixel. Sizes are symbolic: a picture of
-another size needs no new code.
+The blocks are Python functions of lazy tensors, which call typed functions at every pixel. Sizes are symbolic, so a
+picture of another size needs no new code.
 """
 
 # pyright: reportReturnType=false
-# A type checker takes `lg.sqrt` for the function on tensors; in captured functions it is the one on numbers.
+# Type checkers resolve `lg.sqrt` to the function of tensors; in captured functions it is the function of numbers.
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def lens(pixels: lg.Tensor, camera: lg.Tensor) -> tuple[lg.Tensor, lg.Tensor, lg
 
 @lg.function
 def walk(ray: lg.vec3, eye: lg.vec3, grain: lg.f32, wheel: Wheel, swell: lg.f32) -> lg.vec2:
-    """The distance along a ray to the surface, and the share of the pixel that it covers.
+    """The distance along a ray to the surface, and the fraction of the pixel that the surface covers.
 
-    A ray that misses by less than a pixel's width partly sees the surface where it is closest, which antialiases edges.
+    If a ray misses the surface by less than the width of a pixel, the closest point covers part of the pixel, which
+    antialiases edges.
     """
     depth, closest, there = 0.0, 1.0, 0.0
     for _ in range(MOST_STEPS):
@@ -56,7 +57,7 @@ def normal(point: lg.vec3, wheel: Wheel) -> lg.vec3:
 
 @lg.function
 def openness(point: lg.vec3, normal: lg.vec3, wheel: Wheel) -> lg.f32:
-    """Ambient occlusion: less light where other parts of the wheel are close in front of the surface."""
+    """Ambient occlusion: less light where other parts of the wheel are close to the surface."""
     here = distance(point, wheel)
     closed = 0.0
     for step in lg.unroll(range(1, 5)):
@@ -68,7 +69,7 @@ def openness(point: lg.vec3, normal: lg.vec3, wheel: Wheel) -> lg.f32:
 def march(
     rays: lg.Tensor, eye: lg.Tensor, grain: lg.Tensor, measures: lg.Tensor, swell: lg.Tensor
 ) -> tuple[lg.Tensor, lg.Tensor]:
-    """The point that each pixel sees, and the share of the pixel that the part covers."""
+    """The point that each pixel sees, and the fraction of the pixel that the part covers."""
     seen = walk(rays, eye, grain, Wheel(*lg.unstack(measures)), swell)
     return eye + rays * seen[:, :1], seen[:, 1]
 
@@ -97,7 +98,7 @@ def light(normal: lg.vec3, ray: lg.vec3, open: lg.f32) -> lg.f32:
 
 @lg.function
 def metal(warmth: lg.f32) -> lg.vec3:
-    """From steel to brass."""
+    """The colour of the metal, from steel to brass."""
     return lg.vec3(0.64, 0.68, 0.74) + lg.vec3(0.30, 0.03, -0.44) * warmth
 
 
@@ -115,7 +116,7 @@ def shade(
 def engraved(
     normals: lg.vec3, rays: lg.vec3, points: lg.vec3, open: lg.f32, miss: lg.f32, warmth: lg.f32, heat: lg.f32
 ) -> lg.vec3:
-    """The replacement for `shade` in the script: an engraving with wider lines where it is darker."""
+    """The replacement of `shade` in the script: an engraving, with wider lines where the surface is darker."""
     line = 0.5 + 0.5 * lg.cos(lg.dot(points, lg.vec3(40.0, 24.0, 110.0)))
     bright = light(normals, rays, open)
     tone = lg.smoothstep(-0.2, 0.2, bright - 0.06 - 0.62 * line)
@@ -124,12 +125,12 @@ def engraved(
 
 @lg.function
 def ink(color: lg.vec3, normals: lg.vec3, rays: lg.vec3, width: lg.f32) -> lg.vec3:
-    """A block that the script adds: a dark line along silhouettes."""
+    """A block that the script adds: draws dark lines along silhouettes."""
     edge = lg.smoothstep(0.5 * width, width, -lg.dot(normals, rays))
     return color * (0.04 + 0.96 * edge)
 
 
 @lg.function
 def finish(color: lg.vec3, cover: lg.f32, backdrop: lg.vec3, exposure: lg.f32) -> lg.vec3:
-    """Composites the part over its backdrop, in display colours."""
+    """Composites the part over its backdrop, and converts linear to display colours."""
     return lg.mix(backdrop, lg.clamp(lg.sqrt(lg.max(color * exposure, 0.0)), 0.0, 1.0), cover)

@@ -1,7 +1,6 @@
-"""Writes the output of the tour to `out/`: the part in several formats, the animation, the loss curve, the graph, and a
-page.
+"""Writes the output of the tour to a folder: the part in several formats, the animation, the loss, and a page.
 
-The 3MF file is read again and compared.
+The 3MF file is read back and compared with the part.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from livegrad.live.graph.drawing import draw_blocks
 from livegrad.runtime.atomic_files import write_atomically
 from livegrad.tools.chart import chart_svg
 from livegrad.tools.tour import wheel
-from livegrad.tools.tour.fit import FIRST, sample_points
+from livegrad.tools.tour.fit import INITIAL_MEASURES, sample_points
 from livegrad.tools.tour.page import Outcome, page_html
 from livegrad.tools.tour.script import FRAMES_PER_SECOND, Show
 
@@ -33,20 +32,20 @@ def write_target(folder: Path) -> lg.Part:
 def write_results(
     folder: Path, show: Show, poster: Any, target: lg.Part, feature_size: float, progress: Progress
 ) -> Outcome:
-    """Writes all files, and returns their figures."""
+    """Writes all files, and returns the figures of the fit."""
     progress("the part, as 3MF and STL", 0.6)
     part = wheel.part(show.stage.measures)
     lg.save_3mf(lg.implicit.assembly_of_part(part, min_feature_size=feature_size), folder / "wheel.3mf")
-    (again,) = lg.parts(lg.load_3mf(folder / "wheel.3mf"))
-    surface = lg.mesh(again, feature_size=feature_size)
+    (reloaded,) = lg.parts(lg.load_3mf(folder / "wheel.3mf"))
+    surface = lg.mesh(reloaded, feature_size=feature_size)
     lg.save_stl(surface, folder / "wheel.stl")
-    fresh = sample_points(50_000, seed=1).numpy()
-    measures = zip(FIRST, map(float, show.stage.measures), strict=True)
+    test_points = sample_points(50_000, seed=1).numpy()
+    measures = zip(INITIAL_MEASURES, map(float, show.stage.measures), strict=True)
     outcome = Outcome(
         dict(zip(wheel.MEASURES, measures, strict=True)),
-        show.stage.engine.read(show.stage.fit["noted"]),
-        float(np.mean((again(fresh) < 0) == (target(fresh) < 0))),
-        float(np.abs(again(fresh) - part(fresh)).max()),
+        show.stage.engine.read(show.stage.fit["next_losses"]),
+        float(np.mean((reloaded(test_points) < 0) == (target(test_points) < 0))),
+        float(np.abs(reloaded(test_points) - part(test_points)).max()),
         len(surface.triangles),
         surface.is_closed(),
     )

@@ -1,7 +1,7 @@
-"""The script: what happens in each frame, and a ledger of the cost of each edit.
+"""Runs the frames of the tour, and records the cost of each edit in a ledger.
 
-`perform` changes parameters, edits the body of a kernel and adds a block while the engine runs. It records for each
-edit the update level, the time of the frame, and which steps ran.
+`perform` changes parameters, edits the body of a kernel and adds a block while the engine runs. For each edit, it
+records the update level, the time of the frame, and the steps that ran.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Picture = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """One edit of the ledger. The seconds cover the whole frame: planning, compiling, running, reading."""
+    """One edit in the ledger. `seconds` is the time of the whole frame: planning, compiling, running, reading."""
 
     edit: str
     level: str
-    prepared: int  # functions that were compiled, or fitted to other sizes
+    prepared: int  # functions that were compiled, or bound to other sizes
     seconds: float
     ran: tuple[str, ...]
     kept: tuple[str, ...]
-    computed: tuple[str, ...]  # nodes of the view that were computed; the others were in its cache
+    computed: tuple[str, ...]  # nodes of the view that were computed; the others were cached
     explanation: str
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of the tour: pixels of the animation, and frames of each act."""
+    """The scale of the tour: the size of the animation in pixels, and the frames of each act."""
 
     size: tuple[int, int] = (600, 400)
     fit: int = 36
@@ -51,7 +51,7 @@ class Scale:
 
 @dataclass
 class Show:
-    """A stage with its view, the frames that were shown, and the ledger."""
+    """A stage with its view, the recorded frames, and the ledger."""
 
     stage: Stage
     size: tuple[int, int]
@@ -59,41 +59,42 @@ class Show:
     clock: float = 0.0  # real time, which nothing reads
     frames: list[Picture] = field(default_factory=list)
     ledger: list[Entry] = field(default_factory=list)
-    shots: list[Picture] = field(default_factory=list)  # what was seen after each edit of the ledger
+    shots: list[Picture] = field(default_factory=list)  # the picture after each edit in the ledger
     view: Any = field(default_factory=make_view)
 
     def frame(self, edit: str = "", *, turn: bool = False) -> None:
-        """Shows one frame. The ledger records an edit with a name."""
+        """Renders one frame of the animation. An edit with a name is recorded in the ledger."""
         self.frames.append(self.picture(edit, turn=turn))
 
     def picture(self, edit: str = "", *, turn: bool = False) -> Picture:
-        """Like `frame`, for a picture outside of the animation."""
+        """Renders a picture like `frame`, without adding it to the animation."""
         self.clock += 1.0 / FRAMES_PER_SECOND
         self.seconds += turn / FRAMES_PER_SECOND
         with self.view.events() as log:
-            seen = self.view.evaluate(animation_time=self.seconds, footprint=self.size, real_time=self.clock)
-        self.stage.look(seen)
+            view = self.view.evaluate(animation_time=self.seconds, footprint=self.size, real_time=self.clock)
+        self.stage.set_view(view)
         started = time.perf_counter()
-        done = self.stage.engine.step()
+        frame = self.stage.engine.step()
         colors = self.stage.colors()
-        taken = time.perf_counter() - started
+        seconds = time.perf_counter() - started
         width, height = self.size
-        seen_now = np.rint(colors * 255.0).astype(np.uint8).reshape(height, width, 3)
+        picture = np.rint(colors * 255.0).astype(np.uint8).reshape(height, width, 3)
         if edit:
-            self.ledger.append(self._entry(edit, done, taken, log))
-            self.shots.append(seen_now)
-        return seen_now
+            self.ledger.append(self._entry(edit, frame, seconds, log))
+            self.shots.append(picture)
+        return picture
 
-    def _entry(self, edit: str, done: lg.live.Frame, taken: float, log: Any) -> Entry:
+    def _entry(self, edit: str, frame: lg.live.Frame, seconds: float, log: Any) -> Entry:
         engine = self.stage.engine
         steps = engine.plan.steps if engine.plan is not None else ()
-        kept = tuple(key for key in steps if key not in done.ran)
+        kept = tuple(key for key in steps if key not in frame.ran)
         computed = tuple(name for name in log.names("computed") if name != "view")
-        return Entry(edit, done.level.name.lower(), done.prepared, taken, done.ran, kept, computed, engine.explain())
+        level = frame.level.name.lower()
+        return Entry(edit, level, frame.prepared, seconds, frame.ran, kept, computed, engine.explain())
 
 
 def perform(stage: Stage, scale: Scale, progress: Progress) -> tuple[Show, Picture]:
-    """The whole show, and a picture of its end at twice the size."""
+    """Runs all frames; returns the show, and a picture of its end at twice the size."""
     show = Show(stage, scale.size)
     progress("the first frame", 0.03)
     show.frame("build the graph and show it")
@@ -125,7 +126,7 @@ def _turn_parameters(show: Show, frames: int) -> None:
     """Changes hot parameters of blocks, one after the other, with a fixed camera."""
     stage, engine = show.stage, show.stage.engine
     show.frame("turn the camera alone", turn=True)
-    show.frame("nothing: only the clock goes on")
+    show.frame("nothing: only the clock advances")
     for frame in range(1, frames + 1):
         engine.set(stage.shade["heat"], np.float32(1.0 - frame / frames))
         show.frame()

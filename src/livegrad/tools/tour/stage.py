@@ -1,6 +1,6 @@
-"""The stage: every block of the tour in one engine, connected.
+"""Builds the live graph of the tour: all blocks in one engine, connected.
 
-`Stage(engine, target)` describes the graph; the script edits it. The target is a part read from a 3MF file, whose
+`Stage(engine, target)` builds the graph, and `script.py` edits it. The target is a part read from a 3MF file, whose
 function is used directly as a block.
 """
 
@@ -21,8 +21,8 @@ PIXEL = lg.ir.Dimension.symbol("pixels")
 Column = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL,))
 Pairs = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL, 2))
 Triples = lg.ir.types.Tensor(lg.ir.types.f32, (PIXEL, 3))
-# The names of block pins with one value per pixel.
-A_PIXEL = {
+# The types of pins with one value per pixel, by name.
+PIXEL_TYPES = {
     "pixels": Pairs,
     "rays": Triples,
     "points": Triples,
@@ -36,7 +36,7 @@ A_PIXEL = {
 
 
 class Stage:
-    """The live graph: samples → fit → march → face → shade → finish, and the target beside it."""
+    """The live graph: samples → fit → march → face → shade → finish, and `miss`, the distance to the target."""
 
     def __init__(self, engine: lg.Engine, target: lg.Part) -> None:
         self.engine = engine
@@ -53,11 +53,11 @@ class Stage:
     def _add(self, function: Callable[..., Any], *outputs: str, **numbers: float) -> lg.Block:
         """Adds a block named after the function, with its hot parameters."""
         parameters = signature(function).parameters
-        inputs = {name: type for name, type in A_PIXEL.items() if name in parameters}
-        added = self.engine.add(lg.block(function, inputs=inputs, outputs=outputs))
+        inputs = {name: type for name, type in PIXEL_TYPES.items() if name in parameters}
+        block = self.engine.add(lg.block(function, inputs=inputs, outputs=outputs))
         for name, value in numbers.items():
-            self.engine.set(added[name], np.float32(value))
-        return added
+            self.engine.set(block[name], np.float32(value))
+        return block
 
     def _connect(self) -> None:
         engine, march = self.engine, self.march
@@ -65,7 +65,7 @@ class Stage:
             engine.connect(self.lens[name], march[name])
         engine.connect(self.lens["rays"], self.shade["rays"])
         for reader in (march, self.face):
-            engine.connect(self.fit["better"], reader["measures"])
+            engine.connect(self.fit["next_measures"], reader["measures"])
         for reader in (self.face, self.miss, self.shade):
             engine.connect(march["points"], reader["points"])
         for name in ("normals", "open"):
@@ -74,8 +74,8 @@ class Stage:
         engine.connect(self.shade, self.finish["color"])
         engine.connect(march["cover"], self.finish["cover"])
 
-    def look(self, view: View) -> None:
-        """Sets the view of the part. Unchanged values cause no update."""
+    def set_view(self, view: View) -> None:
+        """Sets the pixels, the camera and the backdrop. Unchanged values cause no update."""
         self.engine.set(self.lens["pixels"], view.pixels)
         self.engine.set(self.lens["camera"], view.camera)
         self.engine.set(self.finish["backdrop"], view.backdrop)
@@ -97,4 +97,4 @@ class Stage:
     @property
     def measures(self) -> np.ndarray[Any, Any]:
         """The fitted measures."""
-        return self.engine.read(self.fit["better"])
+        return self.engine.read(self.fit["next_measures"])

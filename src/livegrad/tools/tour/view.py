@@ -1,7 +1,7 @@
-"""The view: camera and background, as context nodes that declare what they read.
+"""Computes the camera and the backdrop with context nodes, which declare the features that they read.
 
 `evaluate(animation_time=…, footprint=…, real_time=…)` returns a `View`. The animation time rotates the camera, and the
-footprint sets the size of the picture. No node needs `real_time`, so a change of it computes nothing.
+footprint is the size of the picture. No node needs `real_time`, so changing it computes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pixels(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("footprin
 
 @lg.contexts.context_node
 def camera(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animation_time")]) -> Numbers:
-    """The right, up and forward vectors and the eye, on an orbit of eight seconds that rises and sinks."""
+    """The right, up and forward vectors and the eye, on an orbit of eight seconds that rises and falls."""
     turn, rise = 0.6 + ctx.animation_time * np.pi / 4, 0.72 + 0.28 * np.sin(ctx.animation_time * np.pi / 4)
     eye = DISTANCE * np.array([np.cos(turn) * np.cos(rise), np.sin(turn) * np.cos(rise), np.sin(rise)])
     forward = -eye / np.linalg.norm(eye)
@@ -50,8 +50,8 @@ def camera(ctx: Annotated[lg.contexts.NodeContext, lg.contexts.Extract("animatio
 @lg.contexts.context_node
 def backdrop(ctx: lg.contexts.NodeContext, pixels: Numbers) -> Numbers:
     """A sheet of paper, darker towards its corners. It needs no time feature, so it is computed once per size."""
-    dim = 1.0 - 0.035 * (pixels**2).sum(1, keepdims=True)
-    return (dim * np.array([0.955, 0.96, 0.975])).astype(np.float32)
+    brightness = 1.0 - 0.035 * (pixels**2).sum(1, keepdims=True)
+    return (brightness * np.array([0.955, 0.96, 0.975])).astype(np.float32)
 
 
 @lg.contexts.context_node

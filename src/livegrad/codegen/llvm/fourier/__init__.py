@@ -1,1 +1,1 @@
-"""Fourier transforms as LLVM IR, with lanes across the rows that are transformed."""
+"""Fast Fourier transforms as LLVM IR, vectorised across the rows of a batch."""

@@ -1,6 +1,6 @@
-"""Butterflies: Fourier transforms of a few complex numbers, each a vector of real and one of imaginary parts.
+"""FFT butterflies: Fourier transforms of a few complex numbers per lane, as vectors of real and of imaginary parts.
 
-Called by `transform_module.py`, for the passes of long transforms.
+Called by `transform_module.py` for each pass of a transform.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from livegrad.codegen.llvm.values import Value
 from livegrad.ir.types import Scalar
 
-RADICES = (8, 4, 2, 3, 5, 7, 11, 13)  # of the passes that there is code for
+RADICES = (8, 4, 2, 3, 5, 7, 11, 13)  # of the supported passes
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """The vectors of a processor for one type of real numbers."""
+    """The vectors of a processor for one real type."""
 
     type: Scalar
     vector_bytes: int
@@ -31,7 +31,7 @@ class Lanes:
         return self.vector_bytes // self.bytes
 
     def multiply_add(self, a: Value, b: Value | float, c: Value) -> Value:
-        """a · b + c, rounded once where the processor can."""
+        """a · b + c, rounded once if the processor has fused multiply-add."""
         if not self.has_fma:
             return a * b + c
         return a.wrap(a.builder.intrinsic("fma", a.type, a.register, a.register_of(b), c.register))
@@ -39,7 +39,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Complex:
-    """A complex number in each lane."""
+    """One complex number per lane."""
 
     re: Value
     im: Value
@@ -50,7 +50,7 @@ class Complex:
     def __sub__(self, other: Complex) -> Complex:
         return Complex(self.re - other.re, self.im - other.im)
 
-    def scaled(self, factor: Value | float) -> Complex:
+    def scale(self, factor: Value | float) -> Complex:
         return Complex(self.re * factor, self.im * factor)
 
 
@@ -62,7 +62,7 @@ def product(lanes: Lanes, a: Complex, b: Complex) -> Complex:
 
 
 def butterfly(lanes: Lanes, values: list[Complex]) -> list[Complex]:
-    """The Fourier transform of as many numbers as there is a radix."""
+    """The Fourier transform of `len(values)` complex numbers; their count is one of `RADICES`."""
     match len(values):
         case 2:
             a, b = values
@@ -93,9 +93,9 @@ def _plus_i(a: Complex, b: Complex) -> Complex:
 def _eight(lanes: Lanes, values: list[Complex]) -> list[Complex]:
     even, odd = _four(values[0::2]), _four(values[1::2])
     half = math.sqrt(0.5)
-    # The odd ones turned by 0, 1, 2 and 3 eighths: the second and the last still lack the factor `half`.
+    # Odd outputs rotated by 0, 1, 2 and 3 eighths of a turn. The second and the last still lack the factor `half`.
     second = Complex(odd[1].re + odd[1].im, odd[1].im - odd[1].re)
-    last = Complex(odd[3].im - odd[3].re, odd[3].re + odd[3].im)  # less its sign for the imaginary part
+    last = Complex(odd[3].im - odd[3].re, odd[3].re + odd[3].im)  # its imaginary part is negated below
     first = [
         even[0] + odd[0],
         Complex(lanes.multiply_add(second.re, half, even[1].re), lanes.multiply_add(second.im, half, even[1].im)),
@@ -112,14 +112,14 @@ def _eight(lanes: Lanes, values: list[Complex]) -> list[Complex]:
 
 
 def _odd(lanes: Lanes, values: list[Complex]) -> list[Complex]:
-    """Of an odd number: the values j and r - j have one cosine, and sines of opposite signs."""
+    """The transform of an odd number of values: values j and r - j have equal cosines and opposite sines."""
     first, radix = values[0], len(values)
     half = radix // 2
     sums = [values[j] + values[radix - j] for j in range(1, half + 1)]
     differences = [values[j] - values[radix - j] for j in range(1, half + 1)]
     total = first
-    for each in sums:
-        total = total + each
+    for pair_sum in sums:
+        total = total + pair_sum
     results = [total] + [total] * (radix - 1)
     for k in range(1, half + 1):
         even, rotated = first, None
@@ -128,7 +128,7 @@ def _odd(lanes: Lanes, values: list[Complex]) -> list[Complex]:
             cosine, sine = math.cos(angle), math.sin(angle)
             even = Complex(lanes.multiply_add(plus.re, cosine, even.re), lanes.multiply_add(plus.im, cosine, even.im))
             if rotated is None:
-                rotated = minus.scaled(sine)
+                rotated = minus.scale(sine)
             else:
                 rotated = Complex(
                     lanes.multiply_add(minus.re, sine, rotated.re), lanes.multiply_add(minus.im, sine, rotated.im)

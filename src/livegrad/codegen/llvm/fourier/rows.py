@@ -1,8 +1,8 @@
-"""Moves rows between memory and workspaces in which each element of a transform is a vector of as many rows.
+"""Loads and stores rows between memory and workspaces whose vectors hold one element of several rows.
 
-Called by `transform_module.py`. In the workspace, real number i of a row has vector i: complex numbers are pairs of
-vectors. Rows whose numbers are contiguous are transposed square by square in registers; rows that lie side by side are
-loaded as vectors; any others number by number.
+Called by `transform_module.py`. In the workspace, vector i holds real number i of each row; a complex number takes two
+vectors. Contiguous rows are transposed in registers, block by block; interleaved rows are loaded as vectors; other rows
+are loaded number by number.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from livegrad.codegen.llvm.registers import llvm_element, pointer
 from livegrad.codegen.llvm.values import LlvmModule, Procedure, Value, counting, integer, largest, smallest, when
 from livegrad.ir.types import Scalar, i64
 
-SIDE_BY_SIDE, CONTIGUOUS, SPREAD = 0, 1, 2  # how rows lie in memory
-# The rows are an array of addresses. `step` is the distance from element to element of a row, in bytes. An element has
-# two vectors of the workspace, for the real and the imaginary part; `first` is where real parts go.
+SIDE_BY_SIDE, CONTIGUOUS, SPREAD = 0, 1, 2  # memory layouts of rows
+# `rows` is an array of addresses. `step` is the stride between elements of a row, in bytes. An element has two vectors
+# of the workspace, for its real and imaginary part; `first` is the offset of real parts.
 _LOAD_PARAMETERS = {
     "rows": pointer, "layout": i64, "step": i64, "count": i64, "workspace": pointer, "first": i64,
 }  # fmt: skip
 
 
 def define_moves(module: LlvmModule, lanes: Lanes, kind: str) -> None:
-    """The functions that load and store rows of `complex` or `real` numbers."""
+    """Defines the functions that load and store rows of `complex` or `real` numbers."""
     parts = 2 if kind == "complex" else 1
     _define_load(module, lanes, f"load_{kind}", parts)
     _define_store(module, lanes, f"store_{kind}", parts)
 
 
 def declarations(lanes: Lanes, kinds: Sequence[str]) -> set[str]:
-    """The same functions for modules that import them."""
+    """Declarations of these functions for modules that import them."""
     return {
         f"declare void @{name}({', '.join(map(llvm_element, _parameters(lanes, name).values()))})"
         for kind in kinds
@@ -55,12 +55,12 @@ class _Move(Procedure):
         return (self.parameters["rows"] + 8 * lane).load(pointer)
 
     def addresses(self, index: Value) -> list[Value]:
-        """Where the parts of an element are in the workspace."""
+        """The addresses of the parts of an element in the workspace."""
         element, first = self.workspace + index * (2 * self.lanes.vector_bytes), self.parameters["first"]
         return [element + offset for offset in (first, first ^ self.lanes.vector_bytes)[: self.parts]]
 
     def results(self, index: Value) -> list[Value]:
-        """The parts of an element, as they are stored."""
+        """The scaled parts of an element, ready to be stored."""
         return [self.vector(address) * self.parameters["scale"] for address in self.addresses(index)]
 
     def vector(self, address: Value) -> Value:
@@ -69,16 +69,16 @@ class _Move(Procedure):
     def store(self, address: Value, value: Value) -> None:
         address.store(value, self.lanes.bytes)
 
-    def write(self, bodies: Mapping[int, Callable[[], None]]) -> None:
-        """The code for each layout."""
+    def emit(self, bodies: Mapping[int, Callable[[], None]]) -> None:
+        """Emits a branch for each layout, and ends the function."""
         layout = self.parameters["layout"]
-        for number, body in bodies.items():
-            with when(layout.equals(number)):
+        for layout_code, body in bodies.items():
+            with when(layout.equals(layout_code)):
                 body()
         self.finish(exported=True)
 
     def squares(self, body: Callable[[Value, int], None]) -> None:
-        """Runs over squares of as many real numbers as there are lanes; the last one ends with the last element."""
+        """Loops over square blocks of as many real numbers as lanes; the last block ends at the last element."""
         size = self.lanes.count // self.parts
         with counting(0, self.count, size) as start:
             body(largest(smallest(start, self.count - size), 0), size)
@@ -122,7 +122,7 @@ def _define_load(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> Non
                     vector = builder.insert(vector, number.register, lane)
                 move.store(address, address.wrap(vector))
 
-    move.write({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
+    move.emit({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
 
 
 def _define_store(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> None:
@@ -137,8 +137,8 @@ def _define_store(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> No
             if parts == 2:
                 re, im = (vector.register for vector in vectors)
                 order = [part * width + lane for lane in range(width) for part in range(2)]
-                both = (order[:width], order[width:])
-                vectors = [target.wrap(builder.shuffle(re, half, im)) for half in both]
+                halves = (order[:width], order[width:])
+                vectors = [target.wrap(builder.shuffle(re, half, im)) for half in halves]
             for number, vector in enumerate(vectors):
                 move.store(target + number * lanes.vector_bytes, vector)
 
@@ -161,14 +161,14 @@ def _define_store(module: LlvmModule, lanes: Lanes, name: str, parts: int) -> No
                 for lane, row in enumerate(rows):
                     (row + offset + part * lanes.bytes).store(row.wrap(builder.extract(vector.register, lane)))
 
-    move.write({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
+    move.emit({SIDE_BY_SIDE: side_by_side, CONTIGUOUS: contiguous, SPREAD: spread})
 
 
 def find_rows(batch: dict[str, Value], start: Value, rows: Value, lanes: int) -> None:
-    """Writes the addresses of so many rows from `start` on; behind the last row, its address is repeated.
+    """Emits code that stores the addresses of `lanes` rows from `start` on; past the last row, its address is repeated.
 
-    Rows are counted along two dimensions of the batch: `inner` rows follow each other `row` bytes apart, and the next
-    ones begin `outer` bytes behind them.
+    Rows are numbered along two dimensions of the batch: `inner` rows are `row` bytes apart, and such groups are `outer`
+    bytes apart.
     """
     inner, last = batch["inner"], batch["count"] - 1
     start = smallest(start, last)

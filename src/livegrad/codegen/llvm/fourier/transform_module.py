@@ -1,9 +1,9 @@
-"""Fourier transforms of many rows as LLVM IR. In: an element type and the processor's vectors. Out: a module's text.
+"""Emits Fourier transforms of batches of rows as LLVM IR: Stockham's algorithm, vectorised across rows.
 
-Called by `runtime/cpu/native/fourier.py`, which compiles it once. A work item is a group of rows, one for each lane (of
-real numbers two: one is the real part, the other the imaginary part of what is transformed). The rows of a group are
-loaded into a workspace, transformed there by Stockham's passes, which go back and forth between its two halves, and
-stored. Lengths and strides are argument slots, so one module serves all of them.
+In: an element type and the processor's vectors. Out: the text of a module, which `runtime/cpu/native/fourier.py`
+compiles once. A work item is a group of rows, one per lane (two for real rows, as the real and the imaginary part of
+one transform). The rows are loaded into a workspace, transformed by passes between its two halves, and stored. Lengths
+and strides are argument slots, so one module serves all of them.
 """
 
 from __future__ import annotations
@@ -27,31 +27,34 @@ from livegrad.ir.types import f32, f64, i64
 
 TRANSFORM_SLOTS = {
     "source": pointer, "target": pointer,
-    "program": pointer,  # of each pass its code, blocks, size and offset of twiddle factors, which are behind them
-    "twiddles": pointer,  # of a long transform: one for each element of the group, behind the passes
+    "program": pointer,  # for each pass: code, blocks, size and offset of its twiddle factors, which follow the records
+    "twiddles": pointer,  # for a long transform: one factor per element of the group, applied after the passes
     "passes": i64, "length": i64,
-    # Rows are counted along two dimensions. A group has rows of one `block`: of an inner dimension, or all.
+    # Rows are numbered along two dimensions. A group has rows of one `block`: one inner dimension, or all rows.
     "count": i64, "inner": i64, "block": i64, "groups": i64,
     "source_outer": i64, "source_row": i64, "source_step": i64, "source_layout": i64,
     "target_outer": i64, "target_row": i64, "target_step": i64, "target_layout": i64,
-    "first": i64,  # where real parts are in the workspace: exchanged parts invert a transform
+    "first": i64,  # the offset of real parts in the workspace: swapping the parts inverts a transform
     "has_twiddles": i64,
     "scale": f64,
-    "scratch": pointer, "scratch_bytes": i64, "half": i64,  # bytes of the workspace, and of one half
+    "scratch": pointer, "scratch_bytes": i64, "half": i64,  # the workspaces, and the bytes of one and of its half
 }  # fmt: skip
 _PASS_PARAMETERS = {"source": pointer, "target": pointer, "blocks": i64, "size": i64, "twiddles": pointer}
 
 
 def module_text(lanes: Lanes, name: str) -> str:
-    """A module of a few functions, so that a transform compiles only what it needs: a kernel; `radix_` and the radix of
-    its passes; or `rows_` and the numbers that it moves. Kernels import the others."""
+    """The text of one small module, so that a transform compiles only the code it needs.
+
+    `name` is a kernel, `radix_` and the radix of its passes, or `rows_` and the kind of numbers that it moves. Kernels
+    import the other modules.
+    """
     module = LlvmModule()
-    kind, _, which = name.partition("_")
-    if kind == "rows":
-        define_moves(module, lanes, which)
-    elif kind == "radix":
+    prefix, _, suffix = name.partition("_")
+    if prefix == "rows":
+        define_moves(module, lanes, suffix)
+    elif prefix == "radix":
         for is_last in (False, True):
-            _define_pass(module, lanes, int(which), is_last=is_last)
+            _define_pass(module, lanes, int(suffix), is_last=is_last)
     else:
         module.declarations |= declarations(lanes, moves_of(name))
         _define_passes(module)
@@ -62,7 +65,7 @@ def module_text(lanes: Lanes, name: str) -> str:
 
 
 def moves_of(kernel: str) -> tuple[str, ...]:
-    """The numbers whose rows a kernel moves."""
+    """The kinds of rows that a kernel loads or stores."""
     return ("complex",) if kernel == "transform" else ("complex", "real")
 
 
@@ -74,8 +77,10 @@ def pass_name(radix: int, is_last: bool) -> str:
 
 
 def _define_pass(module: LlvmModule, lanes: Lanes, radix: int, *, is_last: bool) -> None:
-    """Elements (radix, blocks, size) become (blocks, radix, size), each multiplied by its twiddle factor; those of the
-    last pass, which has one block, are 1."""
+    """One pass: elements (radix, blocks, size) become (blocks, radix, size), multiplied by their twiddle factors.
+
+    The last pass has one block, and all of its factors are 1.
+    """
     function = Procedure(module, pass_name(radix, is_last), _PASS_PARAMETERS)
     p, element = function.parameters, 2 * lanes.vector_bytes
     distance = p["blocks"] * p["size"] * element
@@ -84,12 +89,12 @@ def _define_pass(module: LlvmModule, lanes: Lanes, radix: int, *, is_last: bool)
         factors = p["twiddles"] + block * ((radix - 1) * 2 * lanes.bytes)
         source, target = p["source"] + block * row, p["target"] + block * (row * radix)
         with counting(0, p["size"]) as number:
-            here, there = source + number * element, target + number * element
-            results = butterfly(lanes, [_load(lanes, here + distance * j) for j in range(radix)])
+            first_input, first_output = source + number * element, target + number * element
+            results = butterfly(lanes, [_load(lanes, first_input + distance * j) for j in range(radix)])
             for k, value in enumerate(results):
                 if k and not is_last:
                     value = product(lanes, value, _load_scalars(lanes, factors + (k - 1) * 2 * lanes.bytes))
-                _store(lanes, there + row * k, value)
+                _store(lanes, first_output + row * k, value)
     function.finish(exported=True)
 
 
@@ -108,13 +113,13 @@ def _load_scalars(lanes: Lanes, address: Value) -> Complex:
 
 
 def _define_passes(module: LlvmModule) -> None:
-    """Runs a program from the half where its rows were loaded; the last pass writes to the first half."""
+    """Runs the passes of a program, alternating between the halves so that the last pass writes to the first half."""
     function = Procedure(module, "run_passes", {"program": pointer, "passes": i64, "workspace": pointer, "half": i64})
     p = function.parameters
     with counting(0, p["passes"]) as number:
-        left = p["passes"] - number
-        source = p["workspace"] + (left % 2) * p["half"]
-        target = p["workspace"] + ((left + 1) % 2) * p["half"]
+        remaining = p["passes"] - number
+        source = p["workspace"] + (remaining % 2) * p["half"]
+        target = p["workspace"] + ((remaining + 1) % 2) * p["half"]
         record = p["program"] + number * 32
         code = record.load(pointer)
         blocks, size, offset = ((record + 8 * field).load(i64) for field in range(1, 4))
@@ -126,15 +131,15 @@ def _define_passes(module: LlvmModule) -> None:
 
 
 class _Kernel(PoolKernel):
-    """A kernel over groups of rows: `sets` rows for each lane."""
+    """A kernel over groups of rows: `sets` rows per lane."""
 
     def __init__(self, module: LlvmModule, name: str, lanes: Lanes, sets: int) -> None:
         super().__init__(module, name)
         self.lanes, self.sets = lanes, sets
         self.slots = w = self.arguments(TRANSFORM_SLOTS)
         self.workspace = w["scratch"] + self.worker * w["scratch_bytes"]
-        self.loaded = self.workspace + (w["passes"] % 2) * w["half"]
-        self.other = self.workspace + ((w["passes"] + 1) % 2) * w["half"]
+        self.input_half = self.workspace + (w["passes"] % 2) * w["half"]  # the input of the first pass
+        self.output_half = self.workspace + ((w["passes"] + 1) % 2) * w["half"]
         self.scale = w["scale"] if lanes.type is f64 else w["scale"].convert("fptrunc", f32)
         self._sides = {side: self._allocate(side) for side in ("source", "target")}
 
@@ -143,8 +148,8 @@ class _Kernel(PoolKernel):
         self.builder.line(f"{name} = alloca [{self.sets * self.lanes.count} x ptr], align 64")
         return Value(self.builder, Register(name, pointer, 1))
 
-    def find(self, group: Value) -> Value:
-        """Finds the rows of a group on both sides; gives the number of the group in its block."""
+    def find_group(self, group: Value) -> Value:
+        """Finds the rows of a group in source and target; returns the number of the group in its block."""
         w, rows = self.slots, self.sets * self.lanes.count
         number = group % w["groups"]
         start = group // w["groups"] * w["block"] + largest(smallest(number * rows, w["block"] - rows), 0)
@@ -177,12 +182,12 @@ class _Kernel(PoolKernel):
 
 
 def _transform(module: LlvmModule, lanes: Lanes) -> None:
-    """Complex rows, forward or, with exchanged parts, inverse."""
+    """The transform of complex rows; the inverse if real and imaginary parts are swapped."""
     kernel = _Kernel(module, "transform", lanes, 1)
     w = kernel.slots
     with counting(kernel.begin, kernel.end) as group:
-        number = kernel.find(group)
-        kernel.load("complex", 0, kernel.loaded, w["first"], w["length"])
+        number = kernel.find_group(group)
+        kernel.load("complex", 0, kernel.input_half, w["first"], w["length"])
         kernel.transform()
         with when(w["has_twiddles"].compare("ne", 0)):
             factors = kernel.element(w["twiddles"], number * w["length"])
@@ -196,14 +201,14 @@ def _transform(module: LlvmModule, lanes: Lanes) -> None:
 
 
 def _transform_real(module: LlvmModule, lanes: Lanes) -> None:
-    """Two real rows a and b for each lane: of the spectrum of a + ib, the hermitian part is that of a."""
+    """The transform of two real rows a and b per lane: the hermitian part of the spectrum of a + ib is that of a."""
     kernel = _Kernel(module, "transform_real", lanes, 2)
     w, length = kernel.slots, kernel.slots["length"]
     zero, imaginary = integer(kernel.builder, 0), integer(kernel.builder, lanes.vector_bytes)
     with counting(kernel.begin, kernel.end) as group:
-        kernel.find(group)
-        kernel.load("real", 0, kernel.loaded, zero, length)
-        kernel.load("real", 1, kernel.loaded, imaginary, length)
+        kernel.find_group(group)
+        kernel.load("real", 0, kernel.input_half, zero, length)
+        kernel.load("real", 1, kernel.input_half, imaginary, length)
         kernel.transform()
         frequencies = length // 2 + 1
         spectra = [kernel.workspace + w["half"]]
@@ -219,26 +224,26 @@ def _transform_real(module: LlvmModule, lanes: Lanes) -> None:
 
 
 def _invert_real(module: LlvmModule, lanes: Lanes) -> None:
-    """Two half spectra A and B for each lane: the inverse of A + iB has their rows as its parts, exchanged here."""
+    """The inverse of two half spectra A and B per lane: the parts of the inverse of A + iB are their rows, swapped."""
     kernel = _Kernel(module, "invert_real", lanes, 2)
     length = kernel.slots["length"]
     zero, imaginary = integer(kernel.builder, 0), integer(kernel.builder, lanes.vector_bytes)
     with counting(kernel.begin, kernel.end) as group:
-        kernel.find(group)
+        kernel.find_group(group)
         frequencies = length // 2 + 1
-        spectra = [kernel.other, kernel.element(kernel.other, frequencies)]
+        spectra = [kernel.output_half, kernel.element(kernel.output_half, frequencies)]
         for number, spectrum in enumerate(spectra):
             kernel.load("complex", number, spectrum, zero, frequencies)
         with counting(0, frequencies) as index:
             a, b = (_load(lanes, kernel.element(spectrum, index)) for spectrum in spectra)
             mirrored = length - index
-            # The first frequency, and the last of an even length, are real: the other part is not read.
+            # The first frequency, and the last one of an even length, are real: their imaginary parts are not read.
             is_single = index.equals(0) | mirrored.equals(index)
-            nothing = Value(kernel.builder, kernel.builder.zero(lanes.type, lanes.count))
-            first, second = is_single.select(nothing, a.im), is_single.select(nothing, b.im)
-            goal = kernel.element(kernel.loaded, mirrored % length)
-            _store(lanes, goal, Complex(b.re - first, a.re + second))
-            _store(lanes, kernel.element(kernel.loaded, index), Complex(first + b.re, a.re - second))
+            zeros = Value(kernel.builder, kernel.builder.zero(lanes.type, lanes.count))
+            first, second = is_single.select(zeros, a.im), is_single.select(zeros, b.im)
+            target = kernel.element(kernel.input_half, mirrored % length)
+            _store(lanes, target, Complex(b.re - first, a.re + second))
+            _store(lanes, kernel.element(kernel.input_half, index), Complex(first + b.re, a.re - second))
         kernel.transform()
         kernel.store("real", 0, kernel.workspace, imaginary, length, kernel.scale)
         kernel.store("real", 1, kernel.workspace, zero, length, kernel.scale)

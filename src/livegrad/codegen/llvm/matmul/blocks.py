@@ -1,4 +1,4 @@
-"""Blocks of a matrix product as LLVM IR: where tiles read both operands, and the tiles over a panel.
+"""Emits the macro-kernel of matrix products as LLVM IR: packs blocks of the left operand, runs the tiles of a panel.
 
 Called by `matmul_module.py` and `convolution_module.py`, which locate and pack the right operand differently.
 """
@@ -22,12 +22,12 @@ LINE = 64
 
 @dataclass(frozen=True)
 class LeftBlock:
-    """Where a block of rows of the left operand lies: in place, or packed."""
+    """A block of rows of the left operand, in place or packed."""
 
     start: Value
     tile_row: Value  # bytes from row to row between tiles of full height
-    row: Value  # and within a tile
-    step: Value  # from one inner element to the next
+    row: Value  # bytes from row to row within a tile
+    step: Value  # bytes from one inner element to the next
 
 
 def left_block(
@@ -60,7 +60,7 @@ class TileCall:
     left: LeftBlock
     right: Value  # the panel
     right_panel: Value  # bytes from panel to panel
-    right_step: Value  # and from one inner element to the next
+    right_step: Value  # bytes from one inner element to the next
     out: Value
     depth: Value
     width: Value
@@ -68,13 +68,13 @@ class TileCall:
 
 
 def define_table(module: LlvmModule, tiles: Sequence[Tile]) -> None:
-    """Tiles by falling height, with their functions."""
+    """Defines a table of the tiles, in descending order of height, and their functions."""
     entries = ", ".join(f"{{ i64, ptr }} {{ i64 {tile.rows}, ptr {tile.symbol} }}" for tile in tiles)
     module.definitions.append(f"@tiles = internal constant [{len(tiles)} x {{ i64, ptr }}] [{entries}]")
 
 
 def rows_of_tiles(heights: Sequence[int], tile: TileCall, rows: Value, lines: int) -> None:
-    """All tiles of a panel: the highest there are, then lower ones for the rows that are left."""
+    """Runs all tiles of a panel: the highest first, then lower ones for the remaining rows."""
     builder, w = rows.builder, tile.slots
     zero = builder.constant(0, i64)
     by_height = OpenLoop(builder, [zero, zero, tile.left.start.register])
@@ -84,7 +84,7 @@ def rows_of_tiles(heights: Sequence[int], tile: TileCall, rows: Value, lines: in
     entry = Value(builder, Register("@tiles", pointer, 1)) + number * 16
     height = entry.load(i64)
     function = (entry + 8).load(pointer)
-    # The highest tiles begin a panel of the packed left operand each; lower ones lie below each other in the last.
+    # Each of the highest tiles begins a panel of the packed left operand; lower ones share the last panel.
     row_bytes = number.equals(0).select(tile.left.tile_row, tile.left.row)
     move = row_bytes * height
     by_row = OpenLoop(builder, [row.register, left.register])
@@ -93,7 +93,7 @@ def rows_of_tiles(heights: Sequence[int], tile: TileCall, rows: Value, lines: in
     builder.branch((next_row <= rows).register, by_row.body, by_row.done)
     builder.begin(by_row.body)
     out = tile.out + row * w["out_row"]
-    # Each of the first tiles asks for one line of every row of the panel that comes next: more at once would cost time.
+    # Each of the first tiles prefetches one line of every row of the next panel: more at once would cost time.
     line = row // heights[0]
     following = tile.right + tile.right_panel + line * LINE
     ahead = line.compare("ult", lines).select(following, tile.right)

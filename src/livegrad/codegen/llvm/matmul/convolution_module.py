@@ -1,4 +1,4 @@
-"""Convolutions as LLVM IR: products of kernels and windows, with panels packed directly from the image.
+"""Emits convolutions as LLVM IR: implicit GEMM, with panels of the right operand packed directly from the image.
 
 Called by `matmul_module.py`. A row of the right operand is a position in the window, a column a position of the window
 in the image. The offset of an element is the sum of a row offset and a column offset. Each work item tabulates both,
@@ -33,21 +33,21 @@ from livegrad.codegen.llvm.values import (
 )
 from livegrad.ir.types import i64
 
-# Rows and columns are counted over up to four dimensions: the extents of all but the first, and distances.
+# Rows and columns are numbered along up to four dimensions: the extents of all but the first, and their strides.
 TABLE_SLOTS = ("extent1", "extent2", "extent3", "step0", "step1", "step2", "step3")
 CONVOLVE_SLOTS = {
     **OPERAND_SLOTS, "rows": i64, "columns": i64,
-    "inner": i64, "stretches": i64, "depth": i64,  # stretches of `inner`, of which tiles sum `depth` at once
-    "left_row": i64, "left_step": i64, "left_stretch": i64, "left_group": i64,  # in bytes, as all distances here
+    "inner": i64, "stretches": i64, "depth": i64,  # stretches of `inner` elements; tiles sum `depth` of them at once
+    "left_row": i64, "left_step": i64, "left_stretch": i64, "left_group": i64,  # in bytes, like all strides here
     "right_group": i64, "right_matrix": i64, "out_row": i64, "out_group": i64, "out_matrix": i64, "out_part": i64,
     "groups": i64, "matrices": i64, "part_blocks": i64,  # blocks of the inner dimension that one part sums
     "row_block": i64, "row_blocks": i64, "column_block": i64, "column_blocks": i64,
-    # So many lines or columns lie in a run, one or two elements apart: the table has one entry for each (0: no runs).
+    # Runs of lines or columns that are one or two elements apart have one entry in the table (spacing 0: no runs).
     "line_run": i64, "line_spacing": i64, "column_run": i64, "column_spacing": i64,
     **{f"line_{name}": i64 for name in TABLE_SLOTS}, **{f"column_{name}": i64 for name in TABLE_SLOTS},
     "scratch": pointer, "scratch_bytes": i64, "left_bytes": i64, "right_bytes": i64, "line_bytes": i64,
 }  # fmt: skip
-SPACINGS = (1, 2)  # of runs that are packed together
+SPACINGS = (1, 2)  # of elements in a run
 _FILL_PARAMETERS = {"target": pointer, "first": i64, "count": i64, **dict.fromkeys(TABLE_SLOTS, i64)}
 _PACK_PARAMETERS = {
     "image": pointer,
@@ -58,7 +58,7 @@ _PACK_PARAMETERS = {
 
 
 def convolve_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: int) -> None:
-    """The kernel and what it calls. Item i is a block of columns, of rows, of a group, of an image, of a part."""
+    """Defines the kernel and its functions. An item is a block of columns and rows of a group of an image of a part."""
     wide, heights = shapes.panel(vectors), shapes.heights_of(vectors)
     _define_fill_table(module)
     _define_pack_windows(module, shapes, wide * shapes.bytes)
@@ -69,7 +69,7 @@ def convolve_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: 
     lines = panels + w["right_bytes"]
     columns = lines + w["line_bytes"]
     blocks = _ceiling(w["inner"], w["depth"])
-    every_block = blocks * w["stretches"]
+    all_blocks = blocks * w["stretches"]
     with counting(kernel.begin, kernel.end) as item:
         column_number, rest = _split(item, w["column_blocks"])
         row_number, rest = _split(rest, w["row_blocks"])
@@ -85,29 +85,29 @@ def convolve_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: 
         out = w["out"] + part * w["out_part"] + matrix * w["out_matrix"] + group * w["out_group"]
         out = out + first_row * w["out_row"] + first_column * shapes.bytes
         first_block = part * w["part_blocks"]
-        last_block = smallest(first_block + w["part_blocks"], every_block)
+        last_block = smallest(first_block + w["part_blocks"], all_blocks)
         with counting(first_block, last_block) as block:
             number, stretch = _split(block, blocks)
             inner = number * w["depth"]
             depth = smallest(w["depth"], w["inner"] - inner)
             adds = block.compare("ne", first_block)
             line_place = _fill_table(w, "line", lines, inner + stretch * w["inner"], depth)
-            left_here = left + stretch * w["left_stretch"] + inner * w["left_step"]
-            packed = left_block(shapes, w, left_here, scratch, rows, depth, heights[0])
+            left_start = left + stretch * w["left_stretch"] + inner * w["left_step"]
+            packed = left_block(shapes, w, left_start, scratch, rows, depth, heights[0])
             with counting(0, count, wide) as column:
                 width = smallest(count - column, wide)
                 call(
                     "@pack_windows", image, lines, w["line_run"], w["line_spacing"], line_place, depth, columns,
                     w["column_run"], w["column_spacing"], column_place + column, width, panels,
                 )  # fmt: skip
-                out_here = out + column * shapes.bytes
-                none, step = integer(builder, 0), integer(builder, wide * shapes.bytes)
-                rows_of_tiles(heights, TileCall(w, packed, panels, none, step, out_here, depth, width, adds), rows, 0)
+                out_start = out + column * shapes.bytes
+                zero, step = integer(builder, 0), integer(builder, wide * shapes.bytes)
+                rows_of_tiles(heights, TileCall(w, packed, panels, zero, step, out_start, depth, width, adds), rows, 0)
     kernel.finish(exported=True)
 
 
 def _split(number: Value, extent: Value) -> tuple[Value, Value]:
-    """The index along an inner dimension, and the index over all dimensions outside of it."""
+    """The index along an inner dimension, and the linear index over all outer dimensions."""
     return number % extent, number // extent
 
 
@@ -115,11 +115,11 @@ def _ceiling(a: Value, b: Value) -> Value:
     return (a + b - 1) // b
 
 
-# --- tables of distances ---------------------------------------------------------------------------------------------
+# --- tables of offsets -----------------------------------------------------------------------------------------------
 
 
 def _fill_table(w: Slots, role: str, table: Value, first: Value, count: Value) -> Value:
-    """Distances of the runs that hold `count` lines or columns; gives the place of the first in its run."""
+    """Tabulates the offsets of the runs of `count` lines or columns; returns the index of the first in its run."""
     run = w[f"{role}_run"]
     start, first_run = _split(first, run)
     runs = _ceiling(start + count, run)
@@ -128,7 +128,7 @@ def _fill_table(w: Slots, role: str, table: Value, first: Value, count: Value) -
 
 
 def _define_fill_table(module: LlvmModule) -> None:
-    """Counts over four dimensions, the last one fastest, and writes the distance of each point."""
+    """Defines a loop over four dimensions, the last one fastest, that stores the offset of each point."""
     function = Procedure(module, "fill_table", _FILL_PARAMETERS)
     builder, p = function.builder, function.parameters
     indices, rest = [], p["first"]
@@ -159,14 +159,14 @@ def _define_fill_table(module: LlvmModule) -> None:
 
 
 def _define_pack_windows(module: LlvmModule, shapes: TileShapes, target_line: int) -> None:
-    """The function that packs a panel: by runs of columns, by transposing runs of lines, or by gathering."""
+    """Defines the function that packs a panel: copies runs of columns, transposes runs of lines, or gathers."""
     function = Procedure(module, "pack_windows", _PACK_PARAMETERS)
     builder, p = function.builder, function.parameters
     for role, write in (("column", _copy_runs), ("line", _transpose_runs)):
         for spacing in SPACINGS:
-            here, other = builder.label("runs"), builder.label("other")
-            builder.branch(p[f"{role}_spacing"].equals(spacing).register, here, other)
-            builder.begin(here)
+            runs, other = builder.label("runs"), builder.label("other")
+            builder.branch(p[f"{role}_spacing"].equals(spacing).register, runs, other)
+            builder.begin(runs)
             write(shapes, p, target_line, spacing)
             builder.line("ret void")
             builder.begin(other)
@@ -179,13 +179,13 @@ def _entry(table: Value, number: Value) -> Value:
 
 
 def _runs(p: dict[str, Value], role: str) -> tuple[Value, Value]:
-    """The first run of a panel and the one behind the last."""
+    """The range of the runs of a panel: the first, and the one after the last."""
     place, count, run = (p[f"{role}_{name}"] for name in ("place", "count", "run"))
     return place // run, _ceiling(place + count, run)
 
 
 def _part_of_run(p: dict[str, Value], role: str, run: Value) -> tuple[Value, Value, Value]:
-    """What a panel has of a run: the first element of the panel, how many, and the first's place in the run."""
+    """The overlap of a panel with a run: its start in the panel, its length, and its start in the run."""
     start = run * p[f"{role}_run"] - p[f"{role}_place"]
     first = largest(start, 0)
     last = smallest(start + p[f"{role}_run"], p[f"{role}_count"])
@@ -193,7 +193,7 @@ def _part_of_run(p: dict[str, Value], role: str, run: Value) -> tuple[Value, Val
 
 
 def _copy_runs(shapes: TileShapes, p: dict[str, Value], target_line: int, spacing: int) -> None:
-    """Columns that lie in runs: whole vectors, and the last one under a mask."""
+    """Copies runs of columns: whole vectors, and the last one under a mask."""
     first_run, last_run = _runs(p, "column")
     with counting(first_run, last_run) as run:
         first, count, place = _part_of_run(p, "column", run)
@@ -207,8 +207,8 @@ def _copy_runs(shapes: TileShapes, p: dict[str, Value], target_line: int, spacin
                 _copy_lines(shapes, p, source, target, part, target_line, SpacedVectors(shapes, spacing), vectors)
             done = end
         with counting(done, count, shapes.lanes) as part:
-            some = SpacedVectors(shapes, spacing, count - part).prepared()
-            _copy_lines(shapes, p, source, target, part, target_line, some, 1)
+            masked = SpacedVectors(shapes, spacing, count - part).prepare()
+            _copy_lines(shapes, p, source, target, part, target_line, masked, 1)
 
 
 def _copy_lines(
@@ -216,43 +216,43 @@ def _copy_lines(
     loads: SpacedVectors, vectors: int,
 ) -> None:  # fmt: skip
     start = source + part * (loads.spacing * shapes.bytes)
-    goal = target + part * shapes.bytes
+    target_start = target + part * shapes.bytes
     with counting(0, p["line_count"]) as line:
-        here = start + _entry(p["lines"], line)
-        there = goal + line * target_line
+        line_source = start + _entry(p["lines"], line)
+        line_target = target_start + line * target_line
         for number in range(vectors):
-            store_vector(shapes, loads.load(here, number), there, number, loads.mask)
+            store_vector(shapes, loads.load(line_source, number), line_target, number, loads.mask)
 
 
 def _transpose_runs(shapes: TileShapes, p: dict[str, Value], target_line: int, spacing: int) -> None:
-    """Lines that lie in runs: squares of them and as many columns are transposed in registers."""
+    """Transposes runs of lines in registers, in square blocks."""
     first_run, last_run = _runs(p, "line")
     last = p["column_count"] - 1
     with counting(0, p["column_count"], shapes.lanes) as part:
         sources = []
         for lane in range(shapes.lanes):
-            # Where there are fewer columns than lanes, the last one is read again.
+            # If there are fewer columns than lanes, the last one is read again.
             place = smallest(part + lane, last) + p["column_place"]
             sources.append(p["image"] + _entry(p["columns"], place))
         (mask,) = column_masks(shapes, p["column_count"] - part, 1)
-        goal = p["target"] + part * shapes.bytes
+        target_start = p["target"] + part * shapes.bytes
         with counting(first_run, last_run) as run:
             first, count, place = _part_of_run(p, "line", run)
-            distance = _entry(p["lines"], run) + place * (spacing * shapes.bytes)
-            here = [source + distance for source in sources]
-            there = goal + first * target_line
-            transpose_lines(shapes, here, count, there, target_line, mask, spacing)
+            offset = _entry(p["lines"], run) + place * (spacing * shapes.bytes)
+            run_sources = [source + offset for source in sources]
+            run_target = target_start + first * target_line
+            transpose_lines(shapes, run_sources, count, run_target, target_line, mask, spacing)
 
 
 def _gather(shapes: TileShapes, p: dict[str, Value], target_line: int) -> None:
-    """Elements that have no neighbours."""
+    """Gathers elements that are not in runs."""
     with counting(0, p["column_count"], shapes.lanes) as part:
         (mask,) = column_masks(shapes, p["column_count"] - part, 1)
         entries = p["columns"] + part * 8 + p["column_place"] * 8
-        # The table is followed by memory of its own: what the last vector reads behind it is never used.
-        distances = entries.load(i64, shapes.lanes, 8)
-        goal = p["target"] + part * shapes.bytes
+        # The table is padded: entries that the last vector reads past its end are not used.
+        offsets = entries.load(i64, shapes.lanes, 8)
+        target_start = p["target"] + part * shapes.bytes
         with counting(0, p["line_count"]) as line:
-            here = p["image"] + _entry(p["lines"], line)
-            value = gather_vector(shapes, here, distances, mask)
-            store_vector(shapes, value, goal + line * target_line)
+            line_source = p["image"] + _entry(p["lines"], line)
+            value = gather_vector(shapes, line_source, offsets, mask)
+            store_vector(shapes, value, target_start + line * target_line)

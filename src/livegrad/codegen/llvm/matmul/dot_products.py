@@ -1,5 +1,4 @@
-"""Matrix products as LLVM IR for operands that are both contiguous along the inner dimension: dot products of rows and
-columns.
+"""Emits matrix products as dot products, for operands that are both contiguous along the inner dimension.
 
 Called by `matmul_module.py`. Four rows by four columns are summed at once, so that each loaded vector is used four
 times; only two rows if there are not enough registers. The summation order of an element does not depend on its tile.
@@ -27,7 +26,7 @@ DOT_SLOTS = {
     "row_block": i64, "row_blocks": i64, "column_block": i64, "column_blocks": i64,
     **BATCH_SLOTS,
 }  # fmt: skip
-_WIDTHS = (4, 1)
+DOT_WIDTHS = (4, 2, 1)  # columns of a tile
 _PARAMETERS = {
     "left": pointer, "left_row": i64, "right": pointer, "right_column": i64, "out": pointer, "out_row": i64,
     "inner": i64,
@@ -35,9 +34,9 @@ _PARAMETERS = {
 
 
 def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
-    """The kernel and its tiles: item i is a block of rows and of columns of a matrix."""
+    """Defines the kernel and its tiles. An item is a block of rows and columns of a matrix."""
     for height in shapes.dot_heights:
-        for width in _WIDTHS:
+        for width in DOT_WIDTHS:
             _define_tile(module, shapes, height, width)
     kernel = PoolKernel(module, "dot")
     w = kernel.arguments(DOT_SLOTS)
@@ -50,18 +49,18 @@ def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
         last_column = smallest(column + w["column_block"], w["columns"])
         first_row = row_number * w["row_block"]
         last_row = smallest(first_row + w["row_block"], w["rows"])
-        for width in _WIDTHS:
+        for width in DOT_WIDTHS:
             column_end = _whole_end(column, last_column, width)
-            with counting(column, column_end, width) as own_column:
-                right_here = right + own_column * w["right_column"]
+            with counting(column, column_end, width) as tile_column:
+                tile_right = right + tile_column * w["right_column"]
                 row = first_row
                 for height in shapes.dot_heights:
                     row_end = _whole_end(row, last_row, height)
-                    with counting(row, row_end, height) as own_row:
-                        left_here = left + own_row * w["left_row"]
-                        out_here = out + own_row * w["out_row"] + own_column * shapes.bytes
+                    with counting(row, row_end, height) as tile_row:
+                        tile_left = left + tile_row * w["left_row"]
+                        tile_out = out + tile_row * w["out_row"] + tile_column * shapes.bytes
                         call(
-                            f"@dot_{height}x{width}", left_here, w["left_row"], right_here, w["right_column"], out_here,
+                            f"@dot_{height}x{width}", tile_left, w["left_row"], tile_right, w["right_column"], tile_out,
                             w["out_row"], w["inner"],
                         )  # fmt: skip
                     row = row_end
@@ -70,12 +69,12 @@ def dot_kernel(module: LlvmModule, shapes: TileShapes) -> None:
 
 
 def _whole_end(first: Value, last: Value, unit: int) -> Value:
-    """Where whole units from `first` on end."""
+    """The end of the whole units from `first` on."""
     return first + ((last - first) & -unit)
 
 
 def _define_tile(module: LlvmModule, shapes: TileShapes, height: int, width: int) -> None:
-    """Dot products of some rows and columns: whole vectors, then what is left under a mask."""
+    """Defines the dot products of some rows and columns: whole vectors, then the remainder under a mask."""
     function = Procedure(module, f"dot_{height}x{width}", _PARAMETERS)
     builder, p = function.builder, function.parameters
     lefts = [p["left"] + p["left_row"] * row if row else p["left"] for row in range(height)]
@@ -110,16 +109,18 @@ def _add_products(
 
 
 def _totals(shapes: TileShapes, values: list[Value]) -> list[Register]:
-    """The totals of the lanes of each vector, in vectors of so many. Neighbours are added first, whether the lanes of
-    two vectors fit into one or not: a total does not depend on how many are made at once."""
+    """The sum of the lanes of each vector, packed into vectors.
+
+    Neighbouring lanes are always added first, so a sum does not depend on how many are computed at once.
+    """
     builder, vectors = values[0].builder, [value.register for value in values]
-    each = shapes.lanes  # how many lanes belong to one total
-    while each > 1:
+    lanes_per_total = shapes.lanes
+    while lanes_per_total > 1:
         pairs = list(zip(vectors[::2], vectors[1::2], strict=True)) if len(vectors) > 1 else [(vectors[0], None)]
         vectors = []
         for first, second in pairs:
             lanes = range(0, first.lanes if second is None else 2 * first.lanes, 2)
             even, odd = (builder.shuffle(first, [lane + offset for lane in lanes], second) for offset in (0, 1))
             vectors.append(builder.apply("fadd", shapes.type, even, odd))
-        each //= 2
+        lanes_per_total //= 2
     return vectors

@@ -1,6 +1,6 @@
-"""Launches of matrix product kernels: how the work is split into items, and the argument slots.
+"""Plans launches of matrix product kernels: splits the work into items, and fills the argument slots.
 
-`matmul.py` chooses the algorithm and calls these. All decisions depend only on sizes and strides.
+Called by `runtime/cpu/native/matmul.py`, which chooses the algorithm. All decisions depend only on sizes and strides.
 """
 
 from __future__ import annotations
@@ -13,33 +13,25 @@ from livegrad.codegen.llvm.matmul.packing import PACK_SLOTS, ROW_PADDING, SUM_SL
 from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, OperandName, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 
-# Inner elements that a tile sums at once, by sizes alone, for it decides how sums are rounded: of a packed operand as
-# many as the second-level cache holds panels of; of one that is read in place fewer, because each is on another page,
-# and very few of one with long rows, which memory gives fastest if few are read side by side.
+# Inner elements that a tile sums at once. It depends on sizes alone, because it determines how sums are rounded. Of a
+# packed operand: as many as fit in the second-level cache with their panels. Of one read in place: fewer, because each
+# is on another page; and very few if its rows are long, because memory is fastest when few rows are read side by side.
 DEPTH, IN_PLACE_DEPTH, LONG_ROWS_DEPTH = 512, 128, 32
 LONG_ROW_BYTES, SHORT_LINE_BYTES = 8192, 512
 # A block of rows of the left operand stays in the second-level cache, and so do the panels that an item packs.
 LEAST_ROWS, MOST_ROW_BYTES = 96, 1536
 COLUMN_BYTES = 4096
 MOST_PANELS, CHUNK = 4, 96
-FEWEST_ITEMS = 6  # of a product that is worth sharing
+FEWEST_ITEMS = 6  # of a product that threads share
 ONE_ITEM = 1 << 18  # multiplications: below this a second thread costs more than it saves
 SUM_BLOCK = 4096
+DOT_ROW_BYTES = 1 << 14  # of the left operand that an item of dot products reads once for each tile of columns
 
 
 def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | None) -> Launches:
     if not along:
         return _dot_packed(product, shapes, rows_of_item)
-    work = product.rows * product.columns * product.inner
-    row_block, column_block, grain = product.rows, product.columns, max(1, ONE_ITEM // max(1, work))
-    if rows_of_item is not None:
-        row_block, grain = rows_of_item, 1
-    elif work > ONE_ITEM:
-        wanted = min(64, work // ONE_ITEM + 1)
-        if product.rows > product.columns:
-            row_block = _whole(-(-product.rows // wanted), 4)
-        else:
-            column_block = _whole(-(-product.columns // wanted), 4)
+    row_block, column_block, grain = _dot_items(product, shapes, rows_of_item)
     row_blocks, column_blocks = -(-product.rows // row_block), -(-product.columns // column_block)
     values: dict[str, int | OperandName] = {
         "left": "left", "right": "right", "out": "out", "rows": product.rows, "columns": product.columns,
@@ -51,6 +43,23 @@ def dot(product: Product, shapes: TileShapes, along: bool, rows_of_item: int | N
     }  # fmt: skip
     total = product.matrices * row_blocks * column_blocks
     return Launches((Launch("dot", tuple([values[name] for name in DOT_SLOTS]), total, grain),))
+
+
+def _dot_items(product: Product, shapes: TileShapes, rows_of_item: int | None) -> tuple[int, int, int]:
+    """The rows and columns of an item, and how many items a thread takes at once."""
+    if rows_of_item is not None:
+        return rows_of_item, product.columns, 1
+    rows, columns, inner = product.rows, product.columns, product.inner
+    if rows > columns:
+        most = -(-rows // min(64, rows * columns * inner // ONE_ITEM + 1))
+        line = max(1, inner * shapes.bytes)
+        if columns * line <= 2 * DOT_ROW_BYTES:
+            # Each tile of columns reads all rows of its item: they stay in the first-level cache, beside the columns.
+            most = min(most, DOT_ROW_BYTES // line)
+        rows = min(rows, _round_up(max(1, most), 4))
+    elif rows * columns * inner > ONE_ITEM:
+        columns = _round_up(-(-columns // min(64, rows * columns * inner // ONE_ITEM + 1)), 4)
+    return rows, columns, max(1, ONE_ITEM // max(1, rows * columns * inner))
 
 
 def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) -> Launches:
@@ -68,7 +77,7 @@ def _dot_packed(product: Product, shapes: TileShapes, rows_of_item: int | None) 
 
 
 class Copies(NamedTuple):
-    """The matrices of a right operand that differ: so many, where they lie, and how far apart their copies are."""
+    """The distinct matrices of a right operand: their number, the source strides, and the strides of their copies."""
 
     matrices: int
     source: Operand
@@ -77,13 +86,13 @@ class Copies(NamedTuple):
 
 
 def different_matrices(product: Product) -> int:
-    """How many matrices of the right operand there are in memory."""
+    """The number of distinct matrices of the right operand."""
     right, inner = product.right, product.inner_matrices
     return (inner if right.matrix else 1) * (product.matrices // inner if right.outer else 1)
 
 
 def copies_of(product: Product, size: int) -> Copies:
-    """Matrices that are the same for a whole dimension of the batch are packed once."""
+    """The copies to pack: a matrix that is broadcast along a dimension of the batch is packed once."""
     right, inner = product.right, product.inner_matrices
     inner_count, outer_count = inner if right.matrix else 1, product.matrices // inner if right.outer else 1
     source = Operand(right.row, right.column, right.matrix or right.outer, 0)
@@ -91,7 +100,8 @@ def copies_of(product: Product, size: int) -> Copies:
     return Copies(inner_count * outer_count, source, matrix, outer)
 
 
-def packed(product: Product, shapes: TileShapes, vectors: int, row_block: int | None) -> Launches:
+def multiply_packed(product: Product, shapes: TileShapes, vectors: int, row_block: int | None) -> Launches:
+    """Packs the right operand into panels, then multiplies."""
     panels = -(-product.columns // shapes.panel(vectors))
     step = shapes.panel(vectors) * shapes.bytes
     panel, matrix = product.inner * step, panels * product.inner * step
@@ -110,7 +120,7 @@ def pack(
     source_name: OperandName, target: OperandName, *, lines: int, columns: int, matrices: int, shapes: TileShapes,
     vectors: int, source: Operand, step: int, panel: int, matrix: int,
 ) -> Launch:  # fmt: skip
-    """Copies matrices panel by panel; `step`, `panel` and `matrix` are distances in the target."""
+    """Packs matrices panel by panel; `step`, `panel` and `matrix` are strides of the target."""
     wide = shapes.panel(vectors)
     panels = -(-columns // wide)
     values: dict[str, int | OperandName] = {
@@ -123,14 +133,13 @@ def pack(
 
 
 class Items(NamedTuple):
-    """How the work of a product is cut: rows and columns of one item, how many rows are taken at once, how many items
-    are handed out together, and whether each packs its panels of the right operand itself."""
+    """How the work of a product is split into items."""
 
-    rows: int
+    rows: int  # of one item
     columns: int
-    chunk: int
-    grain: int = 1
-    packs_right: bool = False
+    chunk: int  # rows of a block of the left operand
+    grain: int = 1  # items that a thread takes at once
+    packs_right: bool = False  # each item packs its panels of the right operand
 
 
 def multiply(
@@ -139,14 +148,14 @@ def multiply(
     rows, columns, in_place = product.rows, product.columns, not panel_bytes and not items.packs_right
     depth, height = _depth(product, in_place), shapes.heights_of(vectors)[0]
     line = depth * shapes.bytes
-    # Panels that are read in place may begin before the first column: see `_shift`.
+    # Panels read in place may begin before the first column: see `_shift` of `matmul_module.py`.
     most = columns + shapes.lanes - 1 if in_place and columns > shapes.panel(vectors) else columns
     row_blocks, column_blocks = -(-rows // items.rows), -(-most // items.columns)
     left_bytes = right_bytes = 0
     if packs_left(product, shapes):
-        left_bytes = _whole(max(_whole(items.chunk, height) * line, items.chunk * (line + ROW_PADDING)), 64)
+        left_bytes = _round_up(max(_round_up(items.chunk, height) * line, items.chunk * (line + ROW_PADDING)), 64)
     if items.packs_right:
-        right_bytes = _whole(items.columns * line, 64)
+        right_bytes = _round_up(items.columns * line, 64)
     values: dict[str, int | OperandName] = {
         "left": "left", "right": right, "out": "out", "rows": rows, "columns": columns, "inner": product.inner,
         "left_row": product.left.row, "left_step": product.left.column,
@@ -163,13 +172,15 @@ def multiply(
     return Launches((run,), 0, left_bytes + right_bytes)
 
 
-def _whole(size: int, unit: int) -> int:
+def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
 def packs_left(product: Product, shapes: TileShapes) -> bool:
-    """Whether blocks of the left operand are packed before they are read: where its rows lie across memory, unless
-    what they cross is short, or so that all fall on the same lines of the cache."""
+    """Whether blocks of the left operand are packed before they are read.
+
+    They are if its rows are strided, unless lines are short; and if all rows map to the same sets of the cache.
+    """
     left = product.left
     if product.rows == 1:
         return False
@@ -179,47 +190,49 @@ def packs_left(product: Product, shapes: TileShapes) -> bool:
 
 
 def _depth(product: Product, in_place: bool) -> int:
-    """How many inner elements a tile sums at once, about the same for all blocks."""
+    """The number of inner elements that a tile sums at once, about equal for all blocks."""
     reads_long = product.right.row >= LONG_ROW_BYTES
     most = DEPTH if not in_place else LONG_ROWS_DEPTH if reads_long else IN_PLACE_DEPTH
     return -(-product.inner // -(-product.inner // most))
 
 
 def items_of(product: Product, shapes: TileShapes, vectors: int, row_block: int | None) -> Items:
-    """By the sizes alone, so that items do not depend on the number of threads."""
+    """Splits a product into items by its sizes alone, so that items do not depend on the number of threads."""
     rows, columns, panel = product.rows, product.columns, shapes.panel(vectors)
-    every = _whole(columns, panel) + panel
+    all_columns = _round_up(columns, panel) + panel
     if row_block is not None:
-        return Items(row_block, every, row_block)
+        return Items(row_block, all_columns, row_block)
     work = rows * columns * product.inner
     if work <= ONE_ITEM:
-        return Items(rows, every, rows, max(1, ONE_ITEM // max(1, work)))
+        return Items(rows, all_columns, rows, max(1, ONE_ITEM // max(1, work)))
     highest = shapes.heights_of(vectors)[0]
-    column_block = min(_whole(columns, panel), _whole(COLUMN_BYTES // shapes.bytes, panel))
+    column_block = min(_round_up(columns, panel), _round_up(COLUMN_BYTES // shapes.bytes, panel))
     column_blocks = product.matrices * -(-columns // column_block)
-    # Many rows to an item, for each reads all of the right operand; but enough items for some threads.
+    # Items have many rows, because each reads all of the right operand, but there are enough items for some threads.
     most = min(MOST_ROW_BYTES // shapes.bytes, rows * column_blocks // (FEWEST_ITEMS + 2))
     row_blocks = -(-rows // max(LEAST_ROWS, most))
     if column_blocks * row_blocks < FEWEST_ITEMS:
         if rows >= columns or (packs_left(product, shapes) and rows >= FEWEST_ITEMS * highest):
             row_blocks = min(-(-FEWEST_ITEMS // column_blocks), -(-rows // highest))
         else:
-            wanted = -(-FEWEST_ITEMS // (product.matrices * row_blocks))
-            column_block = _whole(-(-columns // wanted), panel)
-    each = -(-rows // row_blocks)
-    each = min(rows, _whole(each, highest if each >= 4 * highest else 4))
-    return Items(each, column_block, each)
+            column_splits = -(-FEWEST_ITEMS // (product.matrices * row_blocks))
+            column_block = _round_up(-(-columns // column_splits), panel)
+    item_rows = -(-rows // row_blocks)
+    item_rows = min(rows, _round_up(item_rows, highest if item_rows >= 4 * highest else 4))
+    return Items(item_rows, column_block, item_rows)
 
 
 def items_with_panels(product: Product, shapes: TileShapes, vectors: int) -> Items:
-    """Items that pack their own panels of the right operand: few columns, whose panels stay in the second-level cache,
-    and many rows that read them."""
+    """Splits a product into items that pack their own panels of the right operand.
+
+    They have few columns, whose panels stay in the second-level cache, and many rows that read them.
+    """
     rows, panels, highest = product.rows, -(-product.columns // shapes.panel(vectors)), shapes.heights_of(vectors)[0]
-    each = max(1, min(MOST_PANELS, product.matrices * panels // (FEWEST_ITEMS + 2)))
-    column_blocks = product.matrices * -(-panels // each)
+    item_panels = max(1, min(MOST_PANELS, product.matrices * panels // (FEWEST_ITEMS + 2)))
+    column_blocks = product.matrices * -(-panels // item_panels)
     row_blocks = max(1, min(-(-FEWEST_ITEMS // column_blocks), rows // (2 * LEAST_ROWS)))
-    row_block = min(rows, _whole(-(-rows // row_blocks), highest))
-    return Items(row_block, each * shapes.panel(vectors), min(row_block, _whole(CHUNK, highest)), 1, True)
+    row_block = min(rows, _round_up(-(-rows // row_blocks), highest))
+    return Items(row_block, item_panels * shapes.panel(vectors), min(row_block, _round_up(CHUNK, highest)), 1, True)
 
 
 def _batch(product: Product) -> dict[str, int | OperandName]:
@@ -231,7 +244,7 @@ def _batch(product: Product) -> dict[str, int | OperandName]:
 
 
 def sum_of_parts(count: int, size: int, shapes: TileShapes) -> Launch:
-    """Adds so many parts of a product, which follow each other."""
+    """Adds `count` consecutive partial products."""
     values: dict[str, int | OperandName] = {
         "packed": "between", "out": "out", "parts": count, "part": size * shapes.bytes, "size": size,
         "block": SUM_BLOCK,

@@ -1,10 +1,10 @@
-"""Matrix products as LLVM IR. In: an element type and the processor features. Out: the text of a module.
+"""Emits matrix products as LLVM IR. In: an element type and the processor's features. Out: the text of a module.
 
-Called by `matmul.py`, which compiles it once. The code serves all sizes and strides, which are argument slots.
+`runtime/cpu/native/matmul.py` compiles each module once: sizes and strides are argument slots.
 
 The summation order of an element does not depend on its tile, so results depend only on the operands. Operands are read
-in place, or packed so that tiles read contiguous memory: blocks of the left operand by each work item; panels of the
-right operand, as wide as a tile, before the product or by each work item.
+in place, or packed so that tiles read contiguous memory: each work item packs blocks of the left operand; panels of the
+right operand, as wide as a tile, are packed before the product or by each work item.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from livegrad.ir.types import i64
 
 MULTIPLY_SLOTS = {
     **OPERAND_SLOTS, "rows": i64, "columns": i64, "inner": i64,
-    "left_row": i64, "left_step": i64,  # in bytes, as all distances here
+    "left_row": i64, "left_step": i64,  # in bytes, like all strides here
     "right_step": i64, "right_column": i64,
     "right_panel": i64,  # 0: not packed beforehand
     "out_row": i64, "out_matrix": i64,
     **BATCH_SLOTS,
     "row_block": i64, "row_blocks": i64, "column_block": i64, "column_blocks": i64, "depth": i64,
     "chunk": i64,  # rows of a block taken at once
-    # Of each worker, to pack blocks of the operands; for 0 bytes they are read in place.
+    # Memory of each worker for packed blocks; an operand with 0 bytes is read in place.
     "scratch": pointer, "scratch_bytes": i64, "left_bytes": i64, "right_bytes": i64,
 }  # fmt: skip
 
 
 def module_text(shapes: TileShapes, kernel: str) -> str:
-    """One kernel, with all that it calls: `pack`, `sum`, `dot`, or `multiply_` or `convolve_` and how many vectors
-    wide its tiles are.
-    Each is a module of its own, so that a product compiles only what it needs; the last ones import `pack_panel` from
-    the first."""
+    """The module of one kernel: `pack`, `sum`, `dot`, or `multiply_` or `convolve_` and the width of tiles in vectors.
+
+    Each kernel has a module of its own, so that a product compiles only the code it needs. `multiply_` and `convolve_`
+    import `pack_panel` from `pack`.
+    """
     module = LlvmModule()
     if kernel == "pack":
         transpose_squares(module, shapes)
@@ -71,12 +72,12 @@ def module_text(shapes: TileShapes, kernel: str) -> str:
         write(module, kernel, shapes, vectors)
     width = shapes.vector_bytes * 8
     common = f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
-    # Tiles do not spill: their stack needs no alignment.
+    # Tiles do not spill, so their stack needs no alignment.
     return module.text(f'attributes #0 = {{ {common} "stackrealign" }}', f"attributes #1 = {{ {common} }}")
 
 
 def _multiply_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors: int) -> None:
-    """Item i is a block of rows and columns of a matrix: blocks of columns first, then of rows, then matrices."""
+    """Defines the kernel. Items are blocks of rows and columns of a matrix; column blocks are numbered first."""
     kernel, wide, heights = PoolKernel(module, name), shapes.panel(vectors), shapes.heights_of(vectors)
     w = kernel.arguments(MULTIPLY_SLOTS)
     scratch = w["scratch"] + kernel.worker * w["scratch_bytes"]
@@ -95,33 +96,33 @@ def _multiply_kernel(module: LlvmModule, name: str, shapes: TileShapes, vectors:
         with counting(0, w["inner"], w["depth"]) as inner:
             depth = smallest(w["depth"], w["inner"] - inner)
             adds = inner.compare("ne", 0)
-            right_here = right + inner * w["right_step"]
-            panels = _right_block(shapes, w, right_here, scratch, (first_column, last_column), depth, wide)
+            right_start = right + inner * w["right_step"]
+            panels = _right_block(shapes, w, right_start, scratch, (first_column, last_column), depth, wide)
             with counting(first_row, last_row, w["chunk"]) as chunk:
                 rows = smallest(w["chunk"], last_row - chunk)
-                left_here = left + chunk * w["left_row"] + inner * w["left_step"]
-                block = left_block(shapes, w, left_here, scratch, rows, depth, heights[0])
+                left_start = left + chunk * w["left_row"] + inner * w["left_step"]
+                block = left_block(shapes, w, left_start, scratch, rows, depth, heights[0])
                 with counting(first_column, last_column, wide) as first_of_tile:
-                    # Places count from before the first column where its row does not begin at a cache line.
+                    # If rows do not begin at cache lines, the first tile begins `shift` columns before the matrix.
                     column = largest(first_of_tile - shift, 0)
                     width = smallest(first_of_tile + wide - shift, w["columns"]) - column
                     panel = panels.address(shapes, column, wide)
-                    out_here = out + chunk * w["out_row"] + column * shapes.bytes
-                    call = TileCall(w, block, panel, panels.panel, panels.step, out_here, depth, width, adds)
+                    out_start = out + chunk * w["out_row"] + column * shapes.bytes
+                    call = TileCall(w, block, panel, panels.panel, panels.step, out_start, depth, width, adds)
                     rows_of_tiles(heights, call, rows, -(-wide * shapes.bytes // LINE))
     kernel.finish(exported=True)
 
 
 @dataclass(frozen=True)
 class _RightBlock:
-    """Where panels of the right operand lie: in place, or packed."""
+    """Panels of the right operand, in place or packed."""
 
     unpacked: Value
     packed: Value
     is_packed: Value
     first_column: Value  # of the packed panels
     panel: Value  # bytes from panel to panel
-    step: Value  # and from one inner element to the next
+    step: Value  # bytes from one inner element to the next
 
     def address(self, shapes: TileShapes, column: Value, wide: int) -> Value:
         unpacked = self.unpacked + column * shapes.bytes
@@ -132,7 +133,7 @@ class _RightBlock:
 def _right_block(
     shapes: TileShapes, w: Slots, source: Value, scratch: Value, columns: tuple[Value, Value], depth: Value, wide: int
 ) -> _RightBlock:
-    """The panels of an item's columns; those that are not read in place nor packed beforehand are packed here."""
+    """The panels of an item's columns; packs them unless they are read in place or were packed before the product."""
     first, last = columns
     packs = w["right_bytes"].compare("ne", 0)
     reads_panels = w["right_panel"].compare("ne", 0)
@@ -156,13 +157,15 @@ def _right_block(
 
 
 def _shift(shapes: TileShapes, w: Slots, right: Value, reads_panels: Value, wide: int) -> Value:
-    """How many columns the first panel lacks, so that the others begin at cache lines: half of all loads would
-    otherwise read two. Only where every row begins at the same distance from one."""
+    """The number of columns by which the first panel is shorter, so that the others begin at cache lines.
+
+    Otherwise half of all loads would cross a line. It is 0 unless all rows have the same offset from a line.
+    """
     line = shapes.vector_bytes
-    past = right.convert("ptrtoint", i64) % line
-    columns = past // shapes.bytes
-    either = (w["right_step"] % line) | (past % shapes.bytes)
+    offset = right.convert("ptrtoint", i64) % line
+    columns = offset // shapes.bytes
+    misaligned = (w["right_step"] % line) | (offset % shapes.bytes)
     few = w["columns"].compare("ule", wide)
     packs = reads_panels | w["right_bytes"].compare("ne", 0)
-    never = either.compare("ne", 0) | packs
-    return (never | few).select(integer(past.builder, 0), columns)
+    never = misaligned.compare("ne", 0) | packs
+    return (never | few).select(integer(offset.builder, 0), columns)

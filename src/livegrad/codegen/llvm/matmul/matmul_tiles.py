@@ -1,7 +1,7 @@
-"""Register tiles of a matrix product as LLVM IR: as many rows and column vectors as registers can hold.
+"""Emits the micro-kernels of matrix products as LLVM IR: register tiles of some rows by some vectors of columns.
 
-Called by `matmul_module.py`. The sums of a tile run over a range of the inner dimension, with one broadcast of a left
-element per row and one load of each right vector.
+Called by `matmul_module.py`. For each inner element, a tile broadcasts one left element per row and loads each right
+vector once.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ Masks = Sequence[Value | None]  # of the vectors of a row; None: all lanes
 
 
 class Tile:
-    """One tile's function: sums over `depth` inner elements, stored to the result or added to it."""
+    """The function of one tile: sums over `depth` inner elements, stored to the result or added to it."""
 
     def __init__(self, module: LlvmModule, shapes: TileShapes, rows: int, vectors: int) -> None:
         self.shapes, self.rows, self.vectors = shapes, rows, vectors
         self.function = Procedure(module, f"tile_{rows}x{vectors}", _PARAMETERS)
         self.builder, self.parameters = self.function.builder, self.function.parameters
-        self._write()
+        self._emit()
 
     @property
     def symbol(self) -> str:
         return f"@{self.function.name}"
 
-    def _write(self) -> None:
+    def _emit(self) -> None:
         builder, p = self.builder, self.parameters
         self._prefetch_result()
-        # Apart, because a masked load takes one of the units that multiply, or a register for its mask.
+        # Full tiles have code of their own: a masked load occupies a multiplication unit, or a register for its mask.
         whole = p["columns"] >= self.shapes.panel(self.vectors)
         builder.branch(whole.register, "whole", "part")
         builder.begin("whole")
-        every = [None] * self.vectors
-        sums = self._sums(every)
+        unmasked = [None] * self.vectors
+        sums = self._sums(unmasked)
         builder.branch(p["adds"].register, "add", "store")
         builder.begin("add")
-        self._store(self._added(sums, every), every)
+        self._store(self._add_result(sums, unmasked), unmasked)
         builder.line("ret void")
         builder.begin("store")
-        self._store(sums, every)
+        self._store(sums, unmasked)
         builder.line("ret void")
         builder.begin("part")
-        self._write_part()
+        self._emit_partial()
         self.function.finish(attributes="#1")
 
-    def _write_part(self) -> None:
-        """A tile with fewer columns than it has room for."""
+    def _emit_partial(self) -> None:
+        """A tile with fewer columns than its width."""
         masks = column_masks(self.shapes, self.parameters["columns"], self.vectors)
         sums = self._sums(masks)
         adds = widen(self.shapes, self.parameters["adds"])
-        # Where nothing is to be added this is 0, which changes nothing: no sum is -0.
-        self._store(self._added(sums, [mask & adds for mask in masks]), masks)
+        # If nothing is to be added, masked loads give 0, which changes no sum: sums are never -0.
+        self._store(self._add_result(sums, [mask & adds for mask in masks]), masks)
 
     def _prefetch_result(self) -> None:
-        """Asks for the memory that the sums go to: it arrives while they are computed."""
+        """Prefetches the result's memory, which arrives while the sums are computed."""
         for row in self._rows():
             for offset in range(0, self.vectors * self.shapes.vector_bytes, 64):
                 self.builder.prefetch((row + offset).register, write=True, locality=3)
@@ -82,8 +82,8 @@ class Tile:
         loop = OpenLoop(builder, [value.register for value in carried])
         *carried, right, ahead, remaining = (Value(builder, register) for register in loop.carried)
         sums, lefts = carried[:count], carried[count:]
-        # LLVM would make one pointer of them all, moved from row to row, and each load wait for the move before. It
-        # cannot where it does not know that the distance is always the same.
+        # LLVM would derive all row addresses from one pointer that it increments from row to row, and each load would
+        # wait for the previous increment. Hiding that the row stride is loop-invariant prevents it.
         distance = self._opaque(p["left_row"])
         twice = distance << 1
         columns = [load_vector(self.shapes, right, number, masks[number]) for number in range(self.vectors)]
@@ -103,13 +103,15 @@ class Tile:
         return sums
 
     def _opaque(self, value: Value) -> Value:
-        """The same value, of which LLVM knows nothing."""
+        """The same value, opaque to LLVM's optimiser."""
         type = value.typed.split()[0]
         return value.wrap(self.builder.make(f'call {type} asm "", "=r,0"({value.typed})', value.type, 1))
 
-    def _added(self, sums: list[Value], masks: Masks) -> list[Value]:
-        """The sums with what is in the result already. All of it is read before anything is written: rows of many
-        products are as far apart as pages are, and a load waits for a store to the same offset in another page.
+    def _add_result(self, sums: list[Value], masks: Masks) -> list[Value]:
+        """The sums plus the result in memory.
+
+        All of it is read before anything is stored: rows are often a multiple of the page size apart, and a load waits
+        for an earlier store to the same offset in another page.
         """
         results = []
         for row, address in enumerate(list(self._rows())):
@@ -125,7 +127,7 @@ class Tile:
                 store_vector(self.shapes, total, address, number, masks[number])
 
     def _rows(self) -> Iterator[Value]:
-        """Where the rows of the result begin."""
+        """The addresses of the rows of the result."""
         address = self.parameters["out"]
         yield address
         for _ in range(1, self.rows):

@@ -1,4 +1,4 @@
-"""Packs operands of matrix products into contiguous panels, as LLVM IR.
+"""Emits the packing of matrix product operands into contiguous panels, as LLVM IR.
 
 Called by `matmul_module.py`. Contiguous lines are copied; strided lines are transposed in registers, square by square.
 """
@@ -31,7 +31,7 @@ PANEL_PARAMETERS = {
     "source": pointer, "line": i64, "number": i64, "count": i64, "lines": i64, "target": pointer, "target_line": i64,
 }  # fmt: skip
 ROW_PADDING = 64  # bytes between the rows of a packed block
-_LINES_AT_ONCE = 32  # of a block that is packed from columns: each panel takes a part of the same cache lines
+_LINES_AT_ONCE = 32  # of a block packed from columns: its panels read parts of the same cache lines
 _SQUARE_PARAMETERS = {
     "source": pointer, "number": i64, "count": i64, "lines": i64, "target": pointer, "target_line": i64,
 }  # fmt: skip
@@ -42,7 +42,7 @@ _BLOCK_PARAMETERS = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel to pack: `lines` lines of `count` elements; distances in bytes."""
+    """A panel to pack: `lines` lines of `count` elements; strides in bytes."""
 
     source: Value
     line: Value
@@ -58,7 +58,7 @@ def call_pack(panel: Panel) -> None:
 
 
 def pack_kernel(module: LlvmModule) -> None:
-    """Item i is a panel of a matrix."""
+    """Defines the kernel that packs matrices. An item is a panel of a matrix."""
     kernel = PoolKernel(module, "pack")
     w = kernel.arguments(PACK_SLOTS)
     with counting(kernel.begin, kernel.end) as item:
@@ -72,12 +72,12 @@ def pack_kernel(module: LlvmModule) -> None:
 
 
 def pack_panel(module: LlvmModule, shapes: TileShapes) -> None:
-    """The function that packs one panel: line by line, or by transposing squares where lines are strided."""
+    """Defines the function that packs one panel: line by line, or by transposing blocks if lines are strided."""
     function = Procedure(module, "pack_panel", PANEL_PARAMETERS)
     builder, p = function.builder, function.parameters
     builder.branch(p["number"].equals(shapes.bytes).register, "rows", "across")
     builder.begin("rows")
-    # Whole lines of four vectors, of two, and what is left.
+    # Lines of four vectors, of two, and the remainder.
     first = integer(builder, 0)
     for vectors in (4, 2):
         first = _copy_columns(shapes, p, first, vectors)
@@ -96,13 +96,13 @@ def pack_panel(module: LlvmModule, shapes: TileShapes) -> None:
 
 
 def _copy_columns(shapes: TileShapes, p: dict[str, Value], first: Value, vectors: int) -> Value:
-    """Copies whole vectors of consecutive elements, so many side by side; gives the element that comes behind."""
+    """Copies lines of `vectors` whole vectors; returns the index of the element after them."""
     unit = vectors * shapes.lanes
     end = first + ((p["count"] - first) & -unit)
     with counting(first, end, unit) as part:
-        start, goal = (p[side] + part * shapes.bytes for side in ("source", "target"))
+        source_start, target_start = (p[side] + part * shapes.bytes for side in ("source", "target"))
         with counting(0, p["lines"]) as line:
-            source, target = start + line * p["line"], goal + line * p["target_line"]
+            source, target = source_start + line * p["line"], target_start + line * p["target_line"]
             for number in range(vectors):
                 store_vector(shapes, load_vector(shapes, source, number), target, number)
     return end
@@ -110,31 +110,31 @@ def _copy_columns(shapes: TileShapes, p: dict[str, Value], first: Value, vectors
 
 def _copy_parts(shapes: TileShapes, p: dict[str, Value], first: Value, *, gather: bool) -> None:
     """Copies vectors one by one, the last one under a mask."""
-    distances = _multiples(shapes, p["number"]) if gather else None
+    offsets = _multiples(shapes, p["number"]) if gather else None
     with counting(first, p["count"], shapes.lanes) as part:
         (mask,) = column_masks(shapes, p["count"] - part, 1)
-        start, goal = p["source"] + part * p["number"], p["target"] + part * shapes.bytes
+        source_start, target_start = p["source"] + part * p["number"], p["target"] + part * shapes.bytes
         with counting(0, p["lines"]) as line:
-            source, target = start + line * p["line"], goal + line * p["target_line"]
-            if distances is None:
+            source, target = source_start + line * p["line"], target_start + line * p["target_line"]
+            if offsets is None:
                 value = load_vector(shapes, source, mask=mask)
             else:
-                value = gather_vector(shapes, source, distances, mask)
+                value = gather_vector(shapes, source, offsets, mask)
             store_vector(shapes, value, target, mask=mask)
 
 
-def _multiples(shapes: TileShapes, distance: Value) -> Value:
-    every = widen(shapes, distance)
-    return every * every.wrap(lane_constants(range(shapes.lanes), i64))
+def _multiples(shapes: TileShapes, stride: Value) -> Value:
+    """The offset of each lane: its number times the stride."""
+    strides = widen(shapes, stride)
+    return strides * strides.wrap(lane_constants(range(shapes.lanes), i64))
 
 
 def transpose_squares(module: LlvmModule, shapes: TileShapes) -> None:
-    """The function that transposes squares of strided elements in registers: whole ones, then one of the lines that
-    are left."""
+    """Defines the function that transposes square blocks of strided elements in registers, the last one masked."""
     function = Procedure(module, "transpose_squares", _SQUARE_PARAMETERS)
     builder, p = function.builder, function.parameters
     last = p["count"] - 1
-    # Where there are fewer elements than lanes, the last one is read again.
+    # If there are fewer elements than lanes, the last one is read again.
     lanes = [integer(builder, lane) for lane in range(shapes.lanes)]
     sources = [p["source"] + smallest(lane, last) * p["number"] for lane in lanes]
     (mask,) = column_masks(shapes, p["count"], 1)
@@ -146,37 +146,39 @@ def transpose_lines(
     shapes: TileShapes, sources: list[Value], count: Value, target: Value, target_line: Value | int, mask: Value,
     spacing: int = 1,
 ) -> None:  # fmt: skip
-    """Writes `count` lines, of one element from each source: squares transposed in registers, the last one in part.
-    Elements of a source that follow each other lie so many elements apart."""
-    builder, lanes, every = count.builder, shapes.lanes, SpacedVectors(shapes, spacing)
+    """Stores `count` lines, each with one element of every source, by transposing blocks in registers.
+
+    Consecutive elements of a source are `spacing` elements apart in memory.
+    """
+    builder, lanes, loads = count.builder, shapes.lanes, SpacedVectors(shapes, spacing)
     whole = count & -lanes
     with counting(0, whole, lanes) as line:
-        distance = line * (spacing * shapes.bytes)
-        values = [every.load(source + distance) for source in sources]
-        here = target + line * target_line
-        for value in _transposed(shapes, values):
-            store_vector(shapes, value, here, mask=mask)
-            here = here + target_line
+        offset = line * (spacing * shapes.bytes)
+        values = [loads.load(source + offset) for source in sources]
+        address = target + line * target_line
+        for value in _transpose(shapes, values):
+            store_vector(shapes, value, address, mask=mask)
+            address = address + target_line
     rest = count - whole
     first, done = builder.label("rest"), builder.label("done")
     builder.branch((rest > 0).register, first, done)
     builder.begin(first)
-    some_lines = SpacedVectors(shapes, spacing, rest).prepared()
-    distance = whole * (spacing * shapes.bytes)
-    values = [some_lines.load(source + distance) for source in sources]
-    here = target + whole * target_line
-    for number, value in enumerate(_transposed(shapes, values)):
+    masked_loads = SpacedVectors(shapes, spacing, rest).prepare()
+    offset = whole * (spacing * shapes.bytes)
+    values = [masked_loads.load(source + offset) for source in sources]
+    address = target + whole * target_line
+    for number, value in enumerate(_transpose(shapes, values)):
         following = builder.label("line")
         builder.branch((rest > number).register, following, done)
         builder.begin(following)
-        store_vector(shapes, value, here, mask=mask)
-        here = here + target_line
+        store_vector(shapes, value, address, mask=mask)
+        address = address + target_line
     builder.jump(done)
     builder.begin(done)
 
 
-def _transposed(shapes: TileShapes, values: list[Value]) -> list[Value]:
-    """The transposition of a square of vectors: in each stage, pairs exchange blocks of half the size."""
+def _transpose(shapes: TileShapes, values: list[Value]) -> list[Value]:
+    """Transposes a square block of vectors: each stage swaps off-diagonal blocks of half the previous size."""
     builder, lanes = values[0].builder, shapes.lanes
     distance = lanes // 2
     while distance:
@@ -186,17 +188,19 @@ def _transposed(shapes: TileShapes, values: list[Value]) -> list[Value]:
         for first in range(lanes):
             if not first & distance:
                 second = first + distance
-                for at, pattern in ((first, low), (second, high)):
+                for row, pattern in ((first, low), (second, high)):
                     pair = values[first], values[second]
-                    following[at] = pair[0].wrap(builder.shuffle(pair[0].register, pattern, pair[1].register))
+                    following[row] = pair[0].wrap(builder.shuffle(pair[0].register, pattern, pair[1].register))
         values = following
         distance //= 2
     return values
 
 
 def pack_block(module: LlvmModule, shapes: TileShapes, height: int) -> None:
-    """The function that packs a block of the left operand for the tiles: contiguous rows follow each other, a cache
-    line apart; others become panels as high as the highest tile."""
+    """Defines the function that packs a block of the left operand for the tiles.
+
+    Contiguous rows are copied, with a cache line of padding; strided rows become panels as high as the highest tile.
+    """
     function = Procedure(module, "pack_block", _BLOCK_PARAMETERS)
     builder, p = function.builder, function.parameters
     source, target, element = p["source"], p["target"], integer(builder, shapes.bytes)
@@ -207,21 +211,21 @@ def pack_block(module: LlvmModule, shapes: TileShapes, height: int) -> None:
     builder.line("ret void")
     builder.begin("across")
     with counting(0, p["depth"], _LINES_AT_ONCE) as line, counting(0, p["rows"], height) as row:
-        here = source + row * p["left_row"] + line * p["left_step"]
+        block_source = source + row * p["left_row"] + line * p["left_step"]
         count, lines = smallest(p["rows"] - row, height), smallest(p["depth"] - line, _LINES_AT_ONCE)
         packed = target + row * (p["depth"] * shapes.bytes) + line * (height * shapes.bytes)
         target_line = integer(builder, height * shapes.bytes)
-        call_pack(Panel(here, p["left_step"], p["left_row"], count, lines, packed, target_line))
+        call_pack(Panel(block_source, p["left_step"], p["left_row"], count, lines, packed, target_line))
     function.finish()
 
 
 def padded_row(shapes: TileShapes, depth: Value) -> Value:
-    """The distance of packed rows: not a power of two, or many would share few sets of the cache."""
+    """The stride of packed rows: not a power of two, or many rows would share few sets of the cache."""
     return depth * shapes.bytes + ROW_PADDING
 
 
 def sum_kernel(module: LlvmModule, shapes: TileShapes) -> None:
-    """Adds the parts of a product, each summed over a stretch of the inner dimension: item i is a block of numbers."""
+    """Defines the kernel that adds partial products, each over a stretch of the inner dimension, block by block."""
     kernel = PoolKernel(module, "sum")
     builder, w = kernel.builder, kernel.arguments(SUM_SLOTS)
     with counting(kernel.begin, kernel.end) as item:

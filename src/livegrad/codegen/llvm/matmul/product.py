@@ -1,7 +1,6 @@
 """Descriptions of matrix products: sizes and strides of the operands, and the launches that compute them.
 
-`product_of` converts a step of a plan to strides; `matmul.py` turns it into launches, and the plan compiler into
-kernels.
+`product_of` converts a step of a plan to sizes and strides; `runtime/cpu/native/matmul.py` makes launches of it.
 """
 
 from __future__ import annotations
@@ -13,8 +12,10 @@ OperandName = Literal["left", "right", "out", "workspace", "between", "scratch"]
 
 
 class Operand(NamedTuple):
-    """Where the elements of a batch of matrices lie: distances in bytes from row to row, column to column, and from
-    one matrix to the next along both dimensions of the batch (0 where all are the same)."""
+    """The strides of a batch of matrices in bytes: of rows, of columns, and of both dimensions of the batch.
+
+    A stride of the batch is 0 if all matrices along it are the same.
+    """
 
     row: int
     column: int
@@ -27,11 +28,11 @@ class Operand(NamedTuple):
 
 
 class Product(NamedTuple):
-    """The sizes of a batch of products, and where its operands lie."""
+    """The sizes of a batch of products, and the strides of its operands."""
 
     element: str  # float32 or float64
     matrices: int
-    inner_matrices: int  # of the inner one of the batch's two dimensions
+    inner_matrices: int  # along the inner one of the batch's two dimensions
     rows: int
     columns: int
     inner: int
@@ -40,7 +41,7 @@ class Product(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One run of one of the kernels. Words are numbers, or places whose addresses are known later."""
+    """One launch of a kernel. `words` are its argument slots: integers, or operands whose addresses are known later."""
 
     kernel: str
     words: tuple[int | OperandName, ...]
@@ -55,7 +56,7 @@ class Launch(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """What a product takes, in order, and the bytes of memory that they use in between."""
+    """The launches of a product, in order, and the bytes of the intermediate memory that they use."""
 
     steps: tuple[Launch, ...]
     workspace: int = 0
@@ -66,9 +67,9 @@ class Launches(NamedTuple):
 def product_of(
     element: str, out: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], inner: int
 ) -> Product | None:
-    """The product of operands with these strides in bytes, repeated (0) over the batch of a result of shape `out`.
+    """The product with a result of shape `out`, given the strides of its operands in bytes (0: broadcast).
 
-    None where a batch lies in memory so that two dimensions cannot number its matrices.
+    None if two dimensions cannot describe the layout of the batch in memory.
     """
     merged: list[tuple[int, int, int]] = []  # extents and strides of the batch, inner dimensions first
     for extent, first, second in reversed(list(zip(out[:-2], left[:-2], right[:-2], strict=True))):

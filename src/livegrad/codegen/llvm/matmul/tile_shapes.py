@@ -1,4 +1,4 @@
-"""The shapes of the tiles of matrix products for one processor and element type: as many sums as registers hold."""
+"""Shapes of the register tiles of matrix products, for one processor and element type: sums that fill the registers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TileShapes:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How many vectors wide tiles may be, the widest first."""
+        """The possible widths of tiles in vectors, the widest first."""
         return tuple(vectors for vectors, _ in self.heights)
 
     def heights_of(self, vectors: int) -> tuple[int, ...]:
@@ -39,14 +39,14 @@ class TileShapes:
         return vectors * self.lanes
 
 
-# Sums take all registers but one vector of each column and one of a row. Broadcasting an element of the left operand
-# takes as long as two multiplications (Ice Lake), so wide tiles of few rows are the fastest: with 24 sums each and
-# everything in the first-level cache, 6 x 4 and 8 x 3 run at 98 % of the peak, 12 x 2 at 91 % and 24 x 1 at 50 %.
+# Sums take all registers except one for each vector of columns and one for a row. Broadcasting an element of the left
+# operand takes as long as two multiplications (Ice Lake), so wide tiles of few rows are fastest: with 24 sums each and
+# all data in the first-level cache, 6 x 4 and 8 x 3 run at 98 % of the peak, 12 x 2 at 91 % and 24 x 1 at 50 %.
 _MANY_REGISTERS = ((4, (6, 4, 3, 2, 1)), (3, (8, 4, 2, 1)), (2, (12, 8, 4, 2, 1)), (1, (12, 4, 2, 1)))
 _FEW_REGISTERS = ((4, (2, 1)), (2, (6, 4, 2, 1)), (1, (6, 4, 2, 1)))
 
 
 def tile_shapes(type: Scalar, vector_bytes: int, many_registers: bool, fma: bool) -> TileShapes:
-    """The tiles that fill the registers: thirty-two of them, or sixteen."""
+    """The tiles that fill thirty-two vector registers, or sixteen."""
     heights, dot_heights = (_MANY_REGISTERS, (4, 2, 1)) if many_registers else (_FEW_REGISTERS, (2, 1))
     return TileShapes(type, vector_bytes * 8 // type.bits, heights, dot_heights, fma)

@@ -1,4 +1,4 @@
-"""Vectors of matrix products as LLVM IR: loads, stores and products of the width that the tiles of a processor have."""
+"""Vector operations of matrix product tiles as LLVM IR: loads, stores, masks and multiply-add."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livegrad.ir.types import bool_, i32, i64
 
 Slots = dict[str, Value]  # the argument block of a kernel, loaded
 
-# Matrices are counted over two dimensions; `_matrix` is the distance along the inner one, `_outer` along the other.
+# Matrices are numbered along two dimensions; `_matrix` is the stride of the inner one, `_outer` of the other.
 BATCH_SLOTS = {
     "left_matrix": i64, "left_outer": i64, "right_matrix": i64, "right_outer": i64, "inner_matrices": i64,
 }  # fmt: skip
@@ -20,14 +20,14 @@ OPERAND_SLOTS = {"left": pointer, "right": pointer, "out": pointer}
 
 
 def find_matrices(w: Slots, number: Value) -> tuple[Value, Value]:
-    """Where the matrices of both operands of a product begin."""
+    """The addresses of the matrices of both operands of product `number`."""
     inner, outer = number % w["inner_matrices"], number // w["inner_matrices"]
     left, right = (w[side] + inner * w[f"{side}_matrix"] + outer * w[f"{side}_outer"] for side in ("left", "right"))
     return left, right
 
 
 def load_vector(shapes: TileShapes, address: Value, number: int = 0, mask: Value | None = None) -> Value:
-    """A vector from so many vectors behind an address; lanes that the mask leaves out are 0 and not read."""
+    """Loads the vector `number` vectors after an address; masked-off lanes are 0 and not read."""
     if number:
         address = address + number * shapes.vector_bytes
     if mask is None:
@@ -37,7 +37,7 @@ def load_vector(shapes: TileShapes, address: Value, number: int = 0, mask: Value
 
 
 def store_vector(shapes: TileShapes, value: Value, address: Value, number: int = 0, mask: Value | None = None) -> None:
-    """A vector to so many vectors behind an address; lanes that the mask leaves out are not written."""
+    """Stores a vector `number` vectors after an address; masked-off lanes are not written."""
     if number:
         address = address + number * shapes.vector_bytes
     if mask is None:
@@ -46,17 +46,17 @@ def store_vector(shapes: TileShapes, value: Value, address: Value, number: int =
         address.builder.masked_store(value.register, address.register, mask.register, shapes.bytes)
 
 
-def gather_vector(shapes: TileShapes, base: Value, distances: Value, mask: Value) -> Value:
-    """Elements at these distances, in bytes, from an address."""
-    return load_vector(shapes, base + distances, mask=mask)
+def gather_vector(shapes: TileShapes, base: Value, offsets: Value, mask: Value) -> Value:
+    """Gathers elements at offsets in bytes from an address."""
+    return load_vector(shapes, base + offsets, mask=mask)
 
 
 @dataclass
 class SpacedVectors:
-    """Loads vectors of elements that lie one or two apart: all lanes, or `count` of them (prepare once, outside loops).
+    """Loads vectors of elements with a stride of one or two: all lanes, or the first `count`.
 
-    For two apart the second of two vectors begins with the last element of the first: nothing is read behind the last
-    element that is wanted.
+    With `count`, call `prepare` once, outside loops. For a stride of two, the second of two loaded vectors begins with
+    the last element of the first, so that nothing is read past the last element.
     """
 
     shapes: TileShapes
@@ -65,7 +65,8 @@ class SpacedVectors:
     mask: Value | None = None
     masks: tuple[Value, ...] = ()
 
-    def prepared(self) -> SpacedVectors:
+    def prepare(self) -> SpacedVectors:
+        """Computes the masks for `count` lanes."""
         if self.count is None:
             return self
         (self.mask,) = column_masks(self.shapes, self.count, 1)
@@ -73,12 +74,12 @@ class SpacedVectors:
             self.masks = (self.mask,)
             return self
         reach = (self.count << 1) - 1
-        behind = largest(reach - (self.shapes.lanes - 1), 0)
-        self.masks = (*column_masks(self.shapes, reach, 1), *column_masks(self.shapes, behind, 1))
+        second_reach = largest(reach - (self.shapes.lanes - 1), 0)
+        self.masks = (*column_masks(self.shapes, reach, 1), *column_masks(self.shapes, second_reach, 1))
         return self
 
     def load(self, address: Value, number: int = 0) -> Value:
-        """The vector that is so many vectors behind an address."""
+        """The vector `number` vectors after an address."""
         shapes, lanes = self.shapes, self.shapes.lanes
         masks = self.masks or (None, None)
         if number:
@@ -87,12 +88,12 @@ class SpacedVectors:
         if self.spacing == 1:
             return first
         second = load_vector(shapes, address + (lanes - 1) * shapes.bytes, mask=masks[1])
-        lanes_of_both = [2 * lane if 2 * lane < lanes else lane * 2 + 1 for lane in range(lanes)]
-        return first.wrap(first.builder.shuffle(first.register, lanes_of_both, second.register))
+        even_elements = [2 * lane if 2 * lane < lanes else lane * 2 + 1 for lane in range(lanes)]
+        return first.wrap(first.builder.shuffle(first.register, even_elements, second.register))
 
 
 def multiply_add(shapes: TileShapes, a: Value, b: Value, c: Value) -> Value:
-    """a·b + c, rounded once where the processor can."""
+    """a·b + c, rounded once if the processor has fused multiply-add."""
     if not shapes.fma:
         return c + a * b
     return a.wrap(a.builder.intrinsic("fma", a.type, a.register, b.register, c.register))
@@ -103,7 +104,7 @@ def widen(shapes: TileShapes, scalar: Value) -> Value:
 
 
 def column_masks(shapes: TileShapes, columns: Value, vectors: int) -> list[Value]:
-    """For each vector, which of its lanes are columns that there are."""
+    """The masks of the lanes of each vector that are below the number of columns."""
     builder, lanes = columns.builder, shapes.lanes
     count = widen(shapes, smallest(columns, vectors * lanes).convert("trunc", i32)).register
     numbers = [lane_constants(range(first * lanes, (first + 1) * lanes), i32) for first in range(vectors)]

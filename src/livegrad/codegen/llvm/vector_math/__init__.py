@@ -1,5 +1,7 @@
-"""Vectorised math functions as LLVM IR text: exp, sin, pow and so on, for float32 and float64 and any lane count.
-In: which functions a kernel calls. Out: their definitions. Called by the CPU kernel emitter."""
+"""Vectorised math functions as LLVM IR: exp, sin, pow and so on, for float32 and float64 and any lane count.
+
+In: the functions that kernels call. Out: their definitions. Called by `runtime/cpu/math_library.py`.
+"""
 
 from livegrad.codegen.llvm.vector_math.math_functions import (
     MATH_FUNCTIONS,

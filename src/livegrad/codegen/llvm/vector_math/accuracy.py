@@ -1,6 +1,7 @@
-"""Error bounds of the math functions, and the page of the documentation that lists them.
-In: nothing. Out: bounds in units in the last place (ulp), and docs/vector-math.md as text.
-The tests measure against these bounds; ``python -m livegrad.codegen.llvm.vector_math.accuracy`` prints the page."""
+"""Error bounds of the math functions in units in the last place (ulp), and the documentation page that lists them.
+
+Tests measure against these bounds; ``python -m livegrad.codegen.llvm.vector_math.accuracy`` prints the page.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ multiply-add or AVX-512 instructions.
 
 
 def accuracy_table(measured: Mapping[tuple[str, str], float] | None = None) -> str:
-    """The bounds as a Markdown table; with measured errors by (function, element), these beside them."""
+    """The bounds as a Markdown table, with columns for measured errors by (function, element) if given."""
     header = ["function", "arguments", "float32 bound (ulp)", "float64 bound (ulp)"]
     if measured is not None:
         header += ["float32 measured", "float64 measured"]

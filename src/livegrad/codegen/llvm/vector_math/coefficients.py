@@ -1,7 +1,8 @@
-"""Polynomial coefficients, constant term first, for each function and element.
-In: nothing. Out: tables that the function modules hand to ``MathBuilder.polynomial``.
-Source: our own weighted minimax fits (Lawson's iteration on Chebyshev nodes, 60 digits in mpmath), the low
-coefficients rounded to the element first and the others fitted again around them."""
+"""Polynomial coefficients, constant term first, for each function and element; evaluated by `MathBuilder.polynomial`.
+
+They are weighted minimax fits (Lawson's iteration on Chebyshev nodes, 60 digits in mpmath): the low coefficients were
+rounded to the element first, and the others fitted again around them.
+"""
 
 from collections.abc import Mapping
 
@@ -140,8 +141,9 @@ LOG2_NEAR_ONE: Coefficients = {
     "f32": (-0.721347511, 0.480900466, -0.360788792, 0.282660365),
 }
 
-# Reciprocals of mantissas between ¾ and 1½, in 1/128, by the mantissa's upper five bits: the first half from 1 on, the
-# second from ¾ to 1. So short that m·reciprocal - 1 is a number of float32 for each mantissa m, and at most 1/32.
+# Reciprocals of mantissas between ¾ and 1½, in units of 1/128, indexed by the mantissa's upper five bits: the first
+# half is for mantissas from 1 on, the second from ¾ to 1. They have few enough bits that m·reciprocal - 1 is exact in
+# float32 for every mantissa m, and it is at most 1/32.
 RECIPROCALS_IN_128 = (
     *(128, 122, 118, 116, 112, 109, 106, 104, 101, 99, 96, 94, 92, 90, 88, 86),
     *(168, 166, 162, 160, 156, 154, 150, 148, 144, 142, 140, 138, 136, 134, 132, 128),

@@ -1,6 +1,7 @@
-"""The two floating-point formats that the math functions are written for, and exact constants rounded to them.
-In: the element name that a caller asks for ("f32", "f64"). Out: the format's parameters and rounded constants.
-Used by the math builder and by every module of this package that writes a function."""
+"""The parameters of the two floating-point formats of math functions, and exact constants rounded to them.
+
+In: an element name ("f32", "f64"). Out: the format's parameters and rounded constants.
+"""
 
 import struct
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from fractions import Fraction
 
 from livegrad.ir.types import Scalar, f32, f64, i32, i64
 
-# Fifty-odd digits each: enough to be split over three float64 values.
+# More than fifty digits each: enough to be split over three float64 values.
 PI = Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640629")
 LN_2 = Fraction("0.693147180559945309417232121458176568075500134360255254120680009493393622")
 LN_10 = Fraction("2.302585092994045684017991454684364207601101488628772976033327900967572610")
@@ -16,7 +17,7 @@ LN_10 = Fraction("2.302585092994045684017991454684364207601101488628772976033327
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An IEEE 754 binary format, described by what the bit-level steps need to know."""
+    """An IEEE 754 binary format."""
 
     type: Scalar
     integer: Scalar  # of the same width
@@ -24,7 +25,7 @@ class Element:
 
     @property
     def name(self) -> str:
-        """As in function names: "f32"."""
+        """The name in symbols: "f32"."""
         return self.type.name
 
     @property
@@ -57,7 +58,7 @@ class Element:
         return struct.unpack("<f", struct.pack("<f", rounded))[0] if self.name == "f32" else rounded
 
     def split(self, value: Fraction, parts: int) -> tuple[float, ...]:
-        """Numbers of this format, each the rounding of what the ones before leave of ``value``."""
+        """An unevaluated sum of numbers of this format: each is the rounded remainder of ``value`` and those before."""
         pieces: list[float] = []
         for _ in range(parts):
             piece = self.round(value)

@@ -1,13 +1,11 @@
-"""erf.
-In: a math builder and the argument. Out: the value of the function, written as instructions.
-Called by ``math_functions``."""
+"""Emits erf. In: a math builder and the argument. Out: the value of the function. Called by ``math_functions``."""
 
 from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
 from livegrad.codegen.llvm.vector_math.exponentials import exp_of_moderate
 from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 
-# At the bound, erf rounds to 1.
+# From here on, erf rounds to 1.
 _SATURATION = {"f32": 4.0, "f64": 6.0}
 # The centre of the polynomial for the exponent of erfc.
 _CENTRE = {"f32": 0.0, "f64": 2.5}

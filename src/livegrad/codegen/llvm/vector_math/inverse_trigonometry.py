@@ -1,6 +1,7 @@
-"""asin, acos, atan and atan2.
-In: a math builder and the arguments. Out: the value of the function, written as instructions.
-Called by ``math_functions``."""
+"""Emits asin, acos, atan and atan2. In: a math builder and the arguments. Out: the value of the function.
+
+Called by ``math_functions``.
+"""
 
 from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients

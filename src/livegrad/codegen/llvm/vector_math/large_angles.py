@@ -1,6 +1,8 @@
-"""Payne–Hanek reduction: angles too large for Cody–Waite, taken modulo a quarter or half turn.
-In: a reduction, an element and a number of lanes. Out: the text of helper functions by symbol.
-``trigonometry`` calls the helpers in a rare branch; ``math_functions`` adds their text, once each."""
+"""Payne–Hanek reduction: reduces angles too large for Cody–Waite modulo a quarter or half turn.
+
+In: a reduction, an element and a number of lanes. Out: LLVM IR of helper functions by symbol. ``trigonometry`` calls
+them in a rare branch; ``math_functions`` adds the definition of each once.
+"""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -10,18 +12,18 @@ from string import Template
 from livegrad.codegen.llvm.registers import literal_text, llvm_element, llvm_type
 from livegrad.codegen.llvm.vector_math.element import F64, PI, Element
 
-# From this magnitude on, angles take the slow path. Below it three float64 parts of π suffice, and the multiple of the
-# unit that is subtracted is off by so little that |r| exceeds half of the unit by 2 % at most.
+# From this magnitude on, angles take the slow path. Below it, three float64 parts of π suffice, and the error of the
+# subtracted multiple of the unit is so small that |r| exceeds half of the unit by at most 2 %.
 LARGE_ANGLE = 2.0**46
 
-# 2/π·2^1168, one wide integer constant: the greatest float64 needs the bits of 2/π down to 2^-1162. LLVM turns the
-# shift into a load at a variable offset. A global table would need an address that not every JIT can place.
+# 2/π·2^1168, as one wide integer constant: the greatest float64 needs the bits of 2/π down to 2^-1162. LLVM compiles
+# the shift to a load at a variable offset. Not every JIT can relocate the address of a global table.
 _TABLE_FRACTION_BITS = 1168
 
 
 @dataclass(frozen=True, slots=True)
 class AngleReduction:
-    """angle = m·unit + offset + r, with m and r what the helper returns: |r| is at most half of the unit."""
+    """angle = m·unit + offset + r, where the helper returns m and r, and |r| is at most half of the unit."""
 
     name: str
     quarters_in_unit: int  # 1 or 2
@@ -41,10 +43,10 @@ FOR_COS = AngleReduction("cos", quarters_in_unit=2, quarters_in_offset=1)
 FOR_TAN = AngleReduction("tan", quarters_in_unit=1, quarters_in_offset=0)
 
 # The product of mantissa and window is taken modulo 4 quarter turns, with this many bits in all. The float nearest to
-# a multiple of π/2 leaves 2^-31 (f32) or 2^-62 (f64) of a quarter turn, which must keep all of its bits.
+# a multiple of π/2 leaves 2^-31 (f32) or 2^-62 (f64) of a quarter turn, all of whose bits must be exact.
 _PRODUCT_BITS = {"f32": 128, "f64": 192}
 
-# A scalar function: wide integers make it short, and few programs need it in many lanes.
+# A scalar function: wide integers make it short, and large angles are rare.
 _REDUCE_ONE = Template("""\
 define internal fastcc { $float, $int } @$name($float %x) noinline nounwind #1 {
   %bits = bitcast $float %x to $int
@@ -136,7 +138,7 @@ done:
 
 
 def large_angles_name(reduction: AngleReduction, element: Element, lanes: int) -> str:
-    """The helper that takes magnitudes and returns (r, m) for those >= LARGE_ANGLE, anything for others."""
+    """The symbol of the helper that returns (r, m) for magnitudes >= LARGE_ANGLE, and arbitrary values for others."""
     return f"lg_large_angles_for_{reduction.name}_{element.name}x{lanes}"
 
 
@@ -190,7 +192,7 @@ def _reduce_one_text(reduction: AngleReduction, element: Element, name: str) -> 
         below_leading=product - 64,
         # A field e means a mantissa times 2^(e - bias - mantissa_bits).
         window_origin=_TABLE_FRACTION_BITS - (product - 2) + element.bias + element.mantissa_bits,
-        # Where there is nothing to convert, an instruction that changes nothing.
+        # If there is nothing to convert, an instruction that returns its operand.
         to_i32="trunc i64 %field to i32" if is_f64 else "add i32 %field, 0",
         from_double="fadd double %angle.64, -0.0" if is_f64 else "fptrunc double %angle.64 to float",
         half_pi_high=literal_text(high, F64.type),

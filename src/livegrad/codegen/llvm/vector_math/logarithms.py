@@ -1,6 +1,7 @@
-"""log, log2, log10, log1p and the inverse hyperbolic functions asinh, acosh and atanh.
-In: a math builder and the argument. Out: the value of the function, written as instructions.
-Called by ``math_functions``; ``powers`` uses the splitting of a number into mantissa and exponent."""
+"""Emits log, log2, log10, log1p, asinh, acosh and atanh. In: a math builder and the argument. Out: the result.
+
+Called by ``math_functions``; ``powers`` uses the splitting of a number into mantissa and exponent.
+"""
 
 from fractions import Fraction
 from math import inf, nan, sqrt
@@ -11,7 +12,7 @@ from livegrad.codegen.llvm.vector_math.element import F32, F64, LN_2, LN_10
 from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 from livegrad.codegen.llvm.vector_math.processor_features import fix_logarithm, split_magnitude
 
-# A square above this bound absorbs a 1 that is added to it.
+# Above this bound, adding 1 does not change a square.
 _SQUARE_ABSORBS_ONE = {"f32": 2.0**13, "f64": 2.0**28}
 
 # Mantissas lie between this and twice this. AVX-512 has an instruction for ¾.
@@ -77,7 +78,7 @@ def is_positive_normal(a: MathBuilder, x: Value) -> Value:
 
 
 def split_any_exponent(a: MathBuilder, x: Value) -> tuple[Value, Value]:
-    """As ``split_exponent``, but k is a float, and denormal and negative x are split too, by magnitude."""
+    """Like ``split_exponent``, but k is a float, and x may be denormal or negative: its magnitude is split."""
     if a.avx512 and a.element is F32:
         return split_magnitude(a, x)
     magnitude = a.abs(x)
@@ -88,9 +89,10 @@ def split_any_exponent(a: MathBuilder, x: Value) -> tuple[Value, Value]:
 
 
 def split_usual_exponent(a: MathBuilder, x: Value, is_usual: Value) -> tuple[Value, Value]:
-    """As ``split_any_exponent``.
+    """Like ``split_any_exponent``, but faster if all lanes are usual.
 
-    ``is_usual`` must imply that x is positive and normal; where all lanes are, nothing is spent on the others."""
+    ``is_usual`` must imply that x is positive and normal.
+    """
     exponent, mantissa = split_exponent(a, x)
     usual = a.small_integer_to_float(exponent), mantissa
     exponent, mantissa = a.when_any(~is_usual, usual, lambda: split_any_exponent(a, x))
@@ -125,7 +127,7 @@ def _combine(a: MathBuilder, exponent: Value, f: Value, base_logarithm: Fraction
     if ln_2_low:
         rest = a.fma(exponent, ln_2_low, rest)
     if ln_2_high == 1.0:
-        # With what rounding takes from the product, which may be twice the result.
+        # With the rounding error of the product, because the product may be twice the result.
         product, error = a.two_product(f, a.constant(unit_high))
         return (exponent + product) + (rest + error)
     rest = rest + f if base_logarithm == 1 else a.fma(f, unit_high, rest)
@@ -135,12 +137,12 @@ def _combine(a: MathBuilder, exponent: Value, f: Value, base_logarithm: Fraction
 def _log_of_one_plus(a: MathBuilder, x: Value, instead: Value | None = None, where: Value | None = None) -> Value:
     """log(1 + x) for finite x > -1; in the lanes ``where``, log(2·instead)."""
     u = x + 1.0
-    lost = x - (u - 1.0)  # what rounding took from the sum
+    lost = x - (u - 1.0)  # the rounding error of the sum
     if instead is not None and where is not None:
         u = a.select(where, instead, u)
         lost = a.select(where, 0.0, lost)
     exponent, mantissa = split_exponent(a, u)
-    # Nothing was lost that matters where u is as large as the limit, and 2^-limit is a normal number.
+    # The error is negligible if u is as large as the limit, and 2^-limit is a normal number.
     limited = a.select(exponent > 100, 100, exponent)
     scale = a.from_bits((a.element.bias - limited) << a.element.mantissa_bits)
     f = a.fma(lost, scale, mantissa - 1.0)

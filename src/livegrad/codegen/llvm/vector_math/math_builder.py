@@ -1,7 +1,8 @@
-"""What math functions are made of: bit patterns, exact sums and products, polynomials, branches that few lanes need.
-In: Python expressions over ``Value``s. Out: instructions, written by the one LLVM builder.
-Called by the modules of this package that define functions; ``math_functions`` turns the finished body into a
-definition."""
+"""Building blocks of math functions: bit patterns, error-free sums and products, polynomials, and rare branches.
+
+In: Python expressions over ``Value``s. Out: instructions, emitted by an LLVM builder. Called by the modules of this
+package that define functions; ``math_functions`` turns the finished body into a definition.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -15,17 +16,17 @@ from livegrad.ir.types import Scalar, bool_, i32
 Operand = Value | float
 Values = tuple[Value, ...]
 
-REGISTER_BITS = 512  # of AVX-512
+REGISTER_BITS = 512  # of an AVX-512 register
 
 
 class MathBuilder:
-    """One function body being written. Its element type is the type of the function's arguments and result."""
+    """One function body under construction; `element` is the type of the function's arguments and result."""
 
     def __init__(self, element: Element, lanes: int, avx512: bool = False) -> None:
         self.builder = Builder(lanes)
         self.element = element
         self.lanes = lanes
-        # Instructions of AVX-512 work on whole registers; other numbers of lanes do without them.
+        # AVX-512 intrinsics work on whole registers, so other numbers of lanes do not use them.
         self.avx512 = avx512 and lanes % (REGISTER_BITS // element.width) == 0
         self.tables: dict[str, str] = {}  # constants in memory, by symbol
 
@@ -51,9 +52,9 @@ class MathBuilder:
 
     def fma(self, x: Operand, y: Operand, z: Operand) -> Value:
         """x·y + z, rounded once."""
-        some = next(value for value in (x, y, z) if isinstance(value, Value))
-        registers = [some.register_of(value) for value in (x, y, z)]
-        return self.value(self.builder.intrinsic("fma", some.type, *registers))
+        first = next(value for value in (x, y, z) if isinstance(value, Value))
+        registers = [first.register_of(value) for value in (x, y, z)]
+        return self.value(self.builder.intrinsic("fma", first.type, *registers))
 
     def sqrt(self, x: Value) -> Value:
         return self.intrinsic("sqrt", x)
@@ -74,7 +75,7 @@ class MathBuilder:
         return mask.select(then, otherwise)
 
     def at_most(self, x: Value, bound: Operand) -> Value:
-        """min(x, bound), but NaN where x is NaN; a compare and a select become one instruction."""
+        """min(x, bound), or NaN where x is NaN; the comparison and the select compile to one instruction."""
         return self.select(x > bound, bound, x)
 
     def at_least(self, x: Value, bound: Operand) -> Value:
@@ -106,21 +107,21 @@ class MathBuilder:
         return self.from_bits(self.bits(x) ^ sign)
 
     def small_integer_to_float(self, x: Value) -> Value:
-        """For magnitudes below 2^22: float64 goes through the rounding constant, since few CPUs convert i64."""
+        """For magnitudes below 2^22. For float64, it adds the rounding constant, because few CPUs convert i64."""
         if self.element.width == 32:
             return self.convert(x, self.element.type)
         magic = self.element.rounding_magic
         return self.from_bits(x + self.element.bits_of(magic)) - magic
 
     def nearest_integer(self, x: Value, scale: float) -> tuple[Value, Value]:
-        """rint(x·scale) as a float, and as the low bits of an integer (the bits above them are not zero)."""
+        """rint(x·scale) as a float, and as the low bits of an integer, whose upper bits are arbitrary."""
         magic = ELEMENTS[x.type.name].rounding_magic
         shifted = self.fma(x, scale, magic)
         return shifted - magic, self.bits(shifted)
 
     def nearest_power(self, x: Value, scale: float, exponent_offset: int = 0) -> tuple[Value, Value]:
-        """n = rint(x·scale), and 2^(n + exponent_offset), which is right for normal results only."""
-        # With the exponent bias inside the rounding constant, one shift makes the power of two.
+        """n = rint(x·scale), and 2^(n + exponent_offset), which must be a normal number."""
+        # The rounding constant includes the exponent bias, so one shift gives the power of two.
         magic = self.element.rounding_magic + self.element.bias + exponent_offset
         shifted = self.fma(x, scale, magic)
         return shifted - magic, self.from_bits(self.bits(shifted) << self.element.mantissa_bits)
@@ -135,8 +136,11 @@ class MathBuilder:
         return result
 
     def polynomial_in_two_chains(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Even and odd terms apart: measured 10 to 20 % faster for log and tan in float64 and pow in float32, where
-        the latency of one long chain sets the pace. Where the sums cancel, as for atan near 1, it costs accuracy."""
+        """The same sum, with even and odd terms in separate chains.
+
+        Measured 10 to 20 % faster for log and tan in float64 and pow in float32, where the latency of one long chain
+        dominates. If the two sums cancel, as for atan near 1, it is less accurate.
+        """
         square = x * x
         return self.fma(self.polynomial(square, coefficients[1::2]), x, self.polynomial(square, coefficients[::2]))
 
@@ -151,9 +155,10 @@ class MathBuilder:
         return total, small - (total - large)
 
     def subtract_multiple(self, x: Value, multiple: Value, unit: Sequence[float]) -> Value:
-        """x - multiple·unit (Cody–Waite), the unit given in parts, greatest first.
+        """x - multiple·unit (Cody–Waite), with the unit in parts, greatest first.
 
-        The fma does not round the product, so the first difference is exact, cancellation included."""
+        The fma does not round the product, so the first difference is exact, even with cancellation.
+        """
         for part in unit:
             x = self.fma(multiple, -part, x)
         return x
@@ -173,9 +178,10 @@ class MathBuilder:
         return self.value(self.builder.any_lane(mask.register))
 
     def any_square_above(self, x: Value, bound: float) -> Value:
-        """Whether x² is above the bound, or no number, in some lane; true, too, where squares of several add up to it.
+        """Whether x² is above the bound or NaN in some lane; may also hold if squares of several lanes add up to it.
 
-        About one instruction for each register, where a comparison for each takes four: masks are joined one by one.
+        It takes about one instruction per register. Comparing each register takes four, because masks are combined one
+        by one.
         """
         builder, in_register = self.builder, REGISTER_BITS // self.element.width
         if self.lanes <= in_register:
@@ -189,11 +195,11 @@ class MathBuilder:
         return self.value(builder.any_lane(above))
 
     def when_any(self, mask: Value, usual: Values, replace: Callable[[], Values]) -> Values:
-        """``usual``, or what ``replace`` writes in a block that runs only when the mask holds in some lane."""
+        """``usual``, or the values of ``replace``, emitted in a block that runs only if a lane of the mask is set."""
         return self.when(self.any_lane(mask), usual, replace)
 
     def when(self, condition: Value, usual: Values, replace: Callable[[], Values]) -> Values:
-        """``usual``, or what ``replace`` writes in a block that runs only when the condition holds for all lanes."""
+        """``usual``, or the values of ``replace``, emitted in a block that runs only if the condition holds."""
         builder = self.builder
         rare, done, before = builder.label("rare"), builder.label("done"), builder.block
         builder.branch(condition.register, rare, done)

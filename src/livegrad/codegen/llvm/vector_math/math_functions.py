@@ -1,6 +1,8 @@
-"""The math functions by name, and the text that defines those a kernel needs.
-In: (function, element, lanes) requests. Out: definitions, and the declarations of the intrinsics they use.
-Called by the CPU kernel emitter."""
+"""Emits definitions of math functions by name, as LLVM IR.
+
+In: (function, element, lanes) requests. Out: definitions, and declarations of the intrinsics that they use. Called by
+`runtime/cpu/math_library.py`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -66,7 +68,7 @@ MATH_FUNCTIONS: Mapping[str, int] = MappingProxyType(dict.fromkeys(_UNARY, 1) | 
 @dataclass(frozen=True, slots=True)
 class MathText:
     definitions: str
-    declarations: frozenset[str]  # `declare ...` lines; an emitter merges them with its own
+    declarations: frozenset[str]  # `declare ...` lines, to be merged with those of the module
 
 
 def math_function_name(function: str, element: str, lanes: int) -> str:
@@ -75,10 +77,11 @@ def math_function_name(function: str, element: str, lanes: int) -> str:
 
 
 def math_functions(requests: Iterable[tuple[str, str, int]], avx512: bool = False) -> MathText:
-    """Definitions of every requested function and, once each, of the helpers they call.
+    """Definitions of every requested function and, once each, of the helpers that they call.
 
-    The functions are internal, use fastcc and refer to the attribute group #1, which the caller defines. With `avx512`
-    they use instructions of AVX-512; their results have the same bits."""
+    The functions are internal, use fastcc and have the attribute group #1, which the caller defines. With `avx512`,
+    they use AVX-512 instructions; their results have the same bits.
+    """
     texts: dict[str, str] = {}
     declarations: set[str] = set()
     for function, element_name, lanes in sorted(set(requests)):

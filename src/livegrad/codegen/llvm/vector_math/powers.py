@@ -1,6 +1,7 @@
-"""pow, cbrt and hypot.
-In: a math builder and the arguments. Out: the value of the function, written as instructions.
-Called by ``math_functions``."""
+"""Emits pow, cbrt and hypot. In: a math builder and the arguments. Out: the value of the function.
+
+Called by ``math_functions``.
+"""
 
 from fractions import Fraction
 from math import inf, log2, nan
@@ -13,9 +14,9 @@ from livegrad.codegen.llvm.vector_math.logarithms import is_positive_normal, spl
 from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 from livegrad.codegen.llvm.vector_math.processor_features import look_up, split_positive
 
-# Beyond this exponent of two every result is zero or infinite.
+# Beyond this exponent of two, every result is zero or infinite.
 _EXPONENT_LIMIT = {"f32": 152.0, "f64": 1078.0}
-# AVX-512 scales by any power of two; up to this one, the product's error is small beside 1.
+# AVX-512 scales by any power of two; up to this exponent, the error of the product y·log2(x) is much smaller than 1.
 _GREATEST_USUAL_EXPONENT = 2.0**10
 
 # log2(1/c) for reciprocals c, in two parts.
@@ -25,7 +26,7 @@ _LOG2_LOW = tuple(-log2(c) - high for c, high in zip(_RECIPROCALS, _LOG2_HIGH, s
 
 
 def pow(a: MathBuilder, x: Value, y: Value) -> Value:
-    """2^(y·log2(x)), the exponent in two parts, for its error is the relative error of the result."""
+    """2^(y·log2(x)), with the exponent in two parts, because its absolute error is the relative error of the result."""
     product, error, is_unusual = _usual_exponent(a, x, y)
 
     def replace() -> tuple[Value]:
@@ -40,7 +41,7 @@ def pow(a: MathBuilder, x: Value, y: Value) -> Value:
 
 def cbrt(a: MathBuilder, x: Value) -> Value:
     magnitude = a.abs(x)
-    # Tiny numbers are scaled by a cube, for the residual below would be denormal.
+    # Tiny numbers are scaled by a cube, because the residual below would be denormal.
     shift = {"f32": 32, "f64": 200}[a.element.name]
     is_tiny = magnitude < 2.0 ** (-2 * shift)
     scaled = a.select(is_tiny, magnitude * 2.0 ** (3 * shift), magnitude)
@@ -58,10 +59,10 @@ def cbrt(a: MathBuilder, x: Value) -> Value:
 
 def hypot(a: MathBuilder, x: Value, y: Value) -> Value:
     x, y = a.abs(x), a.abs(y)
-    is_infinite = x.equals(inf) | y.equals(inf)  # even beside a NaN
+    is_infinite = x.equals(inf) | y.equals(inf)  # even if the other is NaN
     larger = a.select(x > y, x, y)
-    # Both are scaled by the power of two that brings the larger near one; its own exponent stays clear of the ends,
-    # so that the scale and its inverse are normal numbers.
+    # Both are scaled by the power of two that brings the larger one near 1. Its exponent is clamped, so that the scale
+    # and its inverse are normal numbers.
     unit = 1 << a.element.mantissa_bits
     exponent = a.bits(larger) & a.element.infinity_bits
     exponent = a.select(exponent < unit, unit, exponent)
@@ -74,9 +75,9 @@ def hypot(a: MathBuilder, x: Value, y: Value) -> Value:
 
 
 def _usual_exponent(a: MathBuilder, x: Value, y: Value) -> tuple[Value, Value, Value]:
-    """y·log2(x) in two parts, and whether some lane is no positive normal number raised to a normal one."""
+    """y·log2(x) in two parts, and whether some lane needs the general path: x not a positive normal, or an overflow."""
     if a.avx512 and a.element is F32:
-        # What has no logarithm has a NaN or an infinity here, which shows in the product.
+        # If x has no logarithm, the product is NaN or infinite.
         product, error = _times_log2(a, *split_positive(a, x), y)
         return product, error, a.any_square_above(product, _GREATEST_USUAL_EXPONENT**2)
     exponent, mantissa = split_exponent(a, x)
@@ -94,17 +95,18 @@ def _times_log2(a: MathBuilder, exponent: Value, mantissa: Value, y: Value) -> t
 
 
 def _log2_by_table(a: MathBuilder, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
-    """exponent + log2(mantissa) for float32, to about 2^-32 of it.
+    """exponent + log2(mantissa) for float32, with a relative error of about 2^-32.
 
     With c the reciprocal of a number near m, log2(m) = log2(1/c) + log2(1 + f), where f = m·c - 1 is exact and small.
-    Measured with 64 lanes: 0.6 of the time that the logarithm as a polynomial in float64 takes."""
+    Measured with 64 lanes, it takes 0.6 of the time of a polynomial in float64.
+    """
     index = a.bits(mantissa) >> (a.element.mantissa_bits - 5)
     f = a.fma(mantissa, look_up(a, "reciprocals", _RECIPROCALS, index), -1.0)
     # Exact: the table's numbers are multiples of 2^-15.
     whole = exponent + look_up(a, "log2_high", _LOG2_HIGH, index)
     unit_high, unit_low = a.element.split(1 / LN_2, 2)
     second, *higher = coefficients.LOG2_NEAR_ONE["f32"]
-    # Two terms are added with what rounding takes from the sums, which is exact, since the sums change little.
+    # Two terms are added with the rounding errors of the sums, which are exact, because the terms are small.
     square = f * f
     first_sum = a.fma(f, unit_high, whole)
     total = a.fma(square, second, first_sum)
@@ -116,7 +118,8 @@ def _log2_by_table(a: MathBuilder, exponent: Value, mantissa: Value) -> tuple[Va
 def _log2_in_two_parts(a: MathBuilder, exponent: Value, mantissa: Value) -> tuple[Value, Value]:
     """exponent + log2(mantissa) to about one and a half times the precision of the element.
 
-    log2(m) = s·(c1 + s²·(c3 + s²·P(s²))) with s = (m - 1)/(m + 1); all but P is computed in two parts."""
+    log2(m) = s·(c1 + s²·(c3 + s²·P(s²))) with s = (m - 1)/(m + 1); all except P is computed in two parts.
+    """
     c1_high, c1_low = a.element.split(2 / LN_2, 2)
     c3_high, c3_low = a.element.split(2 / (3 * LN_2), 2)
     f = mantissa - 1.0
@@ -141,7 +144,7 @@ def _log2_in_two_parts(a: MathBuilder, exponent: Value, mantissa: Value) -> tupl
 
 
 def _pow_special_cases(a: MathBuilder, x: Value, y: Value, result: Value) -> Value:
-    """The table of C99's annex F, given the power of |x| for finite nonzero arguments."""
+    """Applies the special cases of C99's annex F, given the power of |x| for finite nonzero arguments."""
     base, magnitude = a.abs(x), a.abs(y)
     is_extreme = base.equals(0.0) | base.equals(inf) | magnitude.equals(inf)
     grows = ~((base > 1.0) ^ (y > 0.0))
@@ -156,7 +159,7 @@ def _pow_special_cases(a: MathBuilder, x: Value, y: Value, result: Value) -> Val
     result = a.flip_sign(result, odd_sign)
     has_no_value = is_negative & ~is_integer & (base > 0.0) & (base < inf)
     result = a.select(has_no_value, nan, result)
-    # NaN, unless 1 is raised to it or it is raised to 0.
+    # NaN operands give NaN, except 1^NaN and NaN^0.
     is_number = base.equals(base) & magnitude.equals(magnitude)
     result = a.select(is_number, result, nan)
     return a.select(x.equals(1.0) | y.equals(0.0), 1.0, result)
@@ -164,7 +167,7 @@ def _pow_special_cases(a: MathBuilder, x: Value, y: Value, result: Value) -> Val
 
 def _inverse_cbrt(a: MathBuilder, x: Value) -> Value:
     """x^(-1/3) to nearly full precision, for finite x far from underflow."""
-    # Dividing the bit pattern by -3 gives a first guess, good to 4 %. Its upper bits suffice.
+    # Dividing the bit pattern by -3 gives a first guess with an error of 4 %. Its upper bits suffice.
     dropped = a.element.mantissa_bits - 12
     _, third = a.nearest_integer(a.small_integer_to_float(a.bits(x) >> dropped), -1.0 / 3.0)
     guess = a.from_bits((third + round((a.element.bias * 4 / 3 - 0.05) * 2**12)) << dropped)

@@ -1,13 +1,14 @@
-"""fmod, exact as in C.
-In: a math builder and the arguments. Out: the remainder, written as instructions with a loop.
-Called by ``math_functions``."""
+"""Emits fmod, exact as in C. In: a math builder and the arguments. Out: the remainder, computed in a loop.
+
+Called by ``math_functions``.
+"""
 
 from math import inf, nan
 
 from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 
-# Two steps of this factor bring the greatest ratio of two numbers down to where their quotient does not overflow.
+# Scaling the divisor twice by this factor keeps the quotient of any two numbers from overflowing.
 _DIVISOR_STEP = {"f32": 2.0**76, "f64": 2.0**538}
 
 
@@ -15,7 +16,7 @@ def fmod(a: MathBuilder, x: Value, y: Value) -> Value:
     divisor = a.abs(y)
 
     def reduce_once(remainder: Value) -> Value:
-        # A multiple of the divisor will do, where the quotient would overflow.
+        # If the quotient would overflow, a multiple of the divisor is subtracted.
         step = _DIVISOR_STEP[a.element.name]
         magnitude = a.abs(remainder)
         multiple = divisor
@@ -25,7 +26,7 @@ def fmod(a: MathBuilder, x: Value, y: Value) -> Value:
         # difference fits in a mantissa: the fma is exact. Each step removes 23 (52) bits of the ratio.
         return a.fma(-a.trunc(remainder / multiple), multiple, remainder)
 
-    # Comparisons are false for NaN, which infinite arguments and a zero divisor lead to: the loop ends.
+    # Infinite arguments and a zero divisor give NaN, for which the comparison is false: the loop ends.
     remainder = a.repeat_while_any(a.abs(x), lambda value: a.abs(value) >= divisor, reduce_once)
     remainder = a.select(remainder < 0.0, remainder + divisor, remainder)
     is_valid = (a.abs(x) < inf) & (divisor > 0.0)

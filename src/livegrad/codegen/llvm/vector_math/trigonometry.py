@@ -1,6 +1,7 @@
-"""sin, cos and tan.
-In: a math builder and the argument. Out: the value of the function, written as instructions.
-Called by ``math_functions``."""
+"""Emits sin, cos and tan. In: a math builder and the argument. Out: the value of the function.
+
+Called by ``math_functions``.
+"""
 
 from livegrad.codegen.llvm.values import Value
 from livegrad.codegen.llvm.vector_math import coefficients
@@ -17,24 +18,24 @@ from livegrad.codegen.llvm.vector_math.math_builder import MathBuilder
 from livegrad.codegen.llvm.vector_math.processor_features import keep_zero
 from livegrad.ir.types import f32, f64, i32
 
-# From here on the multiple of π that float32 arithmetic finds is too far off; float64 takes over.
+# From here on, the multiple of π computed in float32 is too inaccurate, and float64 is used.
 _LARGE_FOR_FLOAT32 = 2.0**19
 
 
 def sin(a: MathBuilder, x: Value) -> Value:
-    r, multiple = _reduced(a, x, FOR_SIN)
+    r, multiple = _reduce_angle(a, x, FOR_SIN)
     result = a.flip_sign(_sin_to_half_pi(a, r), multiple << (a.element.width - 1))
     return keep_zero(a, result, x)
 
 
 def cos(a: MathBuilder, x: Value) -> Value:
-    r, multiple = _reduced(a, a.abs(x), FOR_COS)
+    r, multiple = _reduce_angle(a, a.abs(x), FOR_COS)
     # cos(m·π + π/2 + r) = (-1)^m · sin(-r)
     return a.flip_sign(_sin_to_half_pi(a, -r), multiple << (a.element.width - 1))
 
 
 def tan(a: MathBuilder, x: Value) -> Value:
-    r, multiple = _reduced(a, x, FOR_TAN)
+    r, multiple = _reduce_angle(a, x, FOR_TAN)
     square = r * r
     tail = a.polynomial_in_two_chains(square, coefficients.TAN[a.element.name])
     tangent = a.fma(r * square, tail, r)
@@ -49,8 +50,8 @@ def _sin_to_half_pi(a: MathBuilder, r: Value) -> Value:
     return a.fma(r * square, a.polynomial(square, coefficients.SIN_TO_HALF_PI[a.element.name]), r)
 
 
-def _reduced(a: MathBuilder, x: Value, reduction: AngleReduction) -> tuple[Value, Value]:
-    """r and m with x = m·unit + offset + r. Only the low bits of m are right; those above are arbitrary."""
+def _reduce_angle(a: MathBuilder, x: Value, reduction: AngleReduction) -> tuple[Value, Value]:
+    """r and m with x = m·unit + offset + r. The upper bits of m are arbitrary."""
     r, multiple = _subtract_units(a, x, reduction, a.element)
     if a.element is F64:
         return _replace_large(a, x, reduction, r, multiple)

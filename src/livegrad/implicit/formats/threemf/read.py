@@ -33,6 +33,7 @@ from livegrad.implicit.formats.threemf.rules import (
 from livegrad.implicit.formats.threemf.schema import check_schema
 from livegrad.implicit.formats.xml_tree import Element, parse_xml
 from livegrad.implicit.nodes.assembly import Assembly
+from livegrad.implicit.nodes.dead_code import blocking_problems
 from livegrad.implicit.nodes.errors import AssemblyError
 from livegrad.implicit.nodes.node_graph import AnyFunction
 from livegrad.implicit.nodes.ports import PortType
@@ -47,7 +48,6 @@ from livegrad.implicit.nodes.resources import (
     TriangleMesh,
     VolumeData,
 )
-from livegrad.implicit.nodes.used_part import problems_in_the_way
 
 
 def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits | None = None) -> Assembly:
@@ -68,7 +68,7 @@ def load_3mf(path: str | os.PathLike[str], *, check: bool = True, limits: Limits
     assembly, notes = open_3mf(path, conforming=check, limits=limits)
     for note in notes:
         warn_caller(note, FormatWarning)
-    problems = problems_in_the_way(assembly) if check else ()
+    problems = blocking_problems(assembly) if check else ()
     if problems:
         listed = "; ".join(map(str, problems[:3])) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
         raise FormatError(f"`{Path(path).name}` has graphs that cannot run: {listed}", help="load it with check=False")

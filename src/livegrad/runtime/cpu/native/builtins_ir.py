@@ -1,10 +1,10 @@
-"""Python built-ins that call kernels, as LLVM IR: `METH_FASTCALL` functions of CPython's C API.
+"""LLVM IR of Python built-ins that call kernels: `METH_FASTCALL` functions of CPython's C API.
 
-Called by `pool.py`, which provides the addresses of the C API and appends the text to `pool_ir`. A ctypes call costs
-0.6 µs and always releases the GIL; these cost 0.05 µs, and release it (0.06 µs) only if other threads get work.
+`pool.py` appends the text to that of `pool_ir.py` and provides the addresses of the C API. A ctypes call costs 0.6 µs
+and always releases the GIL; these cost 0.05 µs, and release it (0.06 µs) only if other threads get work.
 
-Each built-in checks the number of its arguments, reads them as integers, and then works on addresses alone. `%words`
-is a kernel call of four words: kernel, total, grain, args.
+Each built-in checks the number of its arguments and reads them as integers. `%record` is a kernel call of four words:
+kernel, total, grain, args.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ define internal ptr @return_none() alwaysinline {
   ret ptr @livegrad_none
 }
 
-; Sets a TypeError, unless the conversion of an integer that does not fit has raised already. Returns null.
+; Sets a TypeError, unless a failed conversion to an integer has set an error already. Returns null.
 define internal ptr @return_type_error(ptr %message) noinline {
 entry:
   %error = call ptr @PyErr_Occurred()
@@ -63,8 +63,8 @@ finish:
   ret ptr null
 }
 
-; Reads the four integers of a kernel call into %words. Returns 0 if one is no integer, or the kernel is null.
-define internal i1 @read_call(ptr %args, i64 %count, ptr %words) alwaysinline {
+; Reads the four integers of a kernel call into %record. Returns 0 if one is not an integer, or the kernel is null.
+define internal i1 @read_call(ptr %args, i64 %count, ptr %record) alwaysinline {
 entry:
   %four = icmp eq i64 %count, 4
   br i1 %four, label %read, label %refuse
@@ -80,12 +80,12 @@ read:
   %total = call i64 @PyLong_AsLongLong(ptr %o1)
   %grain = call i64 @PyLong_AsLongLong(ptr %o2)
   %block = call i64 @PyLong_AsLongLong(ptr %o3)
-  store i64 %kernel, ptr %words
-  %w1 = getelementptr i64, ptr %words, i64 1
+  store i64 %kernel, ptr %record
+  %w1 = getelementptr i64, ptr %record, i64 1
   store i64 %total, ptr %w1
-  %w2 = getelementptr i64, ptr %words, i64 2
+  %w2 = getelementptr i64, ptr %record, i64 2
   store i64 %grain, ptr %w2
-  %w3 = getelementptr i64, ptr %words, i64 3
+  %w3 = getelementptr i64, ptr %record, i64 3
   store i64 %block, ptr %w3
   %error = call ptr @PyErr_Occurred()
   %are_integers = icmp eq ptr %error, null
@@ -108,19 +108,19 @@ define internal void @run_released(ptr %kernel, i64 %total, i64 %grain, ptr %blo
 """
 
 _INVOKE = """
-; $name(kernel, total, grain, args): the GIL is released $policy. A run that keeps it is one call of the kernel.
+; $name(kernel, total, grain, args): releases the GIL $policy. A run that keeps the GIL is one call of the kernel.
 define ptr @py_$name(ptr %self, ptr %args, i64 %count) {
 entry:
-  %words = alloca [4 x i64]
-  %ok = call i1 @read_call(ptr %args, i64 %count, ptr %words)
+  %record = alloca [4 x i64]
+  %ok = call i1 @read_call(ptr %args, i64 %count, ptr %record)
   br i1 %ok, label %run, label %refuse
 run:
-  %kernel = load ptr, ptr %words
-  %w1 = getelementptr i64, ptr %words, i64 1
+  %kernel = load ptr, ptr %record
+  %w1 = getelementptr i64, ptr %record, i64 1
   %total = load i64, ptr %w1
-  %w2 = getelementptr i64, ptr %words, i64 2
+  %w2 = getelementptr i64, ptr %record, i64 2
   %grain = load i64, ptr %w2
-  %w3 = getelementptr i64, ptr %words, i64 3
+  %w3 = getelementptr i64, ptr %record, i64 3
   %block = load ptr, ptr %w3
   %long = icmp sgt i64 %total, $threshold
   br i1 %long, label %release, label %keep
@@ -143,8 +143,8 @@ refuse:
 """
 
 _SEQUENCE = """
-; Runs records of four words (kernel, total, grain, args) one after the other. The GIL is released once, before the
-; first record of more than one chunk, and taken again at the end: %thread is null while it is held.
+; Runs records of four words (kernel, total, grain, args) in sequence. Releases the GIL before the first record of more
+; than one chunk, and takes it again at the end: %thread is null while this thread has the GIL.
 define internal void @run_records(ptr %records, i64 %count) {
 start:
   br label %check
@@ -162,9 +162,9 @@ step:
   %grain = load i64, ptr %r2
   %r3 = getelementptr i64, ptr %record, i64 3
   %block = load ptr, ptr %r3
-  %held = icmp eq ptr %thread, null
+  %has_gil = icmp eq ptr %thread, null
   %long = icmp sgt i64 %total, %grain
-  %release = and i1 %held, %long
+  %release = and i1 %has_gil, %long
   br i1 %release, label %release_gil, label %run
 release_gil:
   %saved = call ptr @PyEval_SaveThread()
@@ -187,9 +187,9 @@ finish:
 }
 
 ; invoke_sequence(records, count): runs the records at an address.
-define ptr @py_invoke_sequence(ptr %self, ptr %args, i64 %given) {
+define ptr @py_invoke_sequence(ptr %self, ptr %args, i64 %argument_count) {
 entry:
-  %two = icmp eq i64 %given, 2
+  %two = icmp eq i64 %argument_count, 2
   br i1 %two, label %read, label %refuse
 read:
   %o0 = load ptr, ptr %args
@@ -212,15 +212,15 @@ refuse:
 """
 
 _INTERRUPTIBLE = """
-; Runs a record (kernel, total, grain, args) that an interrupt may end. There is one function for the main thread, which
-; installs a SIGINT handler in front of Python's, and one for other threads. PyErr_CheckSignals, called once the handler
-; is installed, sees a signal that came before; a later signal sets the flag. Returns the flag, or -1 with an exception.
-define internal i32 @run_$name(ptr %words) {
+; Runs a record (kernel, total, grain, args) that SIGINT may interrupt. The variant for the main thread installs a
+; SIGINT handler in front of Python's; the other variant is for other threads. PyErr_CheckSignals handles a signal from
+; before the installation; a later signal sets the flag. Returns the flag, or -1 with an exception.
+define internal i32 @run_$name(ptr %record) {
 enter:
   %others = atomicrmw add ptr @interruptible_runs, i32 1 seq_cst
   %first = icmp eq i32 %others, 0
   br i1 %first, label %clear, label %chain
-clear: ; only the first of concurrent runs: the others may not have seen the flag yet
+clear: ; only the first of concurrent runs, because the others may not have read the flag yet
   store atomic i32 0, ptr @interrupt_flag seq_cst, align 4
   br label %chain
 chain:
@@ -229,12 +229,12 @@ chain:
   %stop = icmp ne i32 %pending, 0
   br i1 %stop, label %leave, label %run
 run:
-  %kernel = load ptr, ptr %words
-  %w1 = getelementptr i64, ptr %words, i64 1
+  %kernel = load ptr, ptr %record
+  %w1 = getelementptr i64, ptr %record, i64 1
   %total = load i64, ptr %w1
-  %w2 = getelementptr i64, ptr %words, i64 2
+  %w2 = getelementptr i64, ptr %record, i64 2
   %grain = load i64, ptr %w2
-  %w3 = getelementptr i64, ptr %words, i64 3
+  %w3 = getelementptr i64, ptr %record, i64 3
   %block = load ptr, ptr %w3
   call void @run_released(ptr %kernel, i64 %total, i64 %grain, ptr %block)
   %raised = call i32 @PyErr_CheckSignals()
@@ -258,11 +258,11 @@ left:
 
 define ptr @py_$name(ptr %self, ptr %args, i64 %count) {
 entry:
-  %words = alloca [4 x i64]
-  %ok = call i1 @read_call(ptr %args, i64 %count, ptr %words)
+  %record = alloca [4 x i64]
+  %ok = call i1 @read_call(ptr %args, i64 %count, ptr %record)
   br i1 %ok, label %run, label %refuse
 run:
-  %flag = call i32 @run_$name(ptr %words)
+  %flag = call i32 @run_$name(ptr %record)
   %error = icmp slt i32 %flag, 0
   br i1 %error, label %raise, label %finish
 raise:
@@ -279,11 +279,11 @@ refuse:
 """
 
 _ARRAYS = """
-; The data pointer of an array, null for other objects. It follows PyArrayObject's object header of $header_bytes bytes.
+; The data pointer of an array; null for other objects. It follows the object header of $header_bytes bytes.
 define internal ptr @data_of(ptr %object) alwaysinline {
 entry:
-  %type_place = getelementptr i8, ptr %object, i64 $type_offset
-  %type = load ptr, ptr %type_place
+  %type_slot = getelementptr i8, ptr %object, i64 $type_offset
+  %type = load ptr, ptr %type_slot
   %exact = icmp eq ptr %type, @livegrad_ndarray
   br i1 %exact, label %read, label %derived
 derived:
@@ -291,8 +291,8 @@ derived:
   %yes = icmp ne i32 %is_array, 0
   br i1 %yes, label %read, label %refuse
 read:
-  %place = getelementptr i8, ptr %object, i64 $header_bytes
-  %data = load ptr, ptr %place
+  %slot = getelementptr i8, ptr %object, i64 $header_bytes
+  %data = load ptr, ptr %slot
   ret ptr %data
 refuse:
   ret ptr null
@@ -302,9 +302,9 @@ refuse:
 define ptr @py_array_address(ptr %self, ptr %object) {
 entry:
   %data = call ptr @data_of(ptr %object)
-  %found = icmp ne ptr %data, null
-  br i1 %found, label %give, label %refuse
-give:
+  %is_array = icmp ne ptr %data, null
+  br i1 %is_array, label %return_address, label %refuse
+return_address:
   %address = ptrtoint ptr %data to i64
   %result = call ptr @PyLong_FromLongLong(i64 %address)
   ret ptr %result
@@ -313,7 +313,7 @@ refuse:
   ret ptr %wrong
 }
 
-; store_words(block, index, word or array, ...): stores integers, and the addresses of arrays, to consecutive words.
+; store_words(block, index, value, ...): stores integers, or the data pointers of arrays, to consecutive words.
 define ptr @py_store_words(ptr %self, ptr %args, i64 %count) {
 entry:
   %enough = icmp sge i64 %count, 2
@@ -336,15 +336,15 @@ check:
   %more = icmp slt i64 %n, %count
   br i1 %more, label %one, label %finish
 one:
-  %place = getelementptr ptr, ptr %args, i64 %n
-  %object = load ptr, ptr %place
+  %slot = getelementptr ptr, ptr %args, i64 %n
+  %object = load ptr, ptr %slot
   %data = call ptr @data_of(ptr %object)
   %is_array = icmp ne ptr %data, null
   br i1 %is_array, label %array, label %integer
 array:
   %data_word = ptrtoint ptr %data to i64
   br label %stored
-integer: ; -1 may be the value, or mean that an exception was raised
+integer: ; -1 is the value, or an exception was raised
   %value = call i64 @PyLong_AsLongLong(ptr %object)
   %minus = icmp eq i64 %value, -1
   br i1 %minus, label %suspect, label %stored
@@ -370,7 +370,7 @@ refuse:
 
 
 def builtins_ir(header_bytes: int) -> str:
-    """Returns the IR of the built-ins; `header_bytes` is `object.__basicsize__` of the running interpreter."""
+    """The IR of the built-ins; `header_bytes` is `object.__basicsize__` of this interpreter."""
     invoke, interruptible = Template(_INVOKE), Template(_INTERRUPTIBLE)
     return "".join(
         (

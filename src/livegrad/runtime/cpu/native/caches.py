@@ -1,4 +1,4 @@
-"""The sizes of this processor's caches, from Linux; the cost model and the tiles of products depend on them."""
+"""The cache sizes of this processor, as Linux reports them. The tiling of row chains depends on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 _FIRST_PROCESSOR = Path("/sys/devices/system/cpu/cpu0/cache")
-_TYPICAL_SECOND_LEVEL = 1 << 20  # bytes, where the system does not say: processors have 256 KB to 2 MB
+_DEFAULT_SECOND_LEVEL = 1 << 20  # bytes, if the system does not report it; processors have 256 KB to 2 MB
 
 
 @lru_cache(maxsize=1)
@@ -16,11 +16,11 @@ def second_level_bytes() -> int:
     >>> second_level_bytes() >= 1 << 16
     True
     """
-    return cache_bytes(_FIRST_PROCESSOR, 2) or _TYPICAL_SECOND_LEVEL
+    return cache_bytes(_FIRST_PROCESSOR, 2) or _DEFAULT_SECOND_LEVEL
 
 
 def cache_bytes(folder: Path, level: int) -> int | None:
-    """The size of the data cache of a level, from a folder of Linux's `sysfs`; None if it is not there."""
+    """The size of the data cache of a level, from a folder of Linux's `sysfs`; None if it is not listed."""
     for cache in sorted(folder.glob("index*")):
         try:
             fields = {name: (cache / name).read_text().strip() for name in ("level", "type", "size")}

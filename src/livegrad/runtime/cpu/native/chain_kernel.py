@@ -1,7 +1,7 @@
-"""A kernel that runs a chain of kernels for each tile of rows (producer–consumer tiling).
+"""Emits the kernel that runs a chain of kernels for each tile of rows (producer–consumer tiling).
 
-Its argument block lists the members of the chain. Each worker has copies of their argument blocks, because the
-addresses of intermediate results differ between workers and tiles. Called when a plan with chains is bound.
+Its argument block lists the members of the chain. Each worker copies their argument blocks, because the addresses of
+intermediate results differ between workers and tiles. Called when a plan with chains is bound.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from livegrad.codegen.llvm.values import LlvmModule, PoolKernel, call, counting,
 from livegrad.ir.types import i64
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
-# The argument block: HEADER words, MEMBER words for each member, PATCH words for each address of private memory.
+# The argument block: a header, and then words for each member and for each address in private memory.
 HEADER = ("members", "patches", "scratch", "scratch_bytes")
-MEMBER = ("code", "block", "words", "items", "total", "copy")  # work items in a tile; offset of the copy of the block
-# Byte offsets in the worker's scratch memory: of the slot, and of the buffer that it points to. Members index rows from
-# the first row of the matrix, so the address moves back by `step` bytes for each tile.
+MEMBER = ("code", "block", "words", "items", "total", "copy")  # `items` in a tile; byte offset of the copy of the block
+# Byte offsets in the worker's scratch memory of the slot, and of the buffer that it points to. Members index rows from
+# the first row of the matrix, so the address decreases by `step` bytes for each tile.
 PATCH = ("slot", "buffer", "step")
 LIBRARY = "chain"
 
@@ -25,10 +25,10 @@ LIBRARY = "chain"
 @lru_cache(maxsize=1)
 def chain_library() -> NativeFunction:
     """The kernel `run_chain`, which is never freed."""
-    return compile_library(_text(), "run_chain", speed=1)
+    return compile_library(_emit_module(), "run_chain", speed=1)
 
 
-def _text() -> str:
+def _emit_module() -> str:
     module = LlvmModule()
     kernel = PoolKernel(module, "run_chain")
     block = kernel.parameters["args"]

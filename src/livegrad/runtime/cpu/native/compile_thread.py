@@ -1,6 +1,6 @@
-"""A native thread that compiles LLVM modules while Python continues. In: LLVM text. Out: callable functions.
+"""A native thread that compiles LLVM modules while Python continues. In: LLVM IR. Out: callable functions.
 
-A caller that needs a module before the thread has started on it compiles it itself. Called by `tiers.py`.
+A caller that needs a module before the thread has started to compile it does so itself. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Job:
     __slots__ = ("_kept_alive", "_words", "address")
 
     def __init__(self, keep: object = None, **words: int) -> None:
-        self._kept_alive = keep  # words point into it
+        self._kept_alive = keep  # the words have addresses in it
         self._words = array("q", [words.get(name, 0) for name in JOB_WORDS])
         self.address: int = self._words.buffer_info()[0]
 
@@ -64,38 +64,38 @@ class _Job:
 
     @property
     def is_released(self) -> bool:
-        """Whether the thread no longer uses its memory."""
+        """Whether the thread no longer uses the job's memory."""
         return bool(self._words[_IS_RELEASED])
 
     def compile_here(self) -> None:
-        """Does the job on this thread, unless another has taken it."""
+        """Runs the job on this thread, unless another thread has taken it."""
         if self.is_waiting:
             with exclusive_machine(_BASELINE_SPEED) as machine:
                 _native().do_job(self.address, address_of(machine))
 
     def wait(self) -> None:
-        """Returns when the job is done, if need be by this thread."""
+        """Waits until the job is done, and runs it if no thread has taken it."""
         self.compile_here()
         if not self.is_done:
             _native().await_job(self.address)
 
 
 class PendingModule:
-    """An LLVM module that is being compiled. Its text comes from our emitters, so it is verified only on request."""
+    """An LLVM module that is being compiled. It comes from livegrad's emitters, so it is verified only on request."""
 
     def __init__(self, text: str, exports: Sequence[str], imports: Mapping[str, int], verified: bool = True) -> None:
         self.text, self._exports, self._imports = text, tuple(exports), imports
         encoded = text.encode()
-        self._job = _compile_thread.begin(keep=encoded, text=_address_of_bytes(encoded), is_verified=int(verified))
+        self._job = _compile_thread.submit(keep=encoded, text=_address_of_bytes(encoded), is_verified=int(verified))
 
     def compile_here(self) -> None:
-        """Compiles it on this thread, unless another has begun."""
+        """Compiles the module on this thread, unless another thread has started to."""
         if self._job is not None:
             self._job.compile_here()
 
     def finish(self) -> tuple[bytes, NativeFunction]:
-        """Waits for the object code and links it; called once."""
-        # The thread keeps no error messages: a module that LLVM rejected is compiled again here, which raises.
+        """Waits for the object code and links it. Must be called only once."""
+        # The thread drops error messages, so a module that LLVM rejects is compiled again here, which raises.
         image = self._take_image() or compile_image(self.text, _BASELINE_SPEED)
         return image, link_image(image, self._exports, self._imports, self.text)
 
@@ -108,18 +108,18 @@ class PendingModule:
         return _take_buffer(job["image"]) if job["image"] else b""
 
     def __del__(self) -> None:
-        """Frees the object code if `finish` was never called, because of an error."""
+        """Frees the object code if an error prevented the call of `finish`."""
         if getattr(self, "_job", None) is not None and not sys.is_finalizing():
             self._take_image()
 
 
 def is_idle() -> bool:
-    """Whether no module waits, so that the next one is compiled at once."""
+    """Whether no module waits, so that the thread would compile the next one at once."""
     return _compile_thread.is_idle
 
 
 class _CompileThread:
-    """The thread, which starts with the first job, and its queue."""
+    """The compile thread, which starts with the first job, and its queue."""
 
     def __init__(self) -> None:
         self._machine: Any = None  # used only by the thread
@@ -130,10 +130,10 @@ class _CompileThread:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._begun: deque[_Job] = deque()  # kept alive: the thread has their addresses
+        self._jobs: deque[_Job] = deque()  # kept alive, because the thread has their addresses
 
-    def begin(self, keep: object = None, **words: int) -> _Job | None:
-        """Queues a job; None on a single processor, where a second thread gains nothing."""
+    def submit(self, keep: object = None, **words: int) -> _Job | None:
+        """Queues a job; returns None on a single processor, where a second thread gains nothing."""
         if sys.platform == "win32" or default_threads() < 2:
             return None
         with self._lock:
@@ -141,17 +141,17 @@ class _CompileThread:
                 return None
             if self._thread is None:
                 self._start(_native())
-            while self._begun and self._begun[0].is_released:
-                self._begun.popleft()
+            while self._jobs and self._jobs[0].is_released:
+                self._jobs.popleft()
             job = _Job(keep, **words)
-            self._begun.append(job)
-            if not _native().submit(job.address):  # the queue is full: the client does the job
-                self._begun.pop()
+            self._jobs.append(job)
+            if not _native().submit(job.address):  # the queue is full, so the client runs the job
+                self._jobs.pop()
             return job
 
     @property
     def is_idle(self) -> bool:
-        return not any(job.is_waiting for job in tuple(self._begun))  # a copy: other threads add to it
+        return not any(job.is_waiting for job in tuple(self._jobs))  # a copy: other threads add to it
 
     def _start(self, native: _Native) -> None:
         native.reset()
@@ -161,22 +161,22 @@ class _CompileThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread, which must not be inside LLVM when the process ends."""
+        """Ends the thread, which must not be inside LLVM when the process exits."""
         with self._lock:
             self._stopping = True
             if self._thread is not None:
-                self._finish()
+                self._drain()
                 _native().submit(None)
                 self._thread.join()
 
     def before_fork(self) -> None:
-        """Waits for all jobs and blocks new ones: the child would not have the thread that does them."""
+        """Waits for all jobs and blocks new ones, because the child would not have the thread."""
         self._lock.acquire()
-        self._finish()
+        self._drain()
 
-    def _finish(self) -> None:
-        """Returns when the thread has done all jobs and no longer uses their memory."""
-        for job in list(self._begun):
+    def _drain(self) -> None:
+        """Waits until the thread has done all jobs and no longer uses their memory."""
+        for job in list(self._jobs):
             job.wait()
             while not job.is_released:
                 time.sleep(1e-5)
@@ -191,7 +191,7 @@ class _CompileThread:
 
 
 class _Native:
-    """The native functions. Those that may take long release the GIL."""
+    """The native functions. The slow ones release the GIL."""
 
     def __init__(self, code: NativeFunction) -> None:
         pointer, addresses = ctypes.c_void_p, code.addresses

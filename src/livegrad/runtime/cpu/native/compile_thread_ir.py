@@ -1,11 +1,11 @@
-"""The compile thread as LLVM IR: how it takes jobs and compiles modules.
+"""LLVM IR of the compile thread, which takes jobs from a queue and compiles their modules.
 
 `compile_thread.py` compiles it. It calls LLVM through the functions that llvmlite uses, but never takes the GIL between
 jobs, which could take five milliseconds each time.
 
-A job is the words `JOB_WORDS`. Its state goes from waiting to taken by a compare-exchange, which the thread or a client
-wins, and from taken to done under the mutex. `is_released` is set when the thread no longer uses the job's memory. The
-queue is a ring of `MOST_WAITING` jobs: `@submitted` counts the jobs that entered it, `@served` those that left.
+A job is the words `JOB_WORDS`. Its state changes from waiting to taken by a compare-exchange of the thread or a client,
+and from taken to done under the mutex. `is_released` is set when the thread no longer uses the job's memory. The queue
+is a ring of `MAX_WAITING` jobs: `@submitted` counts the jobs that entered it, `@served` those that left.
 """
 
 import sys
@@ -20,7 +20,7 @@ LLVM_FUNCTIONS = (
     "LLVMPY_DisposeModule", "LLVMPY_TargetMachineEmitToMemory", "LLVMPY_DisposeString",
 )  # fmt: skip
 EXPORTS = ("do_job", "await_job", "reset", "submit", "serve")
-MOST_WAITING = 64
+MAX_WAITING = 64
 
 _COMPILE_THREAD = """
 declare ptr @LLVMPY_ContextCreate()
@@ -33,7 +33,7 @@ declare void @LLVMPY_DisposeString(ptr)
 $locking
 
 @mutex = internal global [256 x i8] zeroinitializer, align 128
-@came = internal global [256 x i8] zeroinitializer, align 128
+@job_submitted = internal global [256 x i8] zeroinitializer, align 128
 @done = internal global [256 x i8] zeroinitializer, align 128
 @jobs = internal global [$most_waiting x ptr] zeroinitializer, align 64
 @submitted = internal global i64 0, align 8 ; guarded by the mutex
@@ -71,23 +71,23 @@ leave:
   ret ptr %context
 }
 
-; Makes the spare context while nobody waits. Only the thread calls it, so no other context is overwritten.
-define internal void @make_context_ahead() nounwind {
+; Creates the spare context while no client waits. Only the compile thread calls it, so it overwrites no other context.
+define internal void @create_spare_context() nounwind {
 entry:
   %context = call ptr @take_context()
   store atomic ptr %context, ptr @spare_context release, align 8
   ret void
 }
 
-; Returns the object code of a text; null if LLVM rejects it (Python compiles it again for the reason). Stores the
-; context and the module, which may be null, to %held: @dispose frees them once clients have the result.
-define internal ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %held, ptr %message) nounwind {
+; Returns the object code of a module; null if LLVM rejects it (Python then compiles it again to get the error). Stores
+; the context and the module, which may be null, to %resources; @dispose frees them after clients have the result.
+define internal ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %resources, ptr %message) nounwind {
 entry:
   %context = call ptr @take_context()
-  store ptr %context, ptr %held
+  store ptr %context, ptr %resources
   %module = call ptr @LLVMPY_ParseAssembly(ptr %context, ptr %text, ptr %message)
-  %module_place = getelementptr ptr, ptr %held, i64 1
-  store ptr %module, ptr %module_place
+  %module_slot = getelementptr ptr, ptr %resources, i64 1
+  store ptr %module, ptr %module_slot
   %parsed = icmp ne ptr %module, null
   br i1 %parsed, label %look, label %leave
 look:
@@ -105,11 +105,11 @@ leave:
   ret ptr %result
 }
 
-define internal void @dispose(ptr %held) nounwind {
+define internal void @dispose(ptr %resources) nounwind {
 entry:
-  %context = load ptr, ptr %held
-  %module_place = getelementptr ptr, ptr %held, i64 1
-  %module = load ptr, ptr %module_place
+  %context = load ptr, ptr %resources
+  %module_slot = getelementptr ptr, ptr %resources, i64 1
+  %module = load ptr, ptr %module_slot
   %parsed = icmp ne ptr %module, null
   br i1 %parsed, label %dispose_module, label %leave
 dispose_module:
@@ -120,36 +120,36 @@ leave:
   ret void
 }
 
-; Does a job unless another thread has taken it. No other thread may use the target machine meanwhile.
+; Runs a job unless another thread has taken it. No other thread may use the target machine meanwhile.
 define void @do_job(ptr %job, ptr %machine) nounwind {
 entry:
   %message = alloca ptr, align 8
-  %held = alloca [2 x ptr], align 16
+  %resources = alloca [2 x ptr], align 16
   store ptr null, ptr %message
   %attempt = cmpxchg ptr %job, i64 $waiting, i64 $taken acq_rel monotonic
   %won = extractvalue { i64, i1 } %attempt, 1
   br i1 %won, label %begin, label %leave
 begin:
-  %verified_place = getelementptr i64, ptr %job, i64 $is_verified
-  %verified_word = load i64, ptr %verified_place
+  %verified_slot = getelementptr i64, ptr %job, i64 $is_verified
+  %verified_word = load i64, ptr %verified_slot
   %verified = icmp ne i64 %verified_word, 0
-  %text_place = getelementptr i64, ptr %job, i64 $text
-  %text = load ptr, ptr %text_place
-  %image = call ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %held, ptr %message)
-  %image_place = getelementptr i64, ptr %job, i64 $image
-  store ptr %image, ptr %image_place
+  %text_slot = getelementptr i64, ptr %job, i64 $text
+  %text = load ptr, ptr %text_slot
+  %image = call ptr @compile(ptr %text, i1 %verified, ptr %machine, ptr %resources, ptr %message)
+  %image_slot = getelementptr i64, ptr %job, i64 $image
+  store ptr %image, ptr %image_slot
   call void @free_message(ptr %message)
   call i32 @pthread_mutex_lock(ptr @mutex)
   store atomic i64 $done_state, ptr %job release, align 8
   call i32 @pthread_mutex_unlock(ptr @mutex)
   call i32 @pthread_cond_broadcast(ptr @done)
-  call void @dispose(ptr %held)
+  call void @dispose(ptr %resources)
   br label %leave
 leave:
   ret void
 }
 
-; Returns when a job that was taken is done.
+; Waits until a job that was taken is done.
 define void @await_job(ptr %job) nounwind {
 entry:
   call i32 @pthread_mutex_lock(ptr @mutex)
@@ -166,16 +166,16 @@ leave:
   ret void
 }
 
-; Called before a thread starts to serve, also in the child of a fork, where the parent's may have held the mutex.
+; Called before a thread starts to serve, and in the child of a fork, whose parent may have held the mutex.
 define void @reset() nounwind {
 entry:
   call i32 @pthread_mutex_init(ptr @mutex, ptr null)
-  call i32 @pthread_cond_init(ptr @came, ptr null)
+  call i32 @pthread_cond_init(ptr @job_submitted, ptr null)
   call i32 @pthread_cond_init(ptr @done, ptr null)
   store i64 0, ptr @submitted
   store atomic i64 0, ptr @served monotonic, align 8
   store i64 0, ptr @started
-  store i32 -1, ptr @kept_free
+  store i32 -1, ptr @caller_processor
   ret void
 }
 
@@ -190,8 +190,8 @@ entry:
   br i1 %room, label %add, label %leave
 add:
   %index = urem i64 %number, $most_waiting
-  %place = getelementptr ptr, ptr @jobs, i64 %index
-  store ptr %job, ptr %place
+  %slot = getelementptr ptr, ptr @jobs, i64 %index
+  store ptr %job, ptr %slot
   %next = add i64 %number, 1
   store i64 %next, ptr @submitted
   br label %leave
@@ -199,18 +199,18 @@ leave:
   %taken = zext i1 %room to i32
   call void @keep_apart()
   call i32 @pthread_mutex_unlock(ptr @mutex)
-  call i32 @pthread_cond_signal(ptr @came)
+  call i32 @pthread_cond_signal(ptr @job_submitted)
   ret i32 %taken
 }
 
-; Does the jobs that are submitted, in order, until one is null.
+; Runs the submitted jobs in order, until one is null.
 define void @serve(ptr %machine) nounwind {
 entry:
   %self = call i64 @pthread_self()
   call i32 @pthread_mutex_lock(ptr @mutex)
   store i64 %self, ptr @handles
   store i64 1, ptr @started
-  store i32 -1, ptr @kept_free
+  store i32 -1, ptr @caller_processor
   call i32 @pthread_mutex_unlock(ptr @mutex)
   br label %next
 next:
@@ -222,20 +222,20 @@ look:
   %none = icmp eq i64 %submitted, %number
   br i1 %none, label %wait, label %take
 wait:
-  call i32 @pthread_cond_wait(ptr @came, ptr @mutex)
+  call i32 @pthread_cond_wait(ptr @job_submitted, ptr @mutex)
   br label %look
 take:
   %index = urem i64 %number, $most_waiting
-  %place = getelementptr ptr, ptr @jobs, i64 %index
-  %job = load ptr, ptr %place
+  %slot = getelementptr ptr, ptr @jobs, i64 %index
+  %job = load ptr, ptr %slot
   call i32 @pthread_mutex_unlock(ptr @mutex)
   %last = icmp eq ptr %job, null
   br i1 %last, label %leave, label %work
 work:
   call void @do_job(ptr %job, ptr %machine)
-  call void @make_context_ahead()
-  %released_place = getelementptr i64, ptr %job, i64 $is_released
-  store atomic i64 1, ptr %released_place release, align 8 ; from here on, the job's memory may be freed
+  call void @create_spare_context()
+  %released_slot = getelementptr i64, ptr %job, i64 $is_released
+  store atomic i64 1, ptr %released_slot release, align 8 ; from here on, the job's memory may be freed
   %done = add i64 %number, 1
   store atomic i64 %done, ptr @served release, align 8
   br label %next
@@ -246,10 +246,10 @@ leave:
 
 
 def compile_thread_ir() -> str:
-    """The IR of the thread for this system."""
+    """The IR of the compile thread for this system."""
     words = {name: str(number) for number, name in enumerate(JOB_WORDS)}
-    placing = KEEP_APART if sys.platform == "linux" else TRUST_SCHEDULER
-    template = Template(_COMPILE_THREAD + placing)
+    affinity = KEEP_APART if sys.platform == "linux" else TRUST_SCHEDULER
+    template = Template(_COMPILE_THREAD + affinity)
     return template.substitute(
-        words, waiting=WAITING, taken=TAKEN, done_state=DONE, most_waiting=MOST_WAITING, locking=LOCKING, max_threads=1
+        words, waiting=WAITING, taken=TAKEN, done_state=DONE, most_waiting=MAX_WAITING, locking=LOCKING, max_threads=1
     )

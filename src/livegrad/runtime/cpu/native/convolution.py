@@ -1,9 +1,9 @@
 """Convolutions in native code. In: sizes and strides. Out: kernel launches with their argument slots.
 
 Called by `runtime/cpu/step_calls.py`, like `matmul.py`. A convolution is the product of its kernels and the matrix of
-all windows of the image (implicit im2col): a *line* of that matrix is an element of a window, a *column* is a window.
-Only panels of it are in memory at a time. The partition depends only on sizes, so results have the same bits for any
-number of threads.
+all windows of the image (implicit im2col): a *line* of that matrix is an element of all windows, a *column* is a
+window. Only panels of that matrix are in memory at a time. The partition depends only on sizes, so results do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from livegrad.codegen.llvm.matmul.product import Launch, Launches, Operand, Oper
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes
 from livegrad.runtime.cpu.native.matmul import best_tiles, shapes_for
 
-_DEPTH = 256  # lines that a tile sums at once: their panel and a block of the kernels stay in the L1 cache
-_MOST_ROWS, _MOST_PANELS = 512, 16  # of a work item
+_DEPTH = 256  # lines that a tile sums at once, so that their panel and a block of the kernels stay in the L1 cache
+_MAX_ROWS, _MAX_PANELS = 512, 16  # of a work item
 _ITEM_WORK = 1 << 20  # multiplications in a work item
-_ENOUGH_ITEMS = 16  # work items to share among threads
+_WANTED_ITEMS = 16  # work items, to share among threads
 _COPY_COST = 0.6  # cycles to copy an element
-_SPATIAL_DIMENSIONS = 3  # at most: the kernels have tables for three
+_MAX_SPATIAL_DIMENSIONS = 3  # the kernels have tables for three
 
 
 class Line(NamedTuple):
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Convolution:
-    """The sizes and strides of a convolution without padding. The kernels are its left operand, the image its right."""
+    """The sizes and strides of a convolution without padding. Kernels are the left operand, the image the right one."""
 
     element: str  # float32 or float64
     groups: int
@@ -60,10 +60,10 @@ class Convolution:
 
 
 def is_native(convolution: Convolution) -> bool:
-    """Whether native code supports a convolution: at most three spatial dimensions, and kernels whose elements, but for
-    the outermost dimension, have one stride."""
-    flat = _left_flat(_merged_lines(convolution.lines)[1:])
-    return len(convolution.space) <= _SPATIAL_DIMENSIONS and flat
+    """Whether native code supports a convolution: at most three spatial dimensions, and kernels that are evenly strided
+    except for the outermost dimension."""
+    flat = _is_left_flat(_merge_lines(convolution.lines)[1:])
+    return len(convolution.space) <= _MAX_SPATIAL_DIMENSIONS and flat
 
 
 def arrange_convolution(convolution: Convolution, shapes: TileShapes | None = None) -> Launches:
@@ -78,7 +78,7 @@ def arrange_convolution(convolution: Convolution, shapes: TileShapes | None = No
 
 
 class _Partition(NamedTuple):
-    """The partition of a convolution into work items: their rows and columns, and the blocks of lines of a part."""
+    """The partition of a convolution into work items: blocks of rows and columns, and parts of the lines."""
 
     row_block: int
     row_blocks: int
@@ -91,16 +91,16 @@ class _Partition(NamedTuple):
 
 
 class _Arrangement:
-    """A way to compute a convolution: image by image or, if `joined`, with the windows of all images as the columns of
-    one product, whose rows are then copied to their images."""
+    """A convolution as products: one for each image or, if `joined`, one with the windows of all images as its columns,
+    whose rows are then copied to the images."""
 
     def __init__(self, convolution: Convolution, shapes: TileShapes, joined: bool) -> None:
         self.convolution, self.shapes, self.joined = convolution, shapes, joined
-        self.lines = _merged_lines(convolution.lines)
-        self.columns = _merged_columns((*([convolution.images] if joined else []), *convolution.space))
+        self.lines = _merge_lines(convolution.lines)
+        self.columns = _merge_columns((*([convolution.images] if joined else []), *convolution.space))
         self.column_count = prod(column.extent for column in self.columns)
         self.images = 1 if joined else convolution.images.extent
-        is_flat = _left_flat(self.lines)
+        is_flat = _is_left_flat(self.lines)
         self.stretches = 1 if is_flat else self.lines[0].extent
         self.inner = prod(line.extent for line in self.lines) // self.stretches
         self.depth = -(-self.inner // -(-self.inner // _DEPTH))
@@ -109,15 +109,15 @@ class _Arrangement:
         self.cut = self._partition()
 
     def _partition(self) -> _Partition:
-        """Blocks of columns, then of rows, then parts of the sums, until there are enough work items for threads."""
+        """Splits columns, then rows, then sums, until there are enough work items for threads."""
         rows, panel = self.convolution.rows, self.shapes.panel(self.vectors)
         panels, highest = -(-self.column_count // panel), self.shapes.heights_of(self.vectors)[0]
         others = self.images * self.convolution.groups
-        row_blocks = -(-rows // _MOST_ROWS)
+        row_blocks = -(-rows // _MAX_ROWS)
         work = -(-rows // row_blocks) * self.inner * self.stretches * panel  # of a panel
         every = work * panels * row_blocks * others
-        wanted = min(_ENOUGH_ITEMS, every // ONE_ITEM)
-        most = min(_MOST_PANELS, _ITEM_WORK // work, panels * others * row_blocks // max(1, wanted))
+        wanted = min(_WANTED_ITEMS, every // ONE_ITEM)
+        most = min(_MAX_PANELS, _ITEM_WORK // work, panels * others * row_blocks // max(1, wanted))
         column_block = -(-panels // -(-panels // max(1, most))) * panel
         column_blocks = -(-self.column_count // column_block)
         missing = -(-wanted // (others * column_blocks * row_blocks))
@@ -155,8 +155,8 @@ class _Arrangement:
         group = convolution.rows * self.column_count * size
         left_bytes = self._left_bytes()
         right_bytes = self.depth * self.shapes.panel(self.vectors) * size
-        line_bytes = _line_of_cache(8 * (self.depth + 2))
-        scratch = _line_of_cache(
+        line_bytes = _round_to_cache_line(8 * (self.depth + 2))
+        scratch = _round_to_cache_line(
             left_bytes + right_bytes + line_bytes + 8 * (self.cut.column_block + 2 + self.shapes.lanes)
         )
         values: dict[str, int | OperandName] = {
@@ -183,17 +183,17 @@ class _Arrangement:
         return run, scratch
 
     def _left_bytes(self) -> int:
-        """Bytes of a packed block of the kernels; 0 if they are read in place. They are packed if their rows are not
-        contiguous, or alias in the cache because they are multiples of 4096 bytes apart."""
+        """The bytes of a packed block of the kernels; 0 if they are read in place. They are packed if their rows are
+        not contiguous, or alias in the cache because their distance is a multiple of 4096 bytes."""
         step = self.lines[-1].left if self.lines else self.shapes.bytes
         if self.cut.row_block == 1 or (step == self.shapes.bytes and self.convolution.left_row % 4096):
             return 0
         highest, line = self.shapes.heights_of(self.vectors)[0], self.depth * self.shapes.bytes
-        return _line_of_cache((self.cut.row_block + highest) * (line + ROW_PADDING))
+        return _round_to_cache_line((self.cut.row_block + highest) * (line + ROW_PADDING))
 
     def _runs(self) -> tuple[Literal["column", "line", "none"], int]:
-        """Whether panels are packed by runs of columns, of lines, or by single elements, whichever is estimated to be
-        fastest; and the spacing of a run's elements."""
+        """The fastest way to pack panels by estimate: runs of columns, runs of lines, or single elements; and the
+        spacing of a run's elements."""
         lanes = self.shapes.lanes
         costs: dict[tuple[Literal["column", "line", "none"], int], float] = {("none", 0): 1.1 * lanes}
         for spacing in SPACINGS:
@@ -202,10 +202,10 @@ class _Arrangement:
             if self.lines and self.lines[-1].right == spacing * self.shapes.bytes:
                 run = self.lines[-1].extent
                 costs["line", spacing] = (4.0 + spacing) * lanes * -(-run // lanes) / run
-        return min(costs, key=lambda way: costs[way])
+        return min(costs, key=lambda packing: costs[packing])
 
     def _move(self) -> Launch:
-        """The launch that copies rows of windows of all images to their images."""
+        """The launch that copies the rows of a joined product to the images."""
         size, images = self.shapes.bytes, self.convolution.images.extent
         positions, rows = self.column_count // images, self.convolution.groups * self.convolution.rows
         return pack(
@@ -215,20 +215,20 @@ class _Arrangement:
         )  # fmt: skip
 
 
-def _merged_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """Drops dimensions of size 1 and merges dimensions that are contiguous in both operands."""
+def _merge_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """Drops dimensions of size 1, and merges dimensions that are contiguous in both operands."""
     merged: list[Line] = []
     for line in lines:
         if line.extent == 1:
             continue
-        if merged and _left_flat((merged[-1], line)) and merged[-1].right == line.extent * line.right:
+        if merged and _is_left_flat((merged[-1], line)) and merged[-1].right == line.extent * line.right:
             merged[-1] = Line(merged[-1].extent * line.extent, line.left, line.right)
         else:
             merged.append(line)
     return tuple(merged)
 
 
-def _merged_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
+def _merge_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     merged: list[Column] = []
     for column in columns:
         if column.extent == 1:
@@ -240,17 +240,17 @@ def _merged_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     return tuple(merged)
 
 
-def _left_flat(lines: Sequence[Line]) -> bool:
-    """Whether all elements of the left operand have one stride."""
+def _is_left_flat(lines: Sequence[Line]) -> bool:
+    """Whether the left operand is evenly strided."""
     return all(a.left == b.extent * b.left for a, b in pairwise(lines))
 
 
 def _table(role: str, dimensions: Sequence[tuple[int, int]]) -> dict[str, int | OperandName]:
-    """The argument slots of a table of offsets: extents of all dimensions but the first, and strides."""
+    """The argument slots of a table of offsets: the extents of all dimensions but the first, and the strides."""
     padded = [*[(1, 0)] * (4 - len(dimensions)), *dimensions]
     extents: dict[str, int | OperandName] = {f"{role}_extent{axis}": padded[axis][0] for axis in (1, 2, 3)}
     return extents | {f"{role}_step{axis}": step for axis, (_, step) in enumerate(padded)}
 
 
-def _line_of_cache(size: int) -> int:
+def _round_to_cache_line(size: int) -> int:
     return -(-size // 64) * 64

@@ -1,9 +1,9 @@
 """Fourier transforms in native code. In: lengths, strides and batches. Out: kernel launches with their argument slots.
 
-Called by `runtime/cpu/step_calls.py`. All decisions are made here, from sizes and strides alone. A transform that is
-too long for the workspace of a thread, or a batch of fewer transforms than lanes, takes two launches: N = N1 · N2
-elements are a matrix whose columns are transformed and multiplied by twiddle factors, and then its rows (Bailey's
-four-step algorithm).
+Called by `runtime/cpu/step_calls.py`. Launches depend only on sizes and strides. A transform that is too long for the
+workspace of a thread, or a batch of fewer transforms than lanes, takes two launches: the N = N1 · N2 elements are a
+matrix whose columns are transformed and multiplied by twiddle factors, and then its rows (Bailey's four-step
+algorithm).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 
 PREFIX = "fourier_"  # of the names of libraries, one for each precision
-_LONGEST = 2048  # elements: the workspace of a vector of rows stays in the L2 cache
-_LONGEST_WITHOUT_STEPS = 8192  # elements, if the length has no suitable factors
-_SHORTEST_IN_STEPS = 64
-_ITEM = 1 << 15  # elements that are worth a work item
+_MAX_LENGTH = 2048  # elements, so that the workspace of a vector of rows stays in the L2 cache
+_MAX_SINGLE_LENGTH = 8192  # elements, if the length has no suitable factors
+_MIN_SPLIT_LENGTH = 64
+_ITEM_ELEMENTS = 1 << 15  # in a work item
 
 
 @lru_cache(maxsize=2)
@@ -47,11 +47,11 @@ def library(name: str, kernel: str) -> NativeFunction:
 
 @lru_cache(maxsize=32)
 def _module(name: str, module: str) -> NativeFunction:
-    kind, _, which = module.partition("_")
+    kind, _, suffix = module.partition("_")
     if kind == "rows":
-        exports = (f"load_{which}", f"store_{which}")
+        exports = (f"load_{suffix}", f"store_{suffix}")
     else:
-        exports = (pass_name(int(which), False), pass_name(int(which), True))
+        exports = (pass_name(int(suffix), False), pass_name(int(suffix), True))
     return compile_library(_text(name, module), exports[0], speed=1, also_export=exports[1:])
 
 
@@ -78,10 +78,10 @@ def radices_of(length: int) -> tuple[int, ...] | None:
     return (*even, *odd)
 
 
-def _cut(length: int, lanes: int) -> tuple[int, int] | None:
+def _balanced_factors(length: int, lanes: int) -> tuple[int, int] | None:
     """The two closest factors of a length whose transforms fit the workspace; None if there are none."""
     pairs = [(first, length // first) for first in range(1, int(length**0.5) + 1) if length % first == 0]
-    possible = [pair for pair in pairs if lanes <= pair[1] <= _LONGEST and pair[0] >= lanes // 2]
+    possible = [pair for pair in pairs if lanes <= pair[1] <= _MAX_LENGTH and pair[0] >= lanes // 2]
     return possible[-1] if possible else None
 
 
@@ -90,10 +90,10 @@ def _cut(length: int, lanes: int) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=64)
 def table(name: str, length: int, columns: int) -> np.ndarray[Any, Any]:
-    """A table of constants: the passes of a transform with their twiddle factors or, with `columns`, the twiddle
-    factors between the two steps of a long transform.
+    """A table of constants: the passes of a transform with their twiddle factors; or, if `columns` is not 0, the
+    twiddle factors between the two steps of a long transform.
 
-    The caller keeps the array alive while kernels have its address.
+    The caller must keep the array alive while kernels have its address.
     """
     lanes = lanes_of(name.removeprefix(PREFIX))
     return _factors_between(length, columns, lanes) if columns else _program(name, length, lanes)
@@ -109,26 +109,26 @@ def _program(name: str, length: int, lanes: Lanes) -> np.ndarray[Any, Any]:
         code = _module(name, f"radix_{radix}").addresses[pass_name(radix, blocks == 1)]
         records.append((code, blocks, size, offset))
         turns = np.outer(np.arange(blocks), np.arange(1, radix))
-        factors.append(_as_pairs(_roots(turns, rest), lanes))
+        factors.append(_interleave_parts(_roots(turns, rest), lanes))
         offset += factors[-1].nbytes
         size, rest = size * radix, blocks
     return np.concatenate([part.reshape(-1).view(np.uint8) for part in (np.array(records, np.int64), *factors)])
 
 
 def _roots(turns: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
-    """exp(-2πi · turns / length): from angles up to an eighth of a circle and exact quarter turns, for accuracy."""
+    """exp(-2πi · turns / length). Splits off exact quarter turns, so that angles stay below π/4, for accuracy."""
     quarters = (4 * (turns % length) + length // 2) // length
     angle = (0.5 * np.pi) * ((4 * (turns % length) - quarters * length) / length)
     return np.exp(-1j * angle) * np.array([1, -1j, -1, 1j])[quarters % 4]
 
 
-def _as_pairs(values: np.ndarray[Any, Any], lanes: Lanes) -> np.ndarray[Any, Any]:
+def _interleave_parts(values: np.ndarray[Any, Any], lanes: Lanes) -> np.ndarray[Any, Any]:
     real = np.float32 if lanes.type is f32 else np.float64
     return np.ascontiguousarray(values).reshape(-1).view(np.float64).astype(real)
 
 
 def _factors_between(length: int, columns: int, lanes: Lanes) -> np.ndarray[Any, Any]:
-    """Twiddle factors by group of columns, element and lane, as vectors of real and of imaginary parts."""
+    """Twiddle factors by group of columns, element and lane, as vectors of real and imaginary parts."""
     rows, width = length // columns, lanes.count
     starts = [max(min(first, columns - width), 0) for first in range(0, columns, width)]
     column = np.minimum(np.add.outer(starts, np.arange(width)), columns - 1)
@@ -142,8 +142,8 @@ def _factors_between(length: int, columns: int, lanes: Lanes) -> np.ndarray[Any,
 
 @dataclass(frozen=True)
 class Side:
-    """Strides in bytes of one side of a transform: between groups of inner rows, rows, and elements; and the bytes of
-    an element."""
+    """The layout of the source or target of a transform: the strides of outer groups, rows and elements, and the size
+    of an element, all in bytes."""
 
     outer: int
     row: int
@@ -167,7 +167,7 @@ class Transform:
 
 
 TableSlot = tuple[str, int, int]  # "table", the length, and columns
-Word = int | str | TableSlot  # a string names an operand or the workspace, whose address is known later
+Word = int | str | TableSlot  # a string names an operand or the workspace, which have no address yet
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class TransformLaunch:
 
 @dataclass(frozen=True)
 class TransformLaunches:
-    """The launches of a transform in order, and the bytes of workspace and of scratch memory that they need."""
+    """The launches of a transform in order, and the bytes of workspace and scratch memory that they need."""
 
     steps: tuple[TransformLaunch, ...]
     workspace: int
@@ -192,13 +192,13 @@ class TransformLaunches:
 def is_native(transform: Transform) -> bool:
     """Whether native code supports a transform."""
     return radices_of(transform.length) is not None and (
-        transform.length <= _LONGEST_WITHOUT_STEPS or _in_steps(transform) is not None
+        transform.length <= _MAX_SINGLE_LENGTH or _split_transform(transform) is not None
     )
 
 
 def arrange_transform(transform: Transform) -> TransformLaunches:
     """The launches that compute a transform."""
-    steps = _in_steps(transform)
+    steps = _split_transform(transform)
     if steps is None:
         launch, scratch = _launch(transform, "left", "out", 0)
         return TransformLaunches((launch,), 0, scratch)
@@ -209,13 +209,13 @@ def arrange_transform(transform: Transform) -> TransformLaunches:
     return TransformLaunches((first, second), size, max(first_scratch, second_scratch))
 
 
-def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
-    """The transforms of the columns and rows of a long transform; None for one that takes a single launch."""
+def _split_transform(transform: Transform) -> tuple[Transform, Transform] | None:
+    """The transforms of the columns and rows of a long transform; None if it takes a single launch."""
     length, lanes = transform.length, lanes_of(transform.element).count
-    few = transform.outer * transform.inner < lanes and length >= _SHORTEST_IN_STEPS
-    if transform.kernel != "transform" or transform.inner > 1 or not (few or length > _LONGEST):
+    few = transform.outer * transform.inner < lanes and length >= _MIN_SPLIT_LENGTH
+    if transform.kernel != "transform" or transform.inner > 1 or not (few or length > _MAX_LENGTH):
         return None
-    factors = _cut(length, lanes)
+    factors = _balanced_factors(length, lanes)
     if factors is None:
         return None
     rows, columns = factors
@@ -236,7 +236,7 @@ def _in_steps(transform: Transform) -> tuple[Transform, Transform] | None:
 def _launch(
     transform: Transform, source: OperandName, target: OperandName, columns: int
 ) -> tuple[TransformLaunch, int]:
-    """A launch, which with `columns` multiplies by twiddle factors; and the bytes of scratch memory of each thread."""
+    """A launch, and its scratch bytes for each thread. If `columns` is not 0, it multiplies by twiddle factors."""
     lanes = lanes_of(transform.element)
     radices = radices_of(transform.length)
     assert radices is not None
@@ -260,7 +260,7 @@ def _launch(
         "scale": struct.unpack("<q", struct.pack("<d", transform.scale))[0],
         "scratch": "scratch", "scratch_bytes": 2 * half, "half": half,
     }  # fmt: skip
-    grain = max(1, _ITEM // (transform.length * width))
+    grain = max(1, _ITEM_ELEMENTS // (transform.length * width))
     words: tuple[Word, ...] = tuple([values[name] for name in TRANSFORM_SLOTS])
     return TransformLaunch(transform.kernel, words, groups * (count // block), grain), 2 * half
 

@@ -1,7 +1,7 @@
-"""Conversions between half and single precision as LLVM IR, for processors without instructions for them.
+"""LLVM IR of conversions between half and single precision, for processors without instructions for them.
 
-LLVM emits calls of these names, which compiler-rt defines elsewhere. `llvm_jit.py` links them to code that needs them.
-Results are those of the F16C instructions, NaN payloads included.
+LLVM emits calls of these functions, which compiler-rt usually defines; `llvm_jit.py` provides them instead. Results are
+those of the F16C instructions, including NaN payloads.
 """
 
 EXPORTS = ("__extendhfsf2", "__truncsfhf2")

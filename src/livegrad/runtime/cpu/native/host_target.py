@@ -1,7 +1,7 @@
-"""The processor that native code is compiled for: this machine's, or a lower x86-64 level that LIVEGRAD_CPU names.
+"""The processor that native code is compiled for: the host's, or a lower x86-64 level that LIVEGRAD_CPU selects.
 
 Code for a lower level runs on every processor of that level, for example on all machines of a cluster that share a
-cache. The tests use it to run everything without AVX-512 and without AVX2.
+cache. The tests use it to run without AVX-512 and without AVX2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 from livegrad.diagnostics import UsageError
 
 _AVX512 = ("avx512f", "avx512vl", "avx512bw", "avx512dq")
-# The levels of the x86-64 psABI, and the features that each adds to the one before.
+# The levels of the x86-64 psABI, and the features that each level adds to the previous one.
 _LEVELS = {
     "x86-64": (),
     "x86-64-v2": ("cx16", "popcnt", "ssse3", "sse4.2"),
@@ -27,14 +27,14 @@ _LEVELS = {
 
 @dataclass(frozen=True)
 class HostTarget:
-    """A processor in LLVM's terms, and the features that emitters ask for."""
+    """A processor in LLVM's terms, and the features that emitters depend on."""
 
     triple: str
     cpu: str
     features: str
     vector_bytes: int  # of the widest vector register worth using
     has_fma: bool
-    has_avx512: bool  # with the instructions that our code uses by name
+    has_avx512: bool  # the subsets in `_AVX512`
     has_half: bool = True  # instructions that convert between half and single precision
 
 
@@ -43,7 +43,7 @@ def host_target() -> HostTarget:
     """The processor to compile for."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    llvm.initialize_native_asmparser()  # without it, LLVM ends the process when it meets inline assembly
+    llvm.initialize_native_asmparser()  # without it, LLVM aborts the process on inline assembly
     features = llvm.get_host_cpu_features()
     is_x86 = platform.machine().lower() in ("x86_64", "amd64")
     level = os.environ.get("LIVEGRAD_CPU") or "native"
@@ -62,15 +62,19 @@ def host_target() -> HostTarget:
 
 
 def _target_of_level(level: str, present: set[str] | None) -> HostTarget:
-    """The target of a named level; `present` are the features of this processor, None if it is not an x86-64."""
+    """The target of a named level. `present` has the features of this processor; None if it is not x86-64."""
     levels = list(_LEVELS)
     names = ["native", *(levels if present is not None else ())]
     if level not in names:
-        raise UsageError("LIVEGRAD_CPU names the processor to compile for", expected=", ".join(names), found=level)
+        raise UsageError(
+            "invalid value for LIVEGRAD_CPU, which selects the processor to compile for",
+            expected=", ".join(names),
+            found=level,
+        )
     included = levels[: levels.index(level) + 1]
     missing = [name for part in included for name in _LEVELS[part] if name not in (present or ())]
     if missing:
-        raise UsageError(f"this processor is not an {level}: it lacks {', '.join(missing)}; unset LIVEGRAD_CPU")
+        raise UsageError(f"this processor does not support {level}: it lacks {', '.join(missing)}; unset LIVEGRAD_CPU")
     avx2, avx512 = "x86-64-v3" in included, "x86-64-v4" in included
     return HostTarget(
         triple=llvm.get_process_triple(),

@@ -1,6 +1,7 @@
-"""Calls kernels from Python with minimal overhead: built-ins made of the code in `builtins_ir.py`, and argument blocks.
+"""Calls kernels from Python with minimal overhead: Python built-ins around native code, and argument blocks.
 
-In: kernel addresses and argument slots. `CompiledPlan` and loops keep `invoker().invoke` and call it for each step.
+In: kernel addresses and argument slots. Calls and loops keep `invoker().invoke` and call it for each step. The code of
+the built-ins is in `builtins_ir.py`.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class NativeInvoker:
     invoke_released: Callable[[int, int, int, int], None]
     """The same, but always without the GIL: for a single chunk that may take long."""
     invoke_sequence: Callable[[int, int], None]
-    """(address of records, count): runs records of four words (kernel, total, grain, args) one after the other."""
+    """(address of records, count): runs records of four words (kernel, total, grain, args) in sequence."""
     invoke_interruptible: Callable[[int, int, int, int], bool]
-    """Like `invoke_released`, but SIGINT sets the interrupt flag before it raises KeyboardInterrupt. Returns True if
-    the flag was set without an exception (the run is on another thread, or a Python handler did not raise): then
-    results are partial."""
+    """Like `invoke_released`, but SIGINT sets the interrupt flag before it raises KeyboardInterrupt. Returns True, with
+    partial results, if the flag was set without an exception: on another thread, or if a Python handler did not
+    raise."""
     array_address: Callable[[np.ndarray], int]
     """The address of an array's first element."""
     store_words: Callable[..., None]
@@ -42,8 +43,8 @@ class NativeInvoker:
 
 
 class ArgumentBlock:
-    """64-bit words that a kernel reads. `ints[i] = value` is the fastest single store (25 ns), `invoker().store_words`
-    the fastest for several. `grow` moves the block: read `address` again after it."""
+    """The 64-bit argument slots of a kernel. `ints[i] = value` is the fastest store of one slot (25 ns),
+    `invoker().store_words` of several. `grow` moves the block: read `address` again after it."""
 
     __slots__ = ("_storage", "address", "doubles", "floats", "ints")
 
@@ -75,7 +76,7 @@ class ArgumentBlock:
         self.doubles[index] = value
 
     def set_f32(self, index: int, value: float) -> None:
-        """Stores to the low half of a word, because kernels load a float from the word's address."""
+        """Stores to the low half of a slot, because kernels load a float from the slot's address."""
         self.floats[2 * index] = value
 
     def grow(self, words: int) -> None:
@@ -94,7 +95,7 @@ _definitions: dict[str, _MethodDefinition] = {}  # CPython keeps pointers to the
 
 @lru_cache(maxsize=1)
 def invoker() -> NativeInvoker:
-    """The built-ins; the first call compiles the run time."""
+    """The built-ins. The first call compiles the run time."""
     builtins = {name: make_builtin(name, runtime().code.addresses[f"py_{name}"]) for name in BUILTINS}
     on_main, off_main = builtins["invoke_interruptible"], builtins["invoke_off_main"]
     main_thread = threading.main_thread().ident
@@ -123,17 +124,17 @@ _make_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_
 )
 
 
-def make_builtin(name: str, address: int, itself: object = None) -> Callable[..., Any]:
-    """Makes a Python built-in from the code at an address, which gets `itself` as its first argument."""
+def make_builtin(name: str, address: int, self_object: object = None) -> Callable[..., Any]:
+    """Makes a Python built-in from the code at an address, which gets `self_object` as its first argument."""
     definition = _definitions.get(name)
     if definition is None:
         flags = _METH_O if name == "array_address" else _METH_FASTCALL
         definition = _definitions.setdefault(name, _MethodDefinition(name.encode(), address, flags, None))
-    return _make_function(ctypes.addressof(definition), itself, None)
+    return _make_function(ctypes.addressof(definition), self_object, None)
 
 
 def _verified(address_of: Callable[[np.ndarray], int]) -> Callable[[np.ndarray], int]:
-    """Returns `address_of`, or a function in Python if this NumPy has the data pointer elsewhere."""
+    """Returns `address_of`, or a Python function if this NumPy has the data pointer at another offset."""
     samples = (np.zeros(5), np.zeros((3, 4), np.float32)[1:, ::2], np.zeros(7, np.int8)[3:], np.zeros(0))
     if all(address_of(sample) == sample.ctypes.data for sample in samples):
         return address_of

@@ -1,4 +1,4 @@
-"""A linker for the object code of kernels: ELF for x86-64. In: object code. Out: executable memory.
+"""Links and loads the object code of kernels: ELF for x86-64. In: object code. Out: executable memory.
 
 Called by `llvm_jit.py`, which falls back to LLVM's linker for anything else. LLVM takes 0.4 ms per object and this
 linker 0.07 ms, which matters for first calls and for kernels loaded from disk.
@@ -21,7 +21,7 @@ _SECTION, _SYMBOL, _RELOCATION = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<I
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_RELA, _SHT_NOBITS, _SHT_UNWIND = 1, 2, 4, 8, 0x70000001
 _SHF_WRITE, _SHF_ALLOC, _SHF_TLS = 1, 2, 0x400
 _R_64, _R_PC32, _R_PLT32, _R_GOTPCREL, _R_PC64, _R_GOTPCRELX, _R_REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
-_GOT_RELOCATIONS = frozenset({_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX})  # code reads the address from a table
+_GOT_RELOCATIONS = frozenset({_R_GOTPCREL, _R_GOTPCRELX, _R_REX_GOTPCRELX})  # code loads the address from a table
 _FORMATS = {_R_64: "<q", _R_PC64: "<q", _R_PC32: "<i", _R_PLT32: "<i", **dict.fromkeys(_GOT_RELOCATIONS, "<i")}
 
 # External symbols may be terabytes away, out of the range of a call. A stub serves as the entry of both the PLT and the
@@ -70,12 +70,12 @@ class LoadedCode:
         self._memory, self.addresses = memory, addresses
 
     def close(self) -> None:
-        """Frees the memory. The code must not be called any more."""
+        """Frees the memory. The code must not be called afterwards."""
         self._memory.close()
 
 
 def load(image: bytes, exports: Sequence[str], imports: Mapping[str, int]) -> LoadedCode | None:
-    """Loads an object into fresh memory; None if it has to be loaded by another linker, which reports errors.
+    """Loads an object into new memory; None if LLVM's linker has to load it, or to report the error.
 
     `imports` are the addresses of symbols that this process does not define.
     """
@@ -83,12 +83,12 @@ def load(image: bytes, exports: Sequence[str], imports: Mapping[str, int]) -> Lo
         return None
     try:
         return _Loader(image, imports).run(exports)
-    except (_CannotLoadError, struct.error, IndexError, ValueError):  # all but the first: the object is damaged
+    except (_CannotLoadError, struct.error, IndexError, ValueError):  # all but the first mean a damaged object
         return None
 
 
 class _Loader:
-    """Loads one object: code, constants and stubs first, and from the next page on, data that is written."""
+    """Loads one object: code, constants and stubs, and from the next page on, writable data."""
 
     def __init__(self, image: bytes, imports: Mapping[str, int]) -> None:
         if _MACHINE.unpack_from(image)[0] != _X86_64:
@@ -99,16 +99,16 @@ class _Loader:
         self.sections = [_Section._make(words) for words in _SECTION.iter_unpack(table)]
         self.symbols = self._read_symbols()
         self.relocations: list[_Relocation] = []
-        self.section_offsets: dict[int, int] = {}  # by the number of a loaded section
-        self.stubs: dict[int, int] = {}  # offsets, by the number of a symbol
+        self.section_offsets: dict[int, int] = {}  # by section number
+        self.stubs: dict[int, int] = {}  # offsets by symbol number
         self.read_only = self.end = 0  # bytes
 
     def run(self, exports: Sequence[str]) -> LoadedCode:
-        self._arrange()
+        self._assign_layout()
         memory = mmap.mmap(-1, self.end, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         try:
             base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            self._fill(memory, base)
+            self._write_sections(memory, base)
             if _process().mprotect(base, self.read_only, mmap.PROT_READ | mmap.PROT_EXEC):
                 raise _CannotLoadError("the system does not allow executable memory here")
             defined = {
@@ -136,34 +136,34 @@ class _Loader:
     def _content(self, section: _Section) -> bytes:
         return self.image[section.offset : section.offset + section.size]
 
-    def _arrange(self) -> None:
-        """Assigns offsets to stubs, and to the sections that are needed at run time: all but unwind tables."""
-        needed = {
+    def _assign_layout(self) -> None:
+        """Assigns offsets to stubs and to loaded sections, which are all but unwind tables."""
+        loaded = {
             number: section
             for number, section in enumerate(self.sections)
             if section.flags & _SHF_ALLOC and section.size and section.type != _SHT_UNWIND
         }
-        for section in needed.values():
+        for section in loaded.values():
             if section.type not in (_SHT_PROGBITS, _SHT_NOBITS) or section.flags & _SHF_TLS:
                 raise _CannotLoadError(f"a section of type {section.type}")
-        self._read_relocations(needed)
-        self._assign_offsets({number: section for number, section in needed.items() if not section.flags & _SHF_WRITE})
+        self._read_relocations(loaded)
+        self._assign_offsets({number: section for number, section in loaded.items() if not section.flags & _SHF_WRITE})
         for relocation in self.relocations:
             if relocation.symbol not in self.stubs and self._needs_stub(relocation):
                 self.stubs[relocation.symbol] = offset = _round_up(self.end, _STUB.size)
                 self.end = offset + _STUB.size
         self.read_only = self.end = _round_up(max(self.end, 1), mmap.PAGESIZE)
-        self._assign_offsets({number: section for number, section in needed.items() if section.flags & _SHF_WRITE})
+        self._assign_offsets({number: section for number, section in loaded.items() if section.flags & _SHF_WRITE})
 
-    def _read_relocations(self, needed: Mapping[int, _Section]) -> None:
+    def _read_relocations(self, loaded: Mapping[int, _Section]) -> None:
         for table in self.sections:
-            if table.type == _SHT_RELA and table.info in needed:
+            if table.type == _SHT_RELA and table.info in loaded:
                 for offset, info, addend in _RELOCATION.iter_unpack(self._content(table)):
                     kind, symbol = info & 0xFFFFFFFF, info >> 32
                     self.relocations.append(_Relocation(table.info, offset, kind, symbol, addend))
 
     def _needs_stub(self, relocation: _Relocation) -> bool:
-        """Whether code calls an external symbol, or reads an address from the table."""
+        """Whether code calls an external symbol, or loads an address from the GOT."""
         is_external = not self.symbols[relocation.symbol].section
         return relocation.kind in _GOT_RELOCATIONS or (is_external and relocation.kind == _R_PLT32)
 
@@ -172,7 +172,7 @@ class _Loader:
             self.section_offsets[number] = offset = _round_up(self.end, section.alignment or 1)
             self.end = offset + section.size
 
-    def _fill(self, memory: mmap.mmap, base: int) -> None:
+    def _write_sections(self, memory: mmap.mmap, base: int) -> None:
         for number, offset in self.section_offsets.items():
             section = self.sections[number]
             if section.type == _SHT_PROGBITS:
@@ -212,7 +212,7 @@ def _round_up(number: int, unit: int) -> int:
 
 
 def _address_in_process(name: str) -> int:
-    """The address of a symbol of this process or of one of its libraries; 0 if there is none."""
+    """The address of a symbol of this process or its libraries; 0 if it is undefined."""
     try:
         return ctypes.cast(_process()[name], ctypes.c_void_p).value or 0
     except AttributeError:

@@ -1,6 +1,6 @@
-"""Compiles LLVM IR to a `NativeFunction`: an address and the memory that it keeps alive.
+"""Compiles LLVM IR to native code. In: the text of a module. Out: a `NativeFunction`, which owns the code.
 
-Object code goes through the disk cache. Called by the CPU backend for kernels, and by `pool.py` for the run time.
+Object code is cached on disk. Called by the CPU backend for kernels, and by `pool.py` for the run time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from livegrad.runtime.cpu.native.linker import load
 from livegrad.runtime.cpu.native.llvm_passes import (
     CODE_GENERATION_LEVEL,
     UNVECTORISED_LOOP_SPEED,
-    is_mistrusted,
+    has_unsafe_loads,
     optimize,
     suitable_speed,
 )
@@ -42,7 +42,7 @@ _DECLARED = re.compile(r'^\s*declare\b[^@\n]*@(?:"([^"]+)"|([\w.$-]+))\(', re.MU
 
 
 class NativeCompileError(RuntimeError):
-    """LLVM rejected a module. `line_number` and `line` are those of the IR, if they are known."""
+    """LLVM rejected a module. `line_number` and `line` locate the error in the IR, if LLVM reports it."""
 
     def __init__(self, message: str, line_number: int | None = None, line: str | None = None) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class CompileStats:
 
 
 class NativeFunction:
-    """Machine code in memory, which is freed with this object. Keep it while anything may call `address`."""
+    """Machine code in memory, which is freed with this object. Keep it while code may call `address`."""
 
     __slots__ = ("__weakref__", "_finalizer", "address", "addresses", "symbol")
 
@@ -72,13 +72,13 @@ class NativeFunction:
         alive = _counts.current.alive
         alive.add(id(code))
         self._finalizer = weakref.finalize(self, _dispose, code, alive)
-        self._finalizer.atexit = False  # threads may still run the code then, and the process ends anyway
+        self._finalizer.atexit = False  # threads may still run the code at exit
 
     def wait(self) -> None:
-        """Returns when the code can be called: at once. A `TieredFunction` may have to wait."""
+        """Returns at once, because the code can be called. A `TieredFunction` may have to wait."""
 
     def make_immortal(self) -> None:
-        """Keeps the code in memory until the process ends."""
+        """Keeps the code in memory until the process exits."""
         detached = self._finalizer.detach()
         if detached is not None:
             _immortal.append(detached)
@@ -95,7 +95,7 @@ class CodeMemory(Protocol):
 
 
 class _LibraryCode(NamedTuple):
-    """A library of LLVM and its engine, which must be closed after it."""
+    """An LLVM library and its engine, which must be closed after it."""
 
     library: Any
     engine: Any
@@ -121,11 +121,11 @@ class _Counts:
 
 
 _counts = Owned(_Counts)
-_immortal: list[object] = []  # code that native threads or other code may run until the process ends
+_immortal: list[object] = []  # code that native threads or other code may call until the process exits
 
 
 def stats() -> CompileStats:
-    """How many functions this session has compiled, loaded, failed to compile, and holds in memory."""
+    """How many functions this session has compiled, loaded, failed to compile, and has in memory."""
     counts = _counts.current
     return replace(counts.stats, alive=len(counts.alive))
 
@@ -149,8 +149,8 @@ def compile_kernel(
     """Compiles `ir_text`, or loads its object from `cache`, and returns its function `symbol`.
 
     `imports` has the addresses of symbols that the text declares and that this process does not define. They are not
-    part of the cache key, because an object refers to them by name and is relocated when it is loaded. `speed` selects
-    the passes (`llvm_passes.py`); by default, it depends on the length of the text.
+    part of the cache key, because objects refer to them by name and are relocated on loading. `speed` selects the
+    passes (`llvm_passes.py`); by default, it depends on the length of the text.
     """
     speed = suitable_speed(ir_text) if speed is None else speed
     cache = default_cache() if cache is None else cache
@@ -184,7 +184,7 @@ def compile_library(
     imports: Mapping[str, int] | None = None,
     also_export: tuple[str, ...] = (),
 ) -> NativeFunction:
-    """Like `compile_kernel`, but the code is never freed, because other code keeps its addresses."""
+    """Like `compile_kernel`, but the code is never freed, because other code has its addresses."""
     function = compile_kernel(ir_text, symbol, speed=speed, imports=imports, also_export=also_export)
     function.make_immortal()
     return function
@@ -198,7 +198,7 @@ def object_key(ir_text: str, speed: int | None = None) -> bytes:
 
 
 def cross_compile(ir_text: str, triple: str, cpu: str = "", features: str = "", *, speed: int = 2) -> bytes:
-    """Compiles to object code for another machine; the wheels of llvmlite have all LLVM targets."""
+    """Compiles to object code for another machine; llvmlite's wheels include all LLVM targets."""
     return compile_image(ir_text, speed, _machine(triple, cpu, features, speed))
 
 
@@ -207,7 +207,7 @@ def cross_assemble(ir_text: str, triple: str, cpu: str = "", features: str = "",
     machine = _machine(triple, cpu, features, speed)
     with parsed_module(ir_text) as module:
         optimize(module, machine, speed)
-        if not is_mistrusted(module, speed):
+        if not has_unsafe_loads(module, speed):
             return machine.emit_assembly(module)
     return cross_assemble(ir_text, triple, cpu, features, speed=UNVECTORISED_LOOP_SPEED)
 
@@ -243,7 +243,7 @@ def host_machine(speed: int) -> Any:
 @lru_cache(maxsize=1)
 def _linking_machine() -> Any:
     """The target machine of LLVM's linker."""
-    # Only the triple matters for linking; without the list of features this takes 0.05 ms instead of 0.4.
+    # Only the triple matters for linking. Without the feature list, this takes 0.05 ms instead of 0.4.
     return llvm.Target.from_triple(host_target().triple).create_target_machine(
         opt=0, reloc=RELOCATION, codemodel=CODE_MODEL, jit=True
     )
@@ -256,16 +256,16 @@ def compile_image(ir_text: str, speed: int, machine: Any = None) -> bytes:
         machine = _machine(host.triple, host.cpu, host.features, speed)
     with parsed_module(ir_text) as module:
         optimize(module, machine, speed)
-        if not is_mistrusted(module, speed):
+        if not has_unsafe_loads(module, speed):
             return machine.emit_object(module)
     return compile_image(ir_text, UNVECTORISED_LOOP_SPEED, machine)
 
 
 @contextmanager
 def parsed_module(ir_text: str) -> Iterator[Any]:
-    """Parses and verifies a module in a fresh context, so that its types and constants are freed with it.
+    """Parses and verifies a module in a new context, so that its types and constants are freed with it.
 
-    Closes the module and then the context, an order that a garbage collection would not guarantee.
+    Closes the module and then the context; a garbage collection would not guarantee this order.
     """
     context = llvm.create_context()
     try:
@@ -286,9 +286,9 @@ def parsed_module(ir_text: str) -> Iterator[Any]:
 def load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int]) -> NativeFunction:
     """Loads object code into memory.
 
-    Objects that `linker.py` does not support are loaded by LLVM, with one LLJIT with JITLink for each. For 310 and
-    3,000 ops this takes 0.36 and 1.3 ms, and leaves nothing behind when freed. MCJIT takes 0.45 and 2.9 ms and aborts
-    the process on a missing symbol; one LLJIT for all kernels keeps 9 KiB for each.
+    LLVM loads objects that `linker.py` does not support, each with its own LLJIT with JITLink. For 310 and 3,000 ops,
+    this takes 0.36 and 1.3 ms and leaks nothing. MCJIT takes 0.45 and 2.9 ms and aborts the process on a missing
+    symbol; a single LLJIT for all kernels leaks 9 KiB for each.
     """
     if not host_target().has_half:
         imports = {**_half_conversions().addresses, **imports}
@@ -316,7 +316,7 @@ def _load_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, in
 
 
 def link_image(image: bytes, exports: tuple[str, ...], imports: Mapping[str, int], ir_text: str) -> NativeFunction:
-    """Loads object code that was just compiled from `ir_text`; an error lists the missing symbols."""
+    """Loads object code of `ir_text`; an error lists the missing symbols."""
     try:
         return load_image(image, exports, imports)
     except RuntimeError as error:
@@ -346,7 +346,7 @@ def _parse_failure(message: str, ir_text: str) -> NativeCompileError:
 
 
 def _verify_failure(message: str, ir_text: str) -> NativeCompileError:
-    # The verifier prints the instruction but not its line number, so look for a line with the same words.
+    # The verifier prints the instruction but not its line number, so look for a line with the same text.
     lines = {" ".join(line.split()): (number, line) for number, line in enumerate(ir_text.splitlines(), 1)}
     for printed in message.splitlines():
         numbered_line = lines.get(" ".join(printed.split()))

@@ -1,7 +1,7 @@
-"""The memory layout of objects of this interpreter and this NumPy, for built-ins that read members without a call.
+"""Finds the memory layout of Python and NumPy objects, for built-ins that read members directly.
 
-Out: offsets in bytes, verified on sample objects; None if an object has another layout, and then Python code runs
-instead of the built-ins.
+Out: byte offsets, verified on sample objects; None if an object has another layout, in which case Python code replaces
+the built-ins.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy as np
 from livegrad.runtime.cpu.native.plan_call_ir import ObjectLayout
 
 _WORD = 8
-# Indices in the table of functions that NumPy exports to extensions, which are stable across versions.
+# Indices in NumPy's C API table, which are stable across versions.
 _NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94}
 
 
 def _words(value: object, size: int) -> tuple[int, ...]:
-    """The memory of an object as words."""
+    """The memory of an object as 64-bit words."""
     return tuple((ctypes.c_int64 * (size // _WORD)).from_address(id(value)))
 
 
 def slot_offset(sample: object, name: str) -> int | None:
-    """The offset of a slot of a class with `__slots__`, found by setting it in a sample; None if it is ambiguous."""
+    """The offset of a member in `__slots__`, found by setting it in a sample; None if it is ambiguous."""
     marker = object()
     setattr(sample, name, marker)
     words = _words(sample, type(sample).__basicsize__)
@@ -36,7 +36,7 @@ def slot_offset(sample: object, name: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def find_layout() -> ObjectLayout | None:
-    """The layout of Python's and NumPy's objects; None if it is not as expected, or there is no GIL."""
+    """The layout of Python and NumPy objects; None if it differs from what is expected, or without a GIL."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or sys.maxsize < 2**62:
         return None
     header = object.__basicsize__
@@ -50,10 +50,10 @@ def find_layout() -> ObjectLayout | None:
         array_dtype=header + 40,
         array_flags=header + 48,
     )
-    return layout if _is_right(layout) else None
+    return layout if _matches_samples(layout) else None
 
 
-def _is_right(layout: ObjectLayout) -> bool:
+def _matches_samples(layout: ObjectLayout) -> bool:
     first, second, data = object(), object(), b"livegrad"
     pair = (first, second)
     if _words(pair, layout.tuple_items + 16)[layout.tuple_items // _WORD :] != (id(first), id(second)):
@@ -61,14 +61,14 @@ def _is_right(layout: ObjectLayout) -> bool:
     if ctypes.string_at(id(data) + layout.bytes_data, 8) != data:
         return False
     samples = (np.zeros((3, 5)), np.zeros((4, 6, 2), np.float32)[1:, ::2], np.zeros((), np.int8), np.zeros(0, bool))
-    if not all(_is_array_right(layout, sample) for sample in samples):
+    if not all(_matches_array(layout, sample) for sample in samples):
         return False
     read_only = np.zeros(2)
     read_only.setflags(write=False)
-    return _is_array_right(layout, read_only) and bool(numpy_function("PyArray_NewFromDescr"))
+    return _matches_array(layout, read_only) and bool(numpy_function("PyArray_NewFromDescr"))
 
 
-def _is_array_right(layout: ObjectLayout, array: np.ndarray[Any, Any]) -> bool:
+def _matches_array(layout: ObjectLayout, array: np.ndarray[Any, Any]) -> bool:
     at = id(array)
     if ctypes.c_int64.from_address(at + layout.type).value != id(np.ndarray):
         return False

@@ -1,4 +1,4 @@
-"""Sorts of short rows, and the first few elements of long ones. In: sizes and strides. Out: a kernel launch.
+"""Sorts in native code: short rows, and the first few elements of long rows. In: sizes, strides. Out: a launch.
 
 Called by `runtime/cpu/step_calls.py`. NumPy sorts long rows.
 """
@@ -17,19 +17,19 @@ from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
 PREFIX = "ordering_"  # of the names of libraries, one for each element type
 ELEMENTS: dict[Scalar, str] = {f32: "float32", f64: "float64", i32: "int32", i64: "int64"}
 # Ranking compares each element of a row with all others. NumPy vectorises sorts of values, but not stable sorts of
-# positions, so values are ranked only in shorter rows.
-_LONGEST_RANKED, _LONGEST_RANKED_VALUES = 128, 32
-# The first 4 of 64 rows of 50 float64 take 3.3 µs by insertion into a list and 10.1 by ranks; 9.9 by insertion in the
-# worst order.
-_FEWEST_SEARCHED = 24
-_LONGEST_LIST = 32  # positions: an insertion at the front moves all of them
-_ITEM = 1 << 14  # elements that are worth a work item
+# positions, so the limit is lower for values.
+_MAX_RANKED, _MAX_RANKED_VALUES = 128, 32
+# The first 4 elements of 64 rows of 50 float64 take 3.3 µs by insertion into a list (9.9 µs in the worst order), and
+# 10.1 µs by ranking.
+_MIN_SEARCHED = 24
+_MAX_LIST = 32  # positions; an insertion at the front moves all of them
+_ITEM_COMPARISONS = 1 << 14  # in a work item
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """A sort of all rows of a two-dimensional batch. Strides are in bytes: of the outer dimension, of rows, and of
-    elements."""
+    """A sort of all rows of a two-dimensional batch. `source` and `target` are the strides of the outer dimension,
+    rows and elements in bytes."""
 
     element: str
     kernel: str
@@ -56,11 +56,11 @@ def library(name: str, kernel: str) -> NativeFunction:
 def kernel_for(length: int, count: int, *, wants_values: bool, is_contiguous: bool) -> str | None:
     """The kernel that sorts rows of a length and keeps `count` elements; None if NumPy is faster."""
     if wants_values:
-        return "rank_values" if 0 < length <= _LONGEST_RANKED_VALUES else None
-    is_few = 0 < count <= _LONGEST_LIST and 4 * count < length
-    if is_few and is_contiguous and length >= _FEWEST_SEARCHED:
+        return "rank_values" if 0 < length <= _MAX_RANKED_VALUES else None
+    is_few = 0 < count <= _MAX_LIST and 4 * count < length
+    if is_few and is_contiguous and length >= _MIN_SEARCHED:
         return "top_positions"
-    return "rank_positions" if 0 < length <= _LONGEST_RANKED else None
+    return "rank_positions" if 0 < length <= _MAX_RANKED else None
 
 
 def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
@@ -81,4 +81,4 @@ def arrange_ordering(ordering: Ordering) -> tuple[Launch, int]:
     }  # fmt: skip
     work = ordering.length * (max(1, ordering.length // keys.lanes) if ordering.kernel != "top_positions" else 1)
     words: tuple[int | OperandName, ...] = tuple([values[name] for name in ORDERING_SLOTS])
-    return Launch(ordering.kernel, words, ordering.outer * ordering.inner, max(1, _ITEM // work)), scratch
+    return Launch(ordering.kernel, words, ordering.outer * ordering.inner, max(1, _ITEM_COMPARISONS // work)), scratch

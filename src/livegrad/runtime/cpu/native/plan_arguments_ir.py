@@ -1,21 +1,21 @@
-"""LLVM IR that reads the arguments of a plan's built-in: arrays, handles of tensors, and numbers.
+"""LLVM IR that reads the arguments of a plan's built-in: arrays, tensor handles, and numbers.
 
-In: Python objects, and a record for each argument (`plan_call.py`): its accepted kinds, the code of its number type,
-its dtype, rank and shape. Out: arrays, and the bits of numbers; 0 if an argument does not match, and then the built-in
+In: Python objects, and a record for each argument (`plan_call.py`): its accepted kind, the code of its number type, its
+dtype, rank and shape. Out: arrays, and the bits of numbers; 0 if an argument does not match, in which case the built-in
 declines the call. `plan_call_ir.py` fills in the layout of objects.
 """
 
 # %source is the accepted kind: 0 any, 1 arrays, 2 handles, 3 numbers.
 READ_ARGUMENTS = """
 define internal ptr @load_at(ptr %object, i64 %offset) alwaysinline {
-  %place = getelementptr i8, ptr %object, i64 %offset
-  %value = load ptr, ptr %place
+  %slot = getelementptr i8, ptr %object, i64 %offset
+  %value = load ptr, ptr %slot
   ret ptr %value
 }
 
 define internal i64 @word_at(ptr %table, i64 %index) alwaysinline {
-  %place = getelementptr i64, ptr %table, i64 %index
-  %value = load i64, ptr %place
+  %slot = getelementptr i64, ptr %table, i64 %index
+  %value = load i64, ptr %slot
   ret i64 %value
 }
 
@@ -47,15 +47,15 @@ define internal i1 @is_current(ptr %stamp, ptr %layout) alwaysinline {
   %now = call ptr @slot_of(ptr %clock, ptr %layout, i64 20)
   %same = icmp eq ptr %stamp, %now
   %count_word = call i64 @word_at(ptr %layout, i64 6)
-  %count_place = inttoptr i64 %count_word to ptr
-  %count = load i64, ptr %count_place
+  %count_slot = inttoptr i64 %count_word to ptr
+  %count = load i64, ptr %count_slot
   %none = icmp eq i64 %count, 0
   %current = and i1 %same, %none
   ret i1 %current
 }
 
-; The array of a handle, null if it has none yet. There are four cases: data without a node, a deferred op that has run,
-; the data of a leaf, and the value of a node that has run. `native_handles.py` has the words of the layout.
+; The array of a tensor handle; null if it has none yet. There are four cases: data without a node, a deferred op that
+; has run, the data of a leaf, and the value of a node that has run. `native_handles.py` defines the layout's words.
 define internal ptr @array_of_handle(ptr %object, ptr %layout) {
 entry:
   %extra = call ptr @slot_of(ptr %object, ptr %layout, i64 7)
@@ -66,13 +66,13 @@ look:
   %unset = icmp eq ptr %deferred, null
   br i1 %unset, label %decline, label %set
 set:
-  %settled = icmp eq ptr %deferred, @livegrad_none
-  br i1 %settled, label %of_node, label %of_deferred
+  %has_node = icmp eq ptr %deferred, @livegrad_none
+  br i1 %has_node, label %of_node, label %of_deferred
 of_deferred:
   %source = call ptr @load_at(ptr %deferred, i64 $tuple_items)
   %source_type = call ptr @load_at(ptr %source, i64 $type)
   %is_op = call i1 @is_word(ptr %source_type, ptr %layout, i64 2)
-  br i1 %is_op, label %of_op, label %found
+  br i1 %is_op, label %of_op, label %check
 of_op:
   %second = add i64 $tuple_items, 8
   %index = call ptr @load_at(ptr %deferred, i64 %second)
@@ -81,14 +81,14 @@ of_op:
   %op_current = call i1 @is_current(ptr %op_stamp, ptr %layout)
   %op_good = and i1 %whole, %op_current
   %op_value = call ptr @slot_of(ptr %source, ptr %layout, i64 18)
-  br i1 %op_good, label %found, label %decline
+  br i1 %op_good, label %check, label %decline
 of_node:
   %node = call ptr @slot_of(ptr %object, ptr %layout, i64 9)
   %missing = icmp eq ptr %node, null
   %freed = icmp eq ptr %node, @livegrad_none
   %no_node = or i1 %missing, %freed
-  br i1 %no_node, label %decline, label %there
-there:
+  br i1 %no_node, label %decline, label %node_exists
+node_exists:
   %op = call ptr @slot_of(ptr %node, ptr %layout, i64 10)
   %is_input = call i1 @is_word(ptr %op, ptr %layout, i64 3)
   br i1 %is_input, label %of_input, label %of_computed
@@ -102,9 +102,9 @@ of_input:
   br i1 %is_leaf, label %of_leaf, label %decline
 of_leaf:
   %ancestors = call ptr @slot_of(ptr %key, ptr %layout, i64 13)
-  %given = call i1 @is_word(ptr %ancestors, ptr %layout, i64 4)
+  %has_data = call i1 @is_word(ptr %ancestors, ptr %layout, i64 4)
   %data = call ptr @slot_of(ptr %key, ptr %layout, i64 14)
-  br i1 %given, label %found, label %decline
+  br i1 %has_data, label %check, label %decline
 of_computed:
   %cell = call ptr @slot_of(ptr %node, ptr %layout, i64 12)
   %no_cell = icmp eq ptr %cell, @livegrad_none
@@ -116,18 +116,18 @@ of_cell:
   %stays = icmp eq ptr %volatile, @livegrad_false
   %cell_good = and i1 %current, %stays
   %cell_value = call ptr @slot_of(ptr %cell, ptr %layout, i64 15)
-  br i1 %cell_good, label %found, label %decline
-found: ; None, which is no array, if there is no value yet
+  br i1 %cell_good, label %check, label %decline
+check: ; without a value, this is None and not an array
   %array = phi ptr [ %source, %of_deferred ], [ %op_value, %of_op ], [ %data, %of_leaf ], [ %cell_value, %of_cell ]
   %on_host = call i1 @is_array(ptr %array)
-  br i1 %on_host, label %give, label %decline
-give:
+  br i1 %on_host, label %accept, label %decline
+accept:
   ret ptr %array
 decline:
   ret ptr null
 }
 
-; The array of an argument: the object itself, or the array of a handle; null if the kind is not accepted.
+; The array of an argument: the object, or the array of a handle; null if its kind is not accepted.
 define internal ptr @array_of(ptr %object, ptr %layout, i64 %source) {
 entry:
   %is_array = call i1 @is_array(ptr %object)
@@ -148,8 +148,8 @@ compare:
   %is_handle = icmp eq i64 %type_word, %handle_word
   br i1 %is_handle, label %handle, label %decline
 handle:
-  %found = call ptr @array_of_handle(ptr %object, ptr %layout)
-  ret ptr %found
+  %handle_array = call ptr @array_of_handle(ptr %object, ptr %layout)
+  ret ptr %handle_array
 decline:
   ret ptr null
 }
@@ -159,31 +159,31 @@ define internal i1 @array_fits(ptr %array, ptr %record) {
 entry:
   %dtype = call ptr @load_at(ptr %array, i64 $array_dtype)
   %dtype_word = ptrtoint ptr %dtype to i64
-  %wanted_dtype = call i64 @word_at(ptr %record, i64 2)
-  %same_dtype = icmp eq i64 %dtype_word, %wanted_dtype
-  %flags_place = getelementptr i8, ptr %array, i64 $array_flags
-  %flags = load i32, ptr %flags_place
+  %expected_dtype = call i64 @word_at(ptr %record, i64 2)
+  %same_dtype = icmp eq i64 %dtype_word, %expected_dtype
+  %flags_slot = getelementptr i8, ptr %array, i64 $array_flags
+  %flags = load i32, ptr %flags_slot
   %dense_flags = and i32 %flags, 257
   %dense = icmp eq i32 %dense_flags, 257
-  %rank_place = getelementptr i8, ptr %array, i64 $array_rank
-  %rank32 = load i32, ptr %rank_place
+  %rank_slot = getelementptr i8, ptr %array, i64 $array_rank
+  %rank32 = load i32, ptr %rank_slot
   %rank = sext i32 %rank32 to i64
-  %wanted_rank = call i64 @word_at(ptr %record, i64 3)
-  %same_rank = icmp eq i64 %rank, %wanted_rank
-  %fine0 = and i1 %same_dtype, %dense
-  %fine = and i1 %fine0, %same_rank
+  %expected_rank = call i64 @word_at(ptr %record, i64 3)
+  %same_rank = icmp eq i64 %rank, %expected_rank
+  %matches0 = and i1 %same_dtype, %dense
+  %matches = and i1 %matches0, %same_rank
   %sizes = call ptr @load_at(ptr %array, i64 $array_shape)
-  %wanted_place = getelementptr i64, ptr %record, i64 4
-  %wanted_sizes = load ptr, ptr %wanted_place
-  br i1 %fine, label %check, label %refuse
+  %expected_sizes_slot = getelementptr i64, ptr %record, i64 4
+  %expected_sizes = load ptr, ptr %expected_sizes_slot
+  br i1 %matches, label %check, label %refuse
 check:
   %n = phi i64 [ 0, %entry ], [ %n1, %next ]
   %more = icmp slt i64 %n, %rank
   br i1 %more, label %compare, label %accept
 compare:
   %size = call i64 @word_at(ptr %sizes, i64 %n)
-  %wanted = call i64 @word_at(ptr %wanted_sizes, i64 %n)
-  %same = icmp eq i64 %size, %wanted
+  %expected = call i64 @word_at(ptr %expected_sizes, i64 %n)
+  %same = icmp eq i64 %size, %expected
   br i1 %same, label %next, label %refuse
 next:
   %n1 = add i64 %n, 1
@@ -194,8 +194,8 @@ refuse:
   ret i1 false
 }
 
-; Reads a Python number for a scalar argument: stores its bits to %bits. Returns 0 if it is no number of the element
-; type (1 for float64, 2 for float32, 3 for int64), or is out of range.
+; Stores the bits of a Python number to %bits. Returns 0 if it is not a number of the element type (1: float64,
+; 2: float32, 3: int64), or is out of range.
 define internal i1 @read_number(ptr %object, i64 %element, ptr %bits) {
 entry:
   %overflow = alloca i32
@@ -223,7 +223,7 @@ float:
 wide:
   store double %double, ptr %bits
   ret i1 true
-narrow: ; a number that overflows to infinity is left to NumPy, which warns
+narrow: ; declines numbers that overflow to infinity, so that NumPy warns
   %single = fptrunc double %double to float
   store float %single, ptr %bits
   %single_bits = bitcast float %single to i32
@@ -233,8 +233,8 @@ narrow: ; a number that overflows to infinity is left to NumPy, which warns
   %double_size = and i64 %double_bits, 9223372036854775807
   %was_infinite = icmp eq i64 %double_size, 9218868437227405312
   %finite = xor i1 %infinite, true
-  %kept = or i1 %finite, %was_infinite
-  ret i1 %kept
+  %is_exact_infinity_or_finite = or i1 %finite, %was_infinite
+  ret i1 %is_exact_infinity_or_finite
 refuse:
   ret i1 false
 }
@@ -249,11 +249,11 @@ check:
   %more = icmp slt i64 %n, %count
   br i1 %more, label %one, label %accept
 one:
-  %object_place = getelementptr ptr, ptr %args, i64 %n
-  %object = load ptr, ptr %object_place
+  %object_slot = getelementptr ptr, ptr %args, i64 %n
+  %object = load ptr, ptr %object_slot
   %record = getelementptr [10 x i64], ptr %records, i64 %n
-  %array_place = getelementptr ptr, ptr %arrays, i64 %n
-  store ptr null, ptr %array_place
+  %array_slot = getelementptr ptr, ptr %arrays, i64 %n
+  store ptr null, ptr %array_slot
   %source = call i64 @word_at(ptr %record, i64 0)
   %element = call i64 @word_at(ptr %record, i64 1)
   %may_be_number = icmp ne i64 %element, 0
@@ -267,12 +267,12 @@ number:
   %read = call i1 @read_number(ptr %object, i64 %element, ptr %bits)
   br i1 %read, label %next, label %array
 array:
-  %found = call ptr @array_of(ptr %object, ptr %layout, i64 %source)
-  %none = icmp eq ptr %found, null
+  %array_object = call ptr @array_of(ptr %object, ptr %layout, i64 %source)
+  %none = icmp eq ptr %array_object, null
   br i1 %none, label %refuse, label %compare
 compare:
-  store ptr %found, ptr %array_place
-  %fits = call i1 @array_fits(ptr %found, ptr %record)
+  store ptr %array_object, ptr %array_slot
+  %fits = call i1 @array_fits(ptr %array_object, ptr %record)
   br i1 %fits, label %next, label %refuse
 next:
   %n1 = add i64 %n, 1

@@ -1,7 +1,7 @@
-"""Makes a Python built-in for a plan. In: its arguments, results and kernels. Out: a callable.
+"""Creates the Python built-in of a plan. In: the plan's arguments, results and kernels. Out: a callable.
 
-`CompiledPlan` makes one in its first run. The built-in maps the arguments of the plan to its result, or to a list of
-several; it returns None, without side effects, for calls that it declines. `plan_call_ir.py` has its code.
+`plan_entry.py` calls this. The built-in maps arguments to the only result or a list of results. It returns None,
+without side effects, for calls that it declines. `plan_call_ir.py` has its code.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from livegrad.runtime.cpu.native.invoke import make_builtin
 from livegrad.runtime.cpu.native.pool import runtime
 
-ANY, ARRAYS, HANDLES, NUMBERS = range(4)  # the accepted kinds of arguments
+ANY, ARRAYS, HANDLES, NUMBERS = range(4)  # accepted kinds of an argument
 _NUMBER_CODES = {np.dtype(np.float64): 1, np.dtype(np.float32): 2, np.dtype(np.int64): 3}
 Patch = tuple[int, int]  # the address of an argument slot, and the offset that is added to the array's address
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An array or number that a plan takes. `cell` is the address that the value of a scalar is copied to, or 0."""
+    """An array or number that a plan takes. `cell` is the address to which a scalar is copied, or 0."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Segment:
-    """Kernels that run one after the other. `status` is the address of the status word of their checks, or 0."""
+    """Kernels that run in sequence. `status` is the address of the status word of their checks, or 0."""
 
     records: Sequence[tuple[int, int, int, int]]
     interruptible: bool
@@ -60,18 +60,18 @@ class Segment:
 
 
 class _Table:
-    """Builds tables of 64-bit words, and keeps the objects and memory alive that they point to."""
+    """Builds tables of 64-bit words, and keeps alive the objects and memory that they point to."""
 
     def __init__(self) -> None:
-        self.kept: list[Any] = []
+        self.references: list[Any] = []
 
     def address_of(self, words: Sequence[int]) -> int:
         memory = array("q", words or (0,))
-        self.kept.append(memory)
+        self.references.append(memory)
         return memory.buffer_info()[0]
 
     def object(self, value: Any) -> int:
-        self.kept.append(value)
+        self.references.append(value)
         return id(value)
 
     def patches(self, patches: Sequence[Patch]) -> tuple[int, int]:
@@ -114,15 +114,15 @@ def make_plan_call(
     if address is None:
         return None
     table = _Table()
-    table.kept += (keep, handles)
-    # If no kernel releases the GIL, no other run can begin during this one, and it is enough that none is in progress.
+    table.references += (keep, handles)
+    # If no kernel releases the GIL, no other run can start during this one, so testing the lock is enough.
     release = table.object(lock.release) if any(segment.releases_gil for segment in segments) else 0
-    ask = table.object(lock.acquire if release else lock.locked)
+    acquire = table.object(lock.acquire if release else lock.locked)
     words = (
         len(arguments),
         len(results),
         len(segments),
-        ask,
+        acquire,
         release,
         0 if handles is None else handles.buffer_info()[0],
         int(frozen),

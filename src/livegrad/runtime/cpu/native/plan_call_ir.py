@@ -1,9 +1,8 @@
-"""The built-in that runs a whole plan, as LLVM IR: it checks the arguments, allocates the results, runs the kernels.
+"""LLVM IR of the built-in that runs a whole plan: it checks the arguments, allocates the results and runs the kernels.
 
-Called by `pool.py`, which appends the text to the other built-ins. `plan_call.py` writes the table that the code reads
-(its words are named there) and makes one Python callable for each plan. Uncommon cases (an array of another type or
-layout, a handle without data, a plan in use by another thread, a failed check) are declined: the callable returns None
-without side effects, and the caller runs the plan step by step.
+`pool.py` appends the text to the other built-ins. `plan_call.py` writes the table that the code reads, and creates a
+callable for each plan. The callable declines uncommon cases (an array of another type or layout, a handle without data,
+a plan in use by another thread, a failed check): it returns None, and the caller runs the plan step by step.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import asdict, dataclass
 from string import Template
 
 from livegrad.runtime.cpu.native.plan_arguments_ir import READ_ARGUMENTS
-from livegrad.runtime.cpu.native.plan_results_ir import FILL_SLOTS, MAKE_RESULTS
+from livegrad.runtime.cpu.native.plan_results_ir import ALLOCATE_RESULTS, FILL_SLOTS
 
 C_API = (
     "PyFloat_AsDouble",
@@ -76,8 +75,8 @@ one:
   %records = load ptr, ptr %segment
   %calls = call i64 @word_at(ptr %segment, i64 1)
   %open = call i64 @word_at(ptr %segment, i64 2)
-  %status_place = getelementptr i64, ptr %segment, i64 3
-  %status = load ptr, ptr %status_place
+  %status_slot = getelementptr i64, ptr %segment, i64 3
+  %status = load ptr, ptr %status_slot
   %interruptible = icmp ne i64 %open, 0
   br i1 %interruptible, label %choose, label %plain
 plain:
@@ -99,8 +98,8 @@ interrupted:
   br i1 %quiet, label %ran, label %stop
 stop:
   %raised = icmp slt i32 %flag, 0
-  br i1 %raised, label %raise, label %raise_own
-raise_own:
+  br i1 %raised, label %raise, label %raise_interrupt
+raise_interrupt:
   call void @PyErr_SetNone(ptr @livegrad_keyboard_interrupt)
   br label %raise
 raise: ; a check may have failed before the interrupt
@@ -128,22 +127,22 @@ accept:
   ret i32 0
 }
 
-; Takes the lock of a plan. If its kernels never release the GIL, it is enough that no other thread holds the lock.
-; Returns 1; 0 if another thread holds it; -1 with an exception.
-define internal i32 @enter_plan(ptr %ask, i1 %asks_only) {
+; Takes the lock of a plan or, if its kernels never release the GIL, only tests it. Returns 1; 0 if another thread holds
+; the lock; -1 with an exception.
+define internal i32 @enter_plan(ptr %acquire, i1 %tests_only) {
 entry:
-  br i1 %asks_only, label %ask_only, label %take
-ask_only:
-  %locked = call ptr @PyObject_CallNoArgs(ptr %ask)
+  br i1 %tests_only, label %test_only, label %take
+test_only:
+  %locked = call ptr @PyObject_CallNoArgs(ptr %acquire)
   %free = icmp eq ptr %locked, @livegrad_false
   br label %answer
 take:
-  %taken = call ptr @PyObject_CallOneArg(ptr %ask, ptr @livegrad_false)
+  %taken = call ptr @PyObject_CallOneArg(ptr %acquire, ptr @livegrad_false)
   %got = icmp eq ptr %taken, @livegrad_true
   br label %answer
 answer:
-  %object = phi ptr [ %locked, %ask_only ], [ %taken, %take ]
-  %yes = phi i1 [ %free, %ask_only ], [ %got, %take ]
+  %object = phi ptr [ %locked, %test_only ], [ %taken, %take ]
+  %yes = phi i1 [ %free, %test_only ], [ %got, %take ]
   %failed = icmp eq ptr %object, null
   br i1 %failed, label %raise, label %finish
 raise:
@@ -154,8 +153,8 @@ finish:
   ret i32 %result
 }
 
-; run_plan(arguments...): %self is a tuple of the table, as bytes, and the objects that it points to.
-define ptr @py_run_plan(ptr %self, ptr %args, i64 %given) {
+; run_plan(arguments...): %self is a tuple of the table, as bytes, and the object that keeps its pointers alive.
+define ptr @py_run_plan(ptr %self, ptr %args, i64 %argument_count) {
 entry:
   %table_object = call ptr @load_at(ptr %self, i64 $tuple_items)
   %table = getelementptr i8, ptr %table_object, i64 $bytes_data
@@ -167,44 +166,44 @@ entry:
   %error_type = alloca ptr
   %error_value = alloca ptr
   %error_traceback = alloca ptr
-  %ask_place = getelementptr i64, ptr %table, i64 3
-  %ask = load ptr, ptr %ask_place
-  %release_place = getelementptr i64, ptr %table, i64 4
-  %release = load ptr, ptr %release_place
-  %asks_only = icmp eq ptr %release, null
-  %layout_place = getelementptr i64, ptr %table, i64 5
-  %layout = load ptr, ptr %layout_place
+  %acquire_slot = getelementptr i64, ptr %table, i64 3
+  %acquire = load ptr, ptr %acquire_slot
+  %release_slot = getelementptr i64, ptr %table, i64 4
+  %release = load ptr, ptr %release_slot
+  %tests_only = icmp eq ptr %release, null
+  %layout_slot = getelementptr i64, ptr %table, i64 5
+  %layout = load ptr, ptr %layout_slot
   %freeze = call i64 @word_at(ptr %table, i64 6)
   %frozen = icmp ne i64 %freeze, 0
-  %argument_place = getelementptr i64, ptr %table, i64 7
-  %argument_records = load ptr, ptr %argument_place
-  %result_place = getelementptr i64, ptr %table, i64 8
-  %result_records = load ptr, ptr %result_place
-  %complete = icmp eq i64 %given, %count
+  %argument_slot = getelementptr i64, ptr %table, i64 7
+  %argument_records = load ptr, ptr %argument_slot
+  %result_slot = getelementptr i64, ptr %table, i64 8
+  %result_records = load ptr, ptr %result_slot
+  %complete = icmp eq i64 %argument_count, %count
   br i1 %complete, label %read, label %decline
 read:
   %fits = call i1 @read_arguments(ptr %args, i64 %count, ptr %argument_records, ptr %layout, ptr %arrays, ptr %numbers)
   br i1 %fits, label %make, label %decline
-make: ; allocations may run Python code, which could free the arrays, so hold references
-  call void @hold(i64 %count, ptr %arrays)
-  %made = call i1 @make_results(i64 %result_count, ptr %result_records, ptr %results)
-  br i1 %made, label %enter, label %raise_early
+make: ; allocations may run Python code, which could free the arrays, so take references
+  call void @take_references(i64 %count, ptr %arrays)
+  %allocated = call i1 @allocate_results(i64 %result_count, ptr %result_records, ptr %results)
+  br i1 %allocated, label %enter, label %raise_early
 enter:
-  %entered = call i32 @enter_plan(ptr %ask, i1 %asks_only)
+  %entered = call i32 @enter_plan(ptr %acquire, i1 %tests_only)
   %is_free = icmp eq i32 %entered, 1
   br i1 %is_free, label %run, label %drop
 run:
   call void @fill_slots(i64 %count, ptr %argument_records, ptr %arrays, ptr %numbers)
-  call void @give_results(i64 %result_count, ptr %result_records, ptr %results, i1 %frozen)
+  call void @bind_results(i64 %result_count, ptr %result_records, ptr %results, i1 %frozen)
   %segment_count = call i64 @word_at(ptr %table, i64 2)
-  %segment_place = getelementptr i64, ptr %table, i64 9
-  %segments = load ptr, ptr %segment_place
+  %segment_slot = getelementptr i64, ptr %table, i64 9
+  %segments = load ptr, ptr %segment_slot
   %main_thread = call i64 @word_at(ptr %table, i64 10)
   %state = call i32 @run_segments(i64 %segment_count, ptr %segments, i64 %main_thread)
-  br i1 %asks_only, label %left, label %leave
-leave: ; Python functions must not be called while an exception is set
+  br i1 %tests_only, label %finished, label %leave
+leave: ; no Python function may be called while an exception is set
   %had_error = icmp slt i32 %state, 0
-  br i1 %had_error, label %leave_with_error, label %leave_plainly
+  br i1 %had_error, label %leave_with_error, label %leave_without_error
 leave_with_error:
   call void @PyErr_Fetch(ptr %error_type, ptr %error_value, ptr %error_traceback)
   %released0 = call ptr @PyObject_CallNoArgs(ptr %release)
@@ -213,26 +212,26 @@ leave_with_error:
   %e1 = load ptr, ptr %error_value
   %e2 = load ptr, ptr %error_traceback
   call void @PyErr_Restore(ptr %e0, ptr %e1, ptr %e2)
-  br label %left
-leave_plainly:
+  br label %finished
+leave_without_error:
   %released1 = call ptr @PyObject_CallNoArgs(ptr %release)
   call void @Py_DecRef(ptr %released1)
-  br label %left
-left:
+  br label %finished
+finished:
   %good = icmp eq i32 %state, 0
   br i1 %good, label %finish, label %drop
 finish:
-  call void @drop(i64 %count, ptr %arrays)
+  call void @drop_references(i64 %count, ptr %arrays)
   %answer = call ptr @return_results(i64 %result_count, ptr %results)
   ret ptr %answer
 drop:
-  %why = phi i32 [ %entered, %enter ], [ %state, %left ]
-  call void @drop(i64 %result_count, ptr %results)
-  call void @drop(i64 %count, ptr %arrays)
-  %failed = icmp slt i32 %why, 0
+  %status = phi i32 [ %entered, %enter ], [ %state, %finished ]
+  call void @drop_references(i64 %result_count, ptr %results)
+  call void @drop_references(i64 %count, ptr %arrays)
+  %failed = icmp slt i32 %status, 0
   br i1 %failed, label %raise, label %decline
 raise_early:
-  call void @drop(i64 %count, ptr %arrays)
+  call void @drop_references(i64 %count, ptr %arrays)
   br label %raise
 raise:
   ret ptr null
@@ -244,6 +243,6 @@ decline:
 
 
 def plan_call_ir(layout: ObjectLayout) -> str:
-    """Returns the IR of `run_plan` for objects of this layout."""
-    text = Template("".join((READ_ARGUMENTS, FILL_SLOTS, MAKE_RESULTS, _RUN)))
+    """The IR of `run_plan` for objects of this layout."""
+    text = Template("".join((READ_ARGUMENTS, FILL_SLOTS, ALLOCATE_RESULTS, _RUN)))
     return _DECLARATIONS + text.substitute(asdict(layout))

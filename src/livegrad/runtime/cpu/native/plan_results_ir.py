@@ -33,8 +33,8 @@ bytes16:
   ret void
 }
 
-; Writes an address, plus an offset for each slot, to argument slots. Word %first of the record is the list of slots and
-; offsets; the next word is its length.
+; Writes an address plus an offset to argument slots. Word %first of the record is the address of a list of slots and
+; offsets, the next word its length.
 define internal void @patch(ptr %address, ptr %record, i64 %first) {
 entry:
   %start = ptrtoint ptr %address to i64
@@ -69,8 +69,8 @@ check:
   br i1 %more, label %one, label %finish
 one:
   %record = getelementptr [10 x i64], ptr %records, i64 %n
-  %array_place = getelementptr ptr, ptr %arrays, i64 %n
-  %array = load ptr, ptr %array_place
+  %array_slot = getelementptr ptr, ptr %arrays, i64 %n
+  %array = load ptr, ptr %array_slot
   %bits = getelementptr i64, ptr %numbers, i64 %n
   %is_number = icmp eq ptr %array, null
   br i1 %is_number, label %with_source, label %array_data
@@ -79,8 +79,8 @@ array_data:
   br label %with_source
 with_source:
   %source = phi ptr [ %bits, %one ], [ %data, %array_data ]
-  %cell_place = getelementptr i64, ptr %record, i64 7
-  %cell = load ptr, ptr %cell_place
+  %cell_slot = getelementptr i64, ptr %record, i64 7
+  %cell = load ptr, ptr %cell_slot
   %no_cell = icmp eq ptr %cell, null
   br i1 %no_cell, label %addresses, label %copy
 copy:
@@ -98,9 +98,9 @@ finish:
 }
 """
 
-MAKE_RESULTS = """
-; Allocates an array for each result, in %results. Returns 0 with an exception.
-define internal i1 @make_results(i64 %count, ptr %records, ptr %results) {
+ALLOCATE_RESULTS = """
+; Stores a new array for each result to %results. Returns 0 with an exception.
+define internal i1 @allocate_results(i64 %count, ptr %records, ptr %results) {
 entry:
   br label %check
 check:
@@ -113,37 +113,37 @@ one:
   %small = icmp eq ptr %maker, null
   br i1 %small, label %fresh, label %pooled
 fresh:
-  %dtype_place = getelementptr i64, ptr %record, i64 1
-  %dtype = load ptr, ptr %dtype_place
+  %dtype_slot = getelementptr i64, ptr %record, i64 1
+  %dtype = load ptr, ptr %dtype_slot
   %rank = call i64 @word_at(ptr %record, i64 2)
   %rank32 = trunc i64 %rank to i32
-  %sizes_place = getelementptr i64, ptr %record, i64 3
-  %sizes = load ptr, ptr %sizes_place
+  %sizes_slot = getelementptr i64, ptr %record, i64 3
+  %sizes = load ptr, ptr %sizes_slot
   call void @Py_IncRef(ptr %dtype) ; NumPy steals the reference
   %new = call ptr @numpy_new_from_descr(ptr @livegrad_ndarray, ptr %dtype, i32 %rank32, ptr %sizes, ptr null, ptr null,
                                         i32 0, ptr null)
-  br label %made
+  br label %allocated
 pooled:
   %block = call ptr @PyObject_CallNoArgs(ptr %maker)
-  br label %made
-made:
+  br label %allocated
+allocated:
   %array = phi ptr [ %new, %fresh ], [ %block, %pooled ]
-  %place = getelementptr ptr, ptr %results, i64 %n
-  store ptr %array, ptr %place
+  %slot = getelementptr ptr, ptr %results, i64 %n
+  store ptr %array, ptr %slot
   %failed = icmp eq ptr %array, null
   br i1 %failed, label %drop, label %next
 next:
   %n1 = add i64 %n, 1
   br label %check
 drop:
-  call void @drop(i64 %n, ptr %results)
+  call void @drop_references(i64 %n, ptr %results)
   ret i1 false
 accept:
   ret i1 true
 }
 
 ; Drops references to objects, some of which may be null.
-define internal void @drop(i64 %count, ptr %objects) {
+define internal void @drop_references(i64 %count, ptr %objects) {
 entry:
   br label %check
 check:
@@ -151,8 +151,8 @@ check:
   %more = icmp slt i64 %n, %count
   br i1 %more, label %one, label %finish
 one:
-  %place = getelementptr ptr, ptr %objects, i64 %n
-  %object = load ptr, ptr %place
+  %slot = getelementptr ptr, ptr %objects, i64 %n
+  %object = load ptr, ptr %slot
   call void @Py_DecRef(ptr %object)
   br label %next
 next:
@@ -163,7 +163,7 @@ finish:
 }
 
 ; Takes references to objects, some of which may be null.
-define internal void @hold(i64 %count, ptr %objects) {
+define internal void @take_references(i64 %count, ptr %objects) {
 entry:
   br label %check
 check:
@@ -171,8 +171,8 @@ check:
   %more = icmp slt i64 %n, %count
   br i1 %more, label %one, label %finish
 one:
-  %place = getelementptr ptr, ptr %objects, i64 %n
-  %object = load ptr, ptr %place
+  %slot = getelementptr ptr, ptr %objects, i64 %n
+  %object = load ptr, ptr %slot
   call void @Py_IncRef(ptr %object)
   %n1 = add i64 %n, 1
   br label %check
@@ -180,8 +180,8 @@ finish:
   ret void
 }
 
-; Writes the addresses of the results to argument slots; %frozen makes the arrays read-only.
-define internal void @give_results(i64 %count, ptr %records, ptr %results, i1 %frozen) {
+; Writes the addresses of the results to argument slots. %frozen makes the arrays read-only.
+define internal void @bind_results(i64 %count, ptr %records, ptr %results, i1 %frozen) {
 entry:
   br label %check
 check:
@@ -190,16 +190,16 @@ check:
   br i1 %more, label %one, label %finish
 one:
   %record = getelementptr [6 x i64], ptr %records, i64 %n
-  %place = getelementptr ptr, ptr %results, i64 %n
-  %array = load ptr, ptr %place
+  %slot = getelementptr ptr, ptr %results, i64 %n
+  %array = load ptr, ptr %slot
   %data = call ptr @load_at(ptr %array, i64 $array_data)
   call void @patch(ptr %data, ptr %record, i64 4)
   br i1 %frozen, label %freeze, label %next
 freeze:
-  %flags_place = getelementptr i8, ptr %array, i64 $array_flags
-  %flags = load i32, ptr %flags_place
+  %flags_slot = getelementptr i8, ptr %array, i64 $array_flags
+  %flags = load i32, ptr %flags_slot
   %read_only = and i32 %flags, -1025
-  store i32 %read_only, ptr %flags_place
+  store i32 %read_only, ptr %flags_slot
   br label %next
 next:
   %n1 = add i64 %n, 1
@@ -221,15 +221,15 @@ several:
   %failed = icmp eq ptr %list, null
   br i1 %failed, label %drop, label %check
 drop:
-  call void @drop(i64 %count, ptr %results)
+  call void @drop_references(i64 %count, ptr %results)
   ret ptr null
 check:
   %n = phi i64 [ 0, %several ], [ %n1, %put ]
   %more = icmp slt i64 %n, %count
   br i1 %more, label %put, label %finish
 put:
-  %place = getelementptr ptr, ptr %results, i64 %n
-  %item = load ptr, ptr %place
+  %slot = getelementptr ptr, ptr %results, i64 %n
+  %item = load ptr, ptr %slot
   %done = call i32 @PyList_SetItem(ptr %list, i64 %n, ptr %item)
   %n1 = add i64 %n, 1
   br label %check

@@ -1,6 +1,6 @@
-"""The native run time of this process: the thread pool, its size and statistics, and the interrupt flag.
+"""Compiles and owns the native run time of this process: the thread pool, the built-ins, and the interrupt flag.
 
-In: a number of threads. Out: addresses of its functions and flags, for `invoke.py` and for kernels.
+In: a number of threads. Out: addresses of functions and flags, for `invoke.py` and for kernels.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from livegrad.runtime.cpu.native.plan_call_ir import C_API as PLAN_CALL_API
 from livegrad.runtime.cpu.native.plan_call_ir import plan_call_ir
 from livegrad.runtime.cpu.native.pool_ir import MAX_THREADS, pool_ir
 
-# How long an idle thread spins for work before it sleeps, and a caller for its helpers to finish. Long enough for the
-# Python between two steps of a plan (a few µs), short enough not to cost other processes anything.
+# How long an idle thread spins for work, and a caller for its helpers, before it sleeps. Long enough for the Python
+# code between two steps of a plan (a few µs), short enough to cost other processes nothing.
 SPIN_SECONDS = 30e-6
 
 BUILTINS = ("invoke", "invoke_released", "invoke_sequence", "invoke_interruptible", "invoke_off_main", "array_address",
@@ -36,12 +36,12 @@ _FUNCTIONS = ("pool_run", "pool_pause", "pool_resize", "pool_reset_after_fork", 
 @dataclass(frozen=True)
 class PoolStats:
     parallel_runs: int
-    contended_runs: int  # on the caller's thread alone, because another caller was using the pool
+    contended_runs: int  # on the caller's thread alone, because another caller used the pool
     threads_started: int
 
 
 class Runtime:
-    """The compiled pool and built-ins. There is one for the process, made on first use and never freed."""
+    """The compiled pool and built-ins. The process has one, created on first use and never freed."""
 
     def __init__(self) -> None:
         self.code = _compile_runtime()
@@ -56,24 +56,24 @@ class Runtime:
         self.resize(default_threads())
 
     def resize(self, threads: int) -> None:
-        """Uses `threads` threads, the caller's included, from the next run on. Waits for a run in progress."""
+        """Sets the number of threads, including the caller's, from the next run on. Waits for a run in progress."""
         while not self._resize(threads, self._spin):
             time.sleep(0.0005)
         self.threads = threads
 
     def stop(self) -> None:
-        """Ends the workers if no run is in progress; otherwise they end with the process."""
+        """Ends the workers if no run is in progress; otherwise, they end with the process."""
         self._resize(1, self._spin)
 
     def reset_after_fork(self) -> None:
-        """Resets threads and locks in the child of a fork; the first run that needs workers starts new ones."""
+        """Resets threads and locks in the child of a fork. The next run that needs workers starts them."""
         self._reset_after_fork()
 
     def stats(self) -> PoolStats:
         return PoolStats(*self._counts)
 
     def _pauses_in(self, seconds: float) -> int:
-        # A pause takes 10 ns on some processors and 60 on others, so measure it; the minimum is the least disturbed.
+        # A pause takes between 10 and 60 ns, so measure it. The minimum is the least disturbed measurement.
         sample = 200
         best = min(self._time_pauses(sample) for _ in range(4))
         return max(1, int(seconds / max(best / sample, 1e-9)))
@@ -94,14 +94,14 @@ def default_threads() -> int:
 
 
 def set_threads(count: int) -> None:
-    """Sets how many threads a run uses, the calling one included. Results never depend on it."""
+    """Sets how many threads a run uses, including the caller's. Results never depend on it."""
     if not 1 <= count <= MAX_THREADS:
         raise ValueError(f"expected between 1 and {MAX_THREADS} threads, found {count}")
     runtime().resize(count)
 
 
 def threads() -> int:
-    """How many threads a run uses; worker numbers are below this."""
+    """The number of threads of a run; worker numbers are below it."""
     return runtime().threads
 
 
@@ -115,7 +115,7 @@ def interrupt_flag_address() -> int:
 
 
 def pool_run_address() -> int:
-    """The address of the function that runs a kernel on threads, for kernels that launch others."""
+    """The address of the function that runs a kernel on the pool, for kernels that launch other kernels."""
     return runtime().code.addresses["pool_run"]
 
 
@@ -124,7 +124,7 @@ _runtime_lock = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """The run time of this process, compiled by the first call."""
+    """The run time of this process. The first call compiles it."""
     global _runtime
     if _runtime is None:
         with _runtime_lock:
@@ -134,7 +134,7 @@ def runtime() -> Runtime:
 
 
 def c_api_addresses() -> dict[str, int]:
-    """The addresses of the functions and objects of the C API that the built-ins import."""
+    """The addresses of the C API's functions and objects that the built-ins import."""
     names = (*C_API, *PLAN_CALL_API)
     addresses = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in names}
     addresses["numpy_new_from_descr"] = numpy_function("PyArray_NewFromDescr")
@@ -152,7 +152,7 @@ def _compile_runtime() -> NativeFunction:
     if layout is not None:  # without it, plans run step by step in Python
         text += plan_call_ir(layout)
         exports += ("py_run_plan",)
-    # Speed 0 compiles in 10 ms and speed 2 in 80, without a measurable difference for any built-in.
+    # Speed 0 compiles in 10 ms and speed 2 in 80 ms, without a measurable difference for any built-in.
     return compile_library(text, _FUNCTIONS[0], speed=0, also_export=exports, imports=c_api_addresses())
 
 

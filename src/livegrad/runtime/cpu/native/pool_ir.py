@@ -1,27 +1,27 @@
-"""The thread pool as LLVM IR. In: the architecture and the system. Out: the text of a module.
+"""LLVM IR of the thread pool. In: the architecture and the system. Out: the text of a module.
 
-Called by `pool.py`, which compiles it together with `builtins_ir.py`. It is IR, and not C, so that no C compiler is
-needed.
+Called by `pool.py`, which compiles it together with `builtins_ir.py`. It is IR instead of C, because users may not have
+a C compiler.
 
-How a run works. `@state` is one 64-bit word:
+Runs. `@state` is one 64-bit word:
 
     generation:15 | open:1 | limit:16 | joined:16 | active:16
 
 The caller takes `@busy`, writes the job, and opens a new generation with one store. A thread joins by one
-compare-exchange that adds 1 to `joined` (its worker number) and to `active`, which succeeds only while the job is open
-and has room; it leaves by subtracting 1 from `active`. When the chunks run out, the caller closes the job and waits
-until `active` is 0. The fields of a job therefore never change while a thread reads them, and a caller never waits for
+compare-exchange that adds 1 to `joined` (its worker number) and to `active`, and succeeds only while the job is open
+and has room. It leaves by subtracting 1 from `active`. When no chunks are left, the caller closes the job and waits
+until `active` is 0. Therefore the fields of a job never change while a thread reads them, and a caller never waits for
 a sleeping thread.
 
-Work stealing. Each thread has a part of the chunks, the same one in every run of as many chunks, and takes chunks of
-other parts when its part is done. Time steps over a grid therefore find most of their data in the cache of their core.
+Work stealing. Each thread has a part of the chunks, the same one in all runs with this number of chunks, and then
+steals chunks of other parts. Therefore time steps over a grid find most of their data in the cache of their core.
 
-Brief runs (`BRIEF` is set in the grain) take less time than a thread takes to wake up. Spinning threads join them. If
-all threads sleep, the caller works alone, unless its last brief run was so recent that a thread which wakes up now
-would still spin when the next run comes, as in loops over small grids.
+Brief runs (`BRIEF` is set in the grain) take less time than waking a thread. Spinning threads join them. If all threads
+sleep, the caller works alone, unless the previous brief run was so recent that a thread woken now would still spin when
+the next run comes, as in loops over small grids.
 
-Sleeping. A thread that found no work for `@spin` pauses counts itself in `@sleepers` and checks `@state` again before
-it waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so at least one sees the
+Sleeping. A thread that found no work for `@spin` pauses increments `@sleepers` and checks `@state` again before it
+waits; a caller opens the job and then reads `@sleepers`. Both are sequentially consistent, so at least one sees the
 other. A caller that wakes sleepers keeps them off its processor (`pool_life_ir.KEEP_APART`).
 """
 
@@ -40,13 +40,13 @@ from livegrad.runtime.cpu.native.pool_life_ir import (
 )
 
 MAX_THREADS = 512
-STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 operations may spill 400 KiB; a macOS thread has 512 KiB by default
+STACK_BYTES = 16 * 1024 * 1024  # a kernel of 3,000 ops may spill 400 KiB; macOS threads have 512 KiB by default
 
 BRIEF = 1 << 40  # a flag in the grain
 
 _PAUSE = {
     "x86": "call void @llvm.x86.sse2.pause()",
-    "arm": "call void @llvm.aarch64.isb(i32 15)",  # takes about 10 ns; `yield` takes a cycle on most cores
+    "arm": "call void @llvm.aarch64.isb(i32 15)",  # about 10 ns; `yield` takes one cycle on most cores
     "other": "fence seq_cst",
 }
 _PAUSE_DECLARATION = {
@@ -58,7 +58,7 @@ _PAUSE_DECLARATION = {
 _CLOCK_MONOTONIC = {"darwin": 6}  # 1 elsewhere
 
 _RUN_INLINE = """
-; Runs [0, total) in chunks of %grain on this thread: the same chunks as with any number of threads.
+; Runs [0, total) on this thread, in the same chunks of %grain as with several threads.
 define internal void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args) nounwind {
 entry:
   br label %check
@@ -67,8 +67,8 @@ check:
   %more = icmp slt i64 %begin, %total
   br i1 %more, label %chunk, label %finish
 chunk:
-  %left = sub i64 %total, %begin
-  %size = call i64 @llvm.smin.i64(i64 %left, i64 %grain)
+  %rest = sub i64 %total, %begin
+  %size = call i64 @llvm.smin.i64(i64 %rest, i64 %grain)
   %end = add i64 %begin, %size
   call void %kernel(i64 %begin, i64 %end, ptr %args, i64 0)
   br label %check
@@ -102,7 +102,7 @@ _GLOBALS = """
 @wake = internal global [256 x i8] zeroinitializer, align 128
 @done = internal global [256 x i8] zeroinitializer, align 128
 @handles = internal global [$max_threads x i64] zeroinitializer
-@pool_counts = global [3 x i64] zeroinitializer ; parallel runs, runs inline because the pool was taken, threads started
+@pool_counts = global [3 x i64] zeroinitializer ; parallel runs, contended runs, threads started
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
@@ -153,7 +153,7 @@ define internal i64 @first_chunk(i64 %part) nounwind alwaysinline {
   ret i64 %first
 }
 
-; Runs the chunks of part %number, then chunks that are left of the other parts.
+; Runs the chunks of part %number, and then the remaining chunks of other parts.
 define internal void @run_chunks(i64 %worker, i64 %number) nounwind {
 entry:
   %kernel = load ptr, ptr @job_kernel
@@ -176,8 +176,8 @@ take:
   br i1 %more, label %run, label %empty
 run:
   %begin = mul i64 %chunk, %grain
-  %left = sub i64 %total, %begin
-  %size = call i64 @llvm.smin.i64(i64 %left, i64 %grain)
+  %rest = sub i64 %total, %begin
+  %size = call i64 @llvm.smin.i64(i64 %rest, i64 %grain)
   %end = add i64 %begin, %size
   call void %kernel(i64 %begin, i64 %end, ptr %args, i64 %worker)
   br label %take
@@ -205,7 +205,7 @@ define internal i1 @can_join(i64 %state, i64 %last) nounwind alwaysinline {
   ret i1 %b
 }
 
-; The loop of a worker thread: joins jobs, spins while there are none, and sleeps after %spin pauses.
+; The main loop of a worker thread: joins jobs, spins while there are none, and sleeps after %spin pauses.
 define internal ptr @worker_main(ptr %argument) nounwind {
 entry:
   %number = ptrtoint ptr %argument to i64
@@ -252,7 +252,7 @@ finish:
   ret ptr null
 }
 
-; Leaves a job. The last thread to leave signals the caller if that sleeps.
+; Leaves a job. The last thread to leave signals the caller if it sleeps.
 define internal void @leave_job() nounwind {
 entry:
   %before = atomicrmw sub ptr @state, i64 1 seq_cst
@@ -261,8 +261,8 @@ entry:
   br i1 %was_last, label %last, label %finish
 last:
   %waits = load atomic i32, ptr @caller_waits seq_cst, align 4
-  %tell = icmp ne i32 %waits, 0
-  br i1 %tell, label %signal, label %finish
+  %must_signal = icmp ne i32 %waits, 0
+  br i1 %must_signal, label %signal, label %finish
 signal:
   call void @pass_through_mutex()
   call i32 @pthread_cond_signal(ptr @done)
@@ -271,8 +271,8 @@ finish:
   ret void
 }
 
-; Lets a thread that holds the mutex begin to wait, so that a signal sent after this reaches it. The signal is sent
-; without the mutex, so that the woken thread does not block on it.
+; Lets a thread that has the mutex start to wait, so that a later signal reaches it. Callers signal without the mutex,
+; so that the woken thread does not block on it.
 define internal void @pass_through_mutex() nounwind {
   call i32 @pthread_mutex_lock(ptr @mutex)
   call i32 @pthread_mutex_unlock(ptr @mutex)
@@ -301,13 +301,13 @@ finish:
 """
 
 _RUN = """
-; Runs a kernel over [0, total) in chunks of the grain, on this thread and on workers.
-define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) nounwind {
+; Runs a kernel over [0, total) in chunks, on this thread and on workers. %grain_and_flags may have the flag BRIEF.
+define void @pool_run(ptr %kernel, i64 %total, i64 %grain_and_flags, ptr %args) nounwind {
 entry:
-  %brief_bit = and i64 %grain_given, $brief
+  %brief_bit = and i64 %grain_and_flags, $brief
   %brief = icmp ne i64 %brief_bit, 0
-  %bare = xor i64 %grain_given, %brief_bit
-  %grain = call i64 @llvm.smax.i64(i64 %bare, i64 1)
+  %grain_bits = xor i64 %grain_and_flags, %brief_bit
+  %grain = call i64 @llvm.smax.i64(i64 %grain_bits, i64 1)
   %one_chunk = icmp sle i64 %total, %grain
   %wanted0 = load atomic i64, ptr @wanted monotonic, align 8
   %one_thread = icmp sle i64 %wanted0, 1
@@ -330,8 +330,8 @@ look_back:
   %gap = sub i64 %now, %last
   %window = load i64, ptr @pool_window
   %recent = icmp sle i64 %gap, %window
-  br i1 %recent, label %claim, label %by_itself
-by_itself:
+  br i1 %recent, label %claim, label %run_alone
+run_alone:
   call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
   call void @note_brief()
   ret void
@@ -339,8 +339,8 @@ claim:
   %wakes = phi i1 [ true, %share ], [ false, %count_awake ], [ true, %look_back ]
   %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
   %won = extractvalue { i32, i1 } %attempt, 1
-  br i1 %won, label %claimed, label %taken
-taken:
+  br i1 %won, label %claimed, label %contended
+contended:
   %c1 = atomicrmw add ptr getelementptr ([3 x i64], ptr @pool_counts, i64 0, i64 1), i64 1 monotonic
   br label %inline
 claimed:
@@ -408,8 +408,8 @@ entry:
   %sleepers32 = load atomic i32, ptr @sleepers seq_cst, align 4
   %sleepers = zext i32 %sleepers32 to i64
   %some = icmp ne i32 %sleepers32, 0
-  %tell = and i1 %some, %wakes
-  br i1 %tell, label %wake, label %finish
+  %must_signal = and i1 %some, %wakes
+  br i1 %must_signal, label %wake, label %finish
 wake:
   call void @pass_through_mutex()
   %all = icmp sge i64 %helpers, %sleepers
@@ -427,7 +427,7 @@ finish:
   ret void
 }
 
-; Lets no further thread join, and waits until all have left: spins first, then sleeps.
+; Closes the job to further threads, and waits until all have left: spins first, then sleeps.
 define internal void @close_job() nounwind {
 entry:
   %before = atomicrmw and ptr @state, i64 -281474976710657 seq_cst ; not (1 << 48)
@@ -469,12 +469,12 @@ finish:
 
 
 def pool_ir(architecture: str, system: str) -> str:
-    """Returns the pool's IR for `architecture` ("x86", "arm" or "other") and `system`, a value of `sys.platform`."""
+    """The pool's IR for `architecture` ("x86", "arm" or "other") and `system`, a value of `sys.platform`."""
     if system == "win32":
         return _RUN_INLINE + SINGLE_THREADED
     faults = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
-    placing = KEEP_APART if system == "linux" else TRUST_SCHEDULER
-    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + placing + INTERRUPT)
+    affinity = KEEP_APART if system == "linux" else TRUST_SCHEDULER
+    template = Template(_RUN_INLINE + _GLOBALS + _WORKER + _RUN + LIFE + affinity + INTERRUPT)
     return template.substitute(
         max_threads=MAX_THREADS,
         locking=LOCKING,

@@ -1,6 +1,7 @@
-"""LLVM IR that starts, stops and resets the threads of the pool, and lets SIGINT set the interrupt flag.
+"""LLVM IR that starts, stops and resets the threads of the pool, and sets the interrupt flag on SIGINT.
 
-Templates that `pool_ir.py` fills in and appends to its text. The compile thread shares `LOCKING` and `KEEP_APART`.
+`pool_ir.py` fills in these templates and appends them to its text. The compile thread shares `LOCKING` and
+`KEEP_APART`.
 """
 
 LOCKING = """declare i32 @pthread_mutex_init(ptr, ptr)
@@ -12,7 +13,7 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)"""
 
 LIFE = """
-; Starts the missing workers; called with @busy held. They block all signals but those of faults, so that signals
+; Starts the missing workers. The caller has @busy. Workers block all signals but those of faults, so that signals
 ; interrupt the Python thread that waits for them.
 define internal void @start_workers() nounwind noinline {
 entry:
@@ -49,10 +50,10 @@ create:
   br i1 %ok, label %created, label %refused
 created:
   store i64 %with_caller, ptr @started
-  store i32 -1, ptr @kept_free
+  store i32 -1, ptr @caller_processor
   %c2 = atomicrmw add ptr getelementptr ([3 x i64], ptr @pool_counts, i64 0, i64 2), i64 1 monotonic
   br label %check
-refused: ; the system has no more threads: use those that started
+refused: ; no more threads available: use those that started
   store atomic i64 %with_caller, ptr @wanted monotonic, align 8
   br label %finish
 finish:
@@ -61,13 +62,13 @@ finish:
   ret void
 }
 
-; Ends the workers and sets how many threads the next run uses. Does nothing and returns 0 during a run.
+; Ends the workers and sets the number of threads of the next run. During a run, does nothing and returns 0.
 define i32 @pool_resize(i64 %wanted, i64 %spin) nounwind {
 entry:
   %attempt = cmpxchg ptr @busy, i32 0, i32 1 acq_rel monotonic
   %won = extractvalue { i32, i1 } %attempt, 1
-  br i1 %won, label %claimed, label %taken
-taken:
+  br i1 %won, label %claimed, label %contended
+contended:
   ret i32 0
 claimed:
   %started = load i64, ptr @started
@@ -80,8 +81,8 @@ stop:
   br label %join
 join:
   %n = phi i64 [ 0, %stop ], [ %n1, %join ]
-  %place = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %n
-  %handle = load i64, ptr %place
+  %slot = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %n
+  %handle = load i64, ptr %slot
   call i32 @pthread_join(i64 %handle, ptr null)
   %n1 = add i64 %n, 1
   %more = icmp slt i64 %n1, %started
@@ -97,7 +98,7 @@ set:
   ret i32 1
 }
 
-; Resets everything in the child of a fork, which has no workers; locks may have been held.
+; Resets all state in the child of a fork, which has no workers and may have inherited taken locks.
 define void @pool_reset_after_fork() nounwind {
 entry:
   store i64 0, ptr @state
@@ -107,7 +108,7 @@ entry:
   store i32 0, ptr @caller_waits
   store i64 0, ptr @started
   store i32 0, ptr @initialized
-  store i32 -1, ptr @kept_free
+  store i32 -1, ptr @caller_processor
   store i32 0, ptr @interrupt_flag
   store i32 0, ptr @interruptible_runs
   call void @unchain_sigint()
@@ -115,12 +116,12 @@ entry:
 }
 """
 
-# Linux may wake a thread on its waker's processor while another is idle (measured on two processors: 10.7 ms instead of
-# 5.6 for a sum of 16M numbers, with both threads alternating on one of them every 4 ms). So the affinity of workers is
-# that of their caller without its current processor. It is set only when that processor changes, and never for a caller
-# with a single processor.
+# Linux may wake a thread on its waker's processor while another processor is idle: on two processors, a sum of 16M
+# numbers takes 10.7 ms instead of 5.6, with both threads alternating on one processor. So workers get the affinity of
+# their caller without its current processor. It is set only when that processor changes, and never for a caller with a
+# single processor.
 KEEP_APART = """
-@kept_free = internal global i32 -1 ; the processor that workers leave to their caller
+@caller_processor = internal global i32 -1 ; the processor that workers avoid, because their caller runs there
 declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
@@ -128,29 +129,29 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 define internal void @keep_apart() nounwind {
 entry:
   %cpu = call i32 @sched_getcpu()
-  %known = load i32, ptr @kept_free
-  %same = icmp eq i32 %cpu, %known
+  %previous = load i32, ptr @caller_processor
+  %same = icmp eq i32 %cpu, %previous
   %listed = icmp ult i32 %cpu, 1024
   %different = xor i1 %same, true
-  %tell = and i1 %different, %listed
-  br i1 %tell, label %look, label %finish
+  %changed = and i1 %different, %listed
+  br i1 %changed, label %look, label %finish
 look:
   %mask = alloca [128 x i8], align 64
   call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
   %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
-  %known_mask = icmp eq i32 %failed, 0
-  br i1 %known_mask, label %exclude, label %finish
+  %has_mask = icmp eq i32 %failed, 0
+  br i1 %has_mask, label %exclude, label %finish
 exclude:
   %allowed = load i1024, ptr %mask, align 64
   %wide = zext i32 %cpu to i1024
   %bit = shl i1024 1, %wide
-  %kept = xor i1024 %bit, -1
-  %others = and i1024 %allowed, %kept
+  %other_bits = xor i1024 %bit, -1
+  %others = and i1024 %allowed, %other_bits
   %some = icmp ne i1024 %others, 0
   br i1 %some, label %store, label %finish
 store:
   store i1024 %others, ptr %mask, align 64
-  store i32 %cpu, ptr @kept_free
+  store i32 %cpu, ptr @caller_processor
   %started = load i64, ptr @started
   br label %each
 each:
@@ -158,8 +159,8 @@ each:
   %more = icmp slt i64 %n, %started
   br i1 %more, label %set, label %finish
 set:
-  %place = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %n
-  %handle = load i64, ptr %place
+  %slot = getelementptr [$max_threads x i64], ptr @handles, i64 0, i64 %n
+  %handle = load i64, ptr %slot
   call i32 @pthread_setaffinity_np(i64 %handle, i64 128, ptr %mask)
   %n1 = add i64 %n, 1
   br label %each
@@ -169,9 +170,9 @@ finish:
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 
-# On other systems than Linux, the scheduler places threads.
+# Other systems leave the placement of threads to the scheduler.
 TRUST_SCHEDULER = """
-@kept_free = internal global i32 -1
+@caller_processor = internal global i32 -1
 define internal void @keep_apart() nounwind alwaysinline {
   ret void
 }
@@ -183,8 +184,8 @@ INTERRUPT = """
 @chained = internal global i32 0
 @previous_action = internal global [512 x i8] zeroinitializer, align 64
 
-; Sets the flag and calls the previous handler, which is the first member of struct sigaction on Linux and macOS. Takes
-; the three arguments of SA_SIGINFO, which handlers without it ignore.
+; Sets the flag and calls the previous handler, the first member of struct sigaction on Linux and macOS. Passes the
+; three arguments of SA_SIGINFO, which other handlers ignore.
 define internal void @on_sigint(i32 %number, ptr %info, ptr %context) nounwind {
   store atomic i32 1, ptr @interrupt_flag seq_cst, align 4
   %handler = load ptr, ptr @previous_action
@@ -192,8 +193,8 @@ define internal void @on_sigint(i32 %number, ptr %info, ptr %context) nounwind {
   ret void
 }
 
-; Installs @on_sigint in front of the current handler. Returns 0 if it is installed already, or if there is no handler
-; (SIGINT ends the process, or is ignored).
+; Installs @on_sigint in front of the current handler. Returns 0 if it is already installed, or if there is no handler
+; (SIGINT ends the process or is ignored).
 define internal i32 @chain_sigint() nounwind {
 entry:
   %action = alloca [512 x i8], align 64
@@ -230,13 +231,13 @@ finish:
 }
 """
 
-# Without pthreads (on Windows), a run is a loop over its chunks, and SIGINT takes effect at its end.
+# Without pthreads (on Windows), a run is a serial loop over its chunks, and SIGINT takes effect at its end.
 SINGLE_THREADED = """
 @interrupt_flag = global i32 0, align 64
 @interruptible_runs = internal global i32 0
 @pool_counts = global [3 x i64] zeroinitializer
-define void @pool_run(ptr %kernel, i64 %total, i64 %grain_given, ptr %args) nounwind {
-  %grain = call i64 @llvm.smax.i64(i64 %grain_given, i64 1)
+define void @pool_run(ptr %kernel, i64 %total, i64 %grain_and_flags, ptr %args) nounwind {
+  %grain = call i64 @llvm.smax.i64(i64 %grain_and_flags, i64 1)
   call void @run_inline(ptr %kernel, i64 %total, i64 %grain, ptr %args)
   ret void
 }

@@ -1,7 +1,7 @@
-"""Trampolines: kernels of one indirect jump. Retargeting one swaps the code behind an address that callers keep.
+"""Trampolines: kernels that consist of one indirect jump. Retargeting one replaces the code behind a fixed address.
 
-A trampoline has an address before there is code to jump to. It can be retargeted from the baseline to the optimised
-tier while threads run either. Called by `tiers.py`.
+A trampoline has an address before its code is compiled. It is retargeted from the baseline to the optimised tier while
+threads run either of them. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ctypes
 from livegrad.runtime.cpu.native.llvm_jit import compile_library
 
 _BLOCK = 16  # trampolines that are compiled together, in half a millisecond
-# Without a lock: `append` and `pop` are atomic, and finalizers, which release trampolines, may run at any moment.
+# Without a lock, because `append` and `pop` are atomic, and finalizers may release trampolines at any moment.
 _free: list[Trampoline] = []
 
 
@@ -29,7 +29,7 @@ class Trampoline:
 
 
 def take_trampoline() -> Trampoline:
-    """A trampoline without a target, which the caller releases when nothing can call it any more."""
+    """A trampoline without a target. The caller releases it when nothing can call it any more."""
     try:
         trampoline = _free.pop()
     except IndexError:
@@ -44,7 +44,7 @@ def release_trampoline(trampoline: Trampoline) -> None:
 
 def _new_block() -> list[Trampoline]:
     names = [f"trampoline{number}" for number in range(_BLOCK)]
-    # A library, which is never freed, because trampolines are reused for other kernels.
+    # Compiled as a library, which is never freed, because trampolines are reused.
     block = compile_library(_text(names), "targets", speed=0, also_export=tuple(names))
     start = block.addresses["targets"]
     return [Trampoline(block.addresses[name], start + 8 * number) for number, name in enumerate(names)]

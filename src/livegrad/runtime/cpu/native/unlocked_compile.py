@@ -1,7 +1,7 @@
 """Compiles LLVM IR to object code concurrently with other threads.
 
-llvmlite allows one thread at a time in LLVM. Passes and code generation take long and need no lock if nothing is
-shared: each compilation has a separate module, context, target machine and pass manager. Called by `tiers.py`.
+llvmlite's lock admits one thread at a time to LLVM. Passes and code generation are slow and need no lock if threads
+share nothing: each compilation has its own module, context, target machine and pass manager. Called by `tiers.py`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from livegrad.runtime.cpu.native.llvm_jit import NativeCompileError, host_machin
 from livegrad.runtime.cpu.native.llvm_passes import (
     LOOP_SPEED,
     UNVECTORISED_LOOP_SPEED,
-    is_mistrusted,
+    has_unsafe_loads,
     pass_pipeline,
     whole_pipeline,
 )
 
 
 class _Gate:
-    """Counts the threads inside LLVM, and keeps threads out while the process forks or ends."""
+    """Counts the threads inside LLVM, and blocks entry while the process forks or exits."""
 
     def __init__(self) -> None:
         self.renew()
@@ -61,7 +61,7 @@ class _Gate:
 
 
 _gate = _Gate()
-atexit.register(_gate.close)  # no thread may use LLVM's static data while the process ends
+atexit.register(_gate.close)  # no thread may use LLVM's static data while the process exits
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_gate.close, after_in_parent=_gate.open, after_in_child=_gate.renew)
 
@@ -76,16 +76,16 @@ def exclusive_machine(speed: int) -> Iterator[Any]:
     except IndexError:
         machine = host_machine(speed)
     yield machine
-    _machines[speed].append(machine)  # not after an exception, which may leave it in any state
+    _machines[speed].append(machine)  # not after an exception, which may leave it in an invalid state
 
 
-def compile_freely(ir_text: str, speed: int) -> bytes:
+def compile_unlocked(ir_text: str, speed: int) -> bytes:
     """Compiles `ir_text` to object code for this processor, without llvmlite's lock."""
     with exclusive_machine(speed) as machine, parsed_module(ir_text) as module, llvm.ffi.OutputString() as error:
         if speed:
             _run_passes(module, machine, speed)
-        if is_mistrusted(module, speed):
-            return compile_freely(ir_text, UNVECTORISED_LOOP_SPEED)
+        if has_unsafe_loads(module, speed):
+            return compile_unlocked(ir_text, UNVECTORISED_LOOP_SPEED)
         with _gate:
             buffer = unlocked(llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory)(machine, module, 1, error)
         if not buffer:

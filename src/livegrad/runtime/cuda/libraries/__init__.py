@@ -1,7 +1,7 @@
-"""CUDA libraries, and our own for sorting: each step that one supports becomes a call captured into the graph.
+"""Steps that run as library calls on the device: calls of cuBLAS and cuFFT, and launches of hand-written kernels.
 
-`serialised_device_plan.py` requests the call of a step. If a library is missing or does not support the step, the host
-runs it.
+`serialised_device_plan.py` looks up the call of a step, which is captured into the graph. If a library is missing or
+does not support the step, the host runs it.
 """
 
 from __future__ import annotations

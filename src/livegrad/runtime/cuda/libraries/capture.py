@@ -1,4 +1,4 @@
-"""Stream capture: turns the work that a function enqueues on a stream into a graph.
+"""Stream capture: records the work that a function enqueues on a stream as a graph.
 
 `BoundCall` captures library calls of plans; `live.cuda.captured_graphs` captures calls of the user's blocks.
 """
@@ -14,12 +14,12 @@ from livegrad.runtime.cuda.driver import DeviceError, PerContext, check, driver
 from livegrad.runtime.cuda.libraries.library_call import LibraryCall
 from livegrad.state import renew_lock_after_fork
 
-_lock = threading.Lock()  # for the one stream, and for library handles that serve one caller at a time
+_lock = threading.Lock()  # guards the one stream, and library handles, which are not thread-safe
 renew_lock_after_fork(sys.modules[__name__], "_lock")
 
 
 def make_stream() -> Any:
-    """A new stream, which does not wait for the default stream."""
+    """A new stream that does not synchronise with the default stream."""
     return check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
 
@@ -59,8 +59,8 @@ class BoundCall:
             try:
                 return capture_on_stream(stream, enqueue)
             except DeviceError:
-                # Libraries load kernels on first use, and the driver refuses some loads during capture (seen: cuBLAS,
-                # batches of complex matrices). One run outside of the capture loads the kernel.
+                # Libraries load kernels on first use, and the driver refuses some loads during capture (for example
+                # cuBLAS with batches of complex matrices). A run outside of the capture loads the kernel.
                 enqueue()
                 check(driver.cuStreamSynchronize(stream))
                 return capture_on_stream(stream, enqueue)

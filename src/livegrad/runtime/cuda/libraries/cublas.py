@@ -1,7 +1,7 @@
-"""Matrix products with cuBLAS: batches of any layout, in preallocated memory, so that capturing allocates none.
+"""Matrix products with cuBLAS, for batches of any layout. Workspaces are preallocated, so a capture allocates nothing.
 
-Batches whose matrices are evenly spaced are one strided call. Others, such as heads of an attention that a permutation
-interleaves or batches that one operand broadcasts, take an array of pointers, which a small kernel fills.
+Evenly spaced matrices take one strided call. Other batches, such as interleaved attention heads or batches that one
+operand broadcasts, take a call with arrays of pointers, which a small kernel fills.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _WORKSPACE_BYTES = 32 << 20  # what cuBLAS recommends for Hopper and later; 4 Mi
 
 
 class _Kind(NamedTuple):
-    """cuBLAS's numbers for an element, and the type of its scale factors."""
+    """cuBLAS's constants for an element type, and the type of its scale factors."""
 
     data: int  # cudaDataType
-    compute: int  # cublasComputeType_t: sums of halves are single
+    compute: int  # cublasComputeType_t; halves are summed in single precision
     scale: np.dtype[Any]
 
 
@@ -46,9 +46,9 @@ _KINDS = {
 }
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
 _DEFAULT_ALGORITHM = -1
-_MOST_BATCH_AXES = 6
-# Fills the addresses of all matrices of a batch. The digits of a matrix's number times the steps, in bytes, are its
-# offset in each of the three operands.
+_MAX_BATCH_AXES = 6
+# Fills the addresses of all matrices of a batch: the multi-index of a matrix times the steps, in bytes, is its offset
+# in each of the three operands.
 _POINTERS = """\
 struct Arguments { long long count, axes, sizes[6], steps[3][6], bases[3], to; };
 extern "C" __global__ void pointers(const __grid_constant__ Arguments a)
@@ -71,7 +71,7 @@ extern "C" __global__ void pointers(const __grid_constant__ Arguments a)
 
 @dataclass(frozen=True)
 class Matrices:
-    """A batch of matrices: `lead` is the stride of rows (of columns, if transposed), `steps` those of batch axes."""
+    """The layout of a batch: `lead` is the stride of rows (of columns, if transposed), `steps` those of batch axes."""
 
     transposed: bool
     lead: int
@@ -90,7 +90,7 @@ class MatrixProduct:
     first: Matrices
     second: Matrices
     result: Matrices
-    _pointers: DeviceMemory | None = field(default=None, init=False)  # to all matrices, where no stride leads there
+    _pointers: DeviceMemory | None = field(default=None, init=False)  # to all matrices, if they are not evenly spaced
 
     @property
     def name(self) -> str:
@@ -106,7 +106,7 @@ class MatrixProduct:
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         library, handle = _handle.current
         _check(library.cublasSetStream_v2(handle, ctypes.c_void_p(int(stream))), "cublasSetStream")
-        # Setting the stream resets the workspace.
+        # cublasSetStream resets the workspace.
         workspace = _workspace.current
         _check(
             library.cublasSetWorkspace_v2(handle, ctypes.c_void_p(workspace.address), ctypes.c_size_t(workspace.size)),
@@ -128,7 +128,7 @@ class MatrixProduct:
     def _enqueue_pointers(self, stream: Any, addresses: Sequence[int]) -> None:
         memory, count, axes = self._pointers, prod(self.batch), len(self.batch)
         assert memory is not None
-        unused = [0] * (_MOST_BATCH_AXES - axes)
+        unused = [0] * (_MAX_BATCH_AXES - axes)
         itemsize = self.element.dtype.itemsize
         steps = [[itemsize * step for step in m.steps] + unused for m in (self.first, self.second, self.result)]
         slots = [count, axes, *self.batch, *unused, *steps[0], *steps[1], *steps[2], *addresses, memory.address]
@@ -166,7 +166,7 @@ class MatrixProduct:
 
 
 def matmul_call(step: HostStep) -> LibraryCall | None:
-    """The call of a step: of cuBLAS or, where that is missing, of our own kernels; None if neither can compute it."""
+    """The call of a step: of cuBLAS, or of `TiledProduct` if cuBLAS is missing; None if neither supports it."""
     node, result = step.function.results[0], step.result
     if not isinstance(result, Buffer) or result.element not in _KINDS or 0 in result.shape:
         return None
@@ -178,13 +178,13 @@ def matmul_call(step: HostStep) -> LibraryCall | None:
     if first is None or second is None or not isinstance(inner, int) or inner == 0:
         return None
     rows, columns = result.shape[-2:]
-    whole = Matrices(False, columns, result.strides[:-2])
-    product = _simplify(MatrixProduct(result.element, rows, columns, inner, batch, first, second, whole))
-    return _generated(product) if product is not None and library() is None else product
+    target = Matrices(False, columns, result.strides[:-2])
+    product = _simplify(MatrixProduct(result.element, rows, columns, inner, batch, first, second, target))
+    return _tiled_product(product) if product is not None and library() is None else product
 
 
-def _generated(product: MatrixProduct) -> TiledProduct | None:
-    """A product without cuBLAS; None for types and batches that our kernels do not support."""
+def _tiled_product(product: MatrixProduct) -> TiledProduct | None:
+    """A product without cuBLAS; None for types and batches that `TiledProduct` does not support."""
     if product.element not in (f32, f64) or len(product.batch) > 1:
         return None
     first, second = product.first, product.second
@@ -204,10 +204,10 @@ def _generated(product: MatrixProduct) -> TiledProduct | None:
 
 
 def _simplify(product: MatrixProduct) -> MatrixProduct | None:
-    """The same product with as few batch axes as possible; None if too many are left.
+    """Merges batch axes; None if too many are left.
 
-    Axes that one stride leads through become one. If all products share the second operand, the first batch axes
-    become rows.
+    Axes that are evenly spaced in all operands merge. If all products share the second operand, the innermost batch
+    axis merges with the rows.
     """
     operands = (product.first, product.second, product.result)
     axes: list[tuple[int, tuple[int, ...]]] = []  # sizes, and the steps of the three operands
@@ -221,7 +221,7 @@ def _simplify(product: MatrixProduct) -> MatrixProduct | None:
     rows, leads = product.rows, (product.first.lead, 0, product.result.lead)
     if axes and not product.first.transposed and axes[-1][1] == tuple(rows * lead for lead in leads):
         rows *= axes.pop()[0]
-    if len(axes) > _MOST_BATCH_AXES:
+    if len(axes) > _MAX_BATCH_AXES:
         return None
     first, second, result = [
         replace(matrices, steps=tuple(steps[number] for _, steps in axes)) for number, matrices in enumerate(operands)
@@ -231,8 +231,7 @@ def _simplify(product: MatrixProduct) -> MatrixProduct | None:
 
 
 def _matrices(operand: Node, batch: tuple[int, ...]) -> Matrices | None:
-    """The memory layout of an operand: dense, possibly with permuted dimensions. None if neither rows nor columns lie
-    in one piece."""
+    """The layout of a dense or permuted operand; None if neither its rows nor its columns are contiguous."""
     base, order = operand, None
     if operand.op is permute:
         (base,) = operand.operands
@@ -268,7 +267,7 @@ def _make_handle() -> tuple[Any, Any]:
 
 
 _handle = PerContext(_make_handle)
-# Only one call uses the workspace at a time: dependencies order the calls of a graph, the stream orders the graphs.
+# One call uses the workspace at a time: dependencies order the calls of a graph, and the stream orders graphs.
 _workspace = PerContext(lambda: DeviceMemory(_WORKSPACE_BYTES))
 
 

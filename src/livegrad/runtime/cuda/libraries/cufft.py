@@ -1,5 +1,6 @@
-"""Fourier transforms with cuFFT over the last axes of a tensor, in preallocated memory, so that capturing allocates
-none."""
+"""Fourier transforms with cuFFT over the last axes of a tensor.
+
+Work areas are preallocated, so a capture allocates nothing."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from livegrad.runtime.cuda.libraries.library_call import LibraryCall, shared_lib
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_MOST_AXES = 3
+_MAX_AXES = 3
 _FORWARD, _INVERSE = -1, 1
-# By (input kind, double precision): the kind of a plan, and the function that runs it.
+# By (input kind, double precision): the type of the cuFFT plan, and the function that runs it.
 _KINDS = {
     ("complex", False): (0x29, "cufftExecC2C"),
     ("complex", True): (0x69, "cufftExecZ2Z"),
@@ -30,8 +31,8 @@ _KINDS = {
     ("half", True): (0x6C, "cufftExecZ2D"),
 }
 
-# cuFFT does not scale. Its transforms to real numbers overwrite their input, and assume that the imaginary parts that
-# NumPy ignores are zero.
+# cuFFT does not scale. Its complex-to-real transforms overwrite their input, and assume that imaginary parts that NumPy
+# ignores are zero.
 _TEXT = """\
 template<class T> __device__ void scale(T* values, long long count, double factor)
 {
@@ -149,7 +150,7 @@ def transform_call(step: HostStep) -> LibraryCall | None:
     shape: tuple[int, ...] = source.shape  # type: ignore[assignment]
     axes = node.attribute("axes") if node.op is fft else (node.attribute("axis"),)
     first = len(shape) - len(axes)
-    if sorted(axes) != list(range(first, len(shape))) or len(axes) > _MOST_AXES or 0 in shape:
+    if sorted(axes) != list(range(first, len(shape))) or len(axes) > _MAX_AXES or 0 in shape:
         return None
     wide = c128 in (source.element, step.result.element)
     lengths = shape[first:]

@@ -1,6 +1,7 @@
-"""Convolutions on the device: products of kernels and windows, which are gathered from the image and never stored.
+"""Convolutions on the device: products of the kernels and the windows of an image (implicit im2col).
 
-The image is padded before (`lower_windows`).
+In: a convolution without padding, which `lower_windows` has moved to a separate op. Windows are gathered from the image
+while tiles are loaded, and never stored.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Convolution(TiledProduct):
             _offsets((channels, *window), gaps),
             _offsets((image[0], *counts), moves),
             right_group=channels * steps[1],
-            # Neighbouring threads read neighbouring numbers: along a row of windows, or of window elements.
+            # Adjacent threads read adjacent elements: along the windows, or along the elements of a window.
             along_inner=counts[-1] < window[-1],
         )
 
@@ -56,7 +57,7 @@ class Convolution(TiledProduct):
 
 
 def _offsets(extents: Sequence[int], steps: Sequence[int]) -> np.ndarray[Any, Any]:
-    """The offset of each element of a box, in order."""
+    """The offset of each element of a box, in row-major order."""
     offsets = np.zeros((), np.int64)
     for extent, step in zip(extents, steps, strict=True):
         offsets = offsets[..., None] + np.arange(extent) * step
@@ -64,7 +65,7 @@ def _offsets(extents: Sequence[int], steps: Sequence[int]) -> np.ndarray[Any, An
 
 
 def convolution_call(step: HostStep) -> LibraryCall | None:
-    """The convolution of a step; None if it is empty, or of a type or a layout that the kernels do not read."""
+    """The convolution of a step; None if it is empty, padded, or of an unsupported type or layout."""
     node, result = step.function.results[0], step.result
     image, kernels = node.operands
     if not isinstance(result, Buffer) or not isinstance(image.type, Tensor) or permute in (image.op, kernels.op):

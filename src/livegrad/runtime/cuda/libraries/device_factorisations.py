@@ -1,8 +1,9 @@
-"""Orthogonal factorisations on the device, captured like library calls: QR, hermitian eigenvalues, singular values.
+"""Orthogonal factorisations on the device: QR, eigenvalues of hermitian matrices, and singular values.
 
-Householder reflections and one-sided Jacobi rotations: each launch reflects or rotates all columns, of all matrices of
-a batch, that do not wait for one another. The columns of a hermitian matrix that was made positive turn into its
-eigenvectors. Failures to converge are reported through the status word of the step.
+Householder reflections and one-sided Jacobi rotations: each launch transforms all independent columns of all matrices
+of a batch. Hermitian matrices are shifted to be positive definite, so that the rotations turn their columns into
+eigenvectors. The launches are captured like a library call. Failures to converge are reported through the status word
+of the step.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_blo
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import HostStep
 
-_MOST_SWEEPS = 20  # of all pairs of columns; some eight suffice
-_SHIFT = 2  # makes a hermitian matrix of norm one positive, with a condition number of three
-_SIMPLE, _MOST_SIMPLE_BLOCKS = 256, 4096
+_MAX_SWEEPS = 20  # over all pairs of columns; about eight suffice
+_SHIFT = 2  # makes a hermitian matrix of norm one positive definite, with a condition number of three
+_THREADS, _MAX_BLOCKS = 256, 4096
 
 
 class _Memory:
-    """Named parts of one piece of device memory."""
+    """Named parts of one allocation on the device."""
 
     def __init__(self, **sizes: int) -> None:
         self._offsets: dict[str, int] = {}
@@ -42,7 +43,7 @@ class _Memory:
 
 
 class Factorisation:
-    """A factorisation of `count` matrices. Its operands are the matrices, the results but the first, and the status."""
+    """A factorisation of `count` matrices. Its operands are the matrices, all results but the first, and the status."""
 
     failures: tuple[str, ...] = ()
 
@@ -71,14 +72,14 @@ class Factorisation:
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         raise NotImplementedError
 
-    def _launcher(self, stream: Any, **always: int) -> Callable[..., None]:
-        """Launches a kernel by its name, for so many blocks or elements, with some arguments."""
+    def _launcher(self, stream: Any, **shared: int) -> Callable[..., None]:
+        """A function that launches a kernel by name, for a number of blocks or elements, with `shared` arguments."""
 
-        def launch(symbol: str, blocks: int = 0, elements: int = 0, **given: int) -> None:
-            words = {"matrices": self.count, "rows": self.rows, "columns": self.columns} | always | given
-            slots = [words.get(name, 0) for name in SLOTS]
-            threads = _SIMPLE if elements else min(256, max(32, 1 << (words["rows"] // 4).bit_length()))
-            blocks = min(_MOST_SIMPLE_BLOCKS, -(-elements // _SIMPLE)) if elements else blocks
+        def launch(symbol: str, blocks: int = 0, elements: int = 0, **arguments: int) -> None:
+            values = {"matrices": self.count, "rows": self.rows, "columns": self.columns} | shared | arguments
+            slots = [values.get(name, 0) for name in SLOTS]
+            threads = _THREADS if elements else min(256, max(32, 1 << (values["rows"] // 4).bit_length()))
+            blocks = min(_MAX_BLOCKS, -(-elements // _THREADS)) if elements else blocks
             if blocks:
                 launch_blocks(load_function(self._text, "factorisations", symbol), stream, blocks, threads, slots)
 
@@ -86,7 +87,7 @@ class Factorisation:
 
 
 class ReflectedColumns(Factorisation):
-    """QR by reflections."""
+    """QR by Householder reflections."""
 
     def __init__(self, element: Scalar, shape: tuple[int, ...], complete: bool) -> None:
         super().__init__("qr", element, shape)
@@ -115,14 +116,16 @@ class ReflectedColumns(Factorisation):
         launch("write_qr", elements=most, to=result, other=operands[1], width=self.width)
 
 
-def reflect_columns(launch: Callable[..., None], count: int, rows: int, columns: int, width: int, **given: int) -> None:
-    """Enqueues the reflections of matrices whose columns lie in `work`, and Q with so many columns."""
+def reflect_columns(
+    launch: Callable[..., None], count: int, rows: int, columns: int, width: int, **arguments: int
+) -> None:
+    """Enqueues the reflections of the matrices in `work`, and the computation of Q with `width` columns."""
     inner = min(rows, columns)
     for k in range(inner):
-        launch("reflect", count * (columns - k), k=k, **given)
+        launch("reflect", count * (columns - k), k=k, **arguments)
     launch("fill_unit", elements=count * rows * width, columns=width)
     for k in reversed(range(inner)):
-        launch("accumulate", count * (width - k), k=k, width=width, **given)
+        launch("accumulate", count * (width - k), k=k, width=width, **arguments)
 
 
 class RotatedColumns(Factorisation):
@@ -133,7 +136,7 @@ class RotatedColumns(Factorisation):
 
     def __init__(self, element: Scalar, shape: tuple[int, ...], is_hermitian: bool, width: int) -> None:
         super().__init__("eigh" if is_hermitian else "svd", element, shape)
-        self.is_hermitian, self.width = is_hermitian, width  # left or right vectors, whichever are more; 0: none
+        self.is_hermitian, self.width = is_hermitian, width  # of the wider of both matrices of vectors; 0: none
         self.is_wide = self.rows < self.columns
         if self.is_wide:
             self.rows, self.columns = self.columns, self.rows
@@ -151,7 +154,7 @@ class RotatedColumns(Factorisation):
             "norms": 8 * each,
             "order": 8 * each,
             "position": 8 * each,
-            "flags": 4 * self.count * _MOST_SWEEPS,
+            "flags": 4 * self.count * _MAX_SWEEPS,
             "lacks": 4 * self.count,
             "values": 8 * each,
             "v": size * self.columns**2 if self._has_right else 0,
@@ -161,16 +164,16 @@ class RotatedColumns(Factorisation):
         }
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        """Enqueues all launches: results are the values, or (values, vectors), or (left, values, right)."""
+        """Enqueues all launches. The results are the values, (values, vectors), or (left, values, right)."""
         status, memory = operands[-1], self.memory
-        given = {"from": operands[0], "flag": HERMITIAN if self.is_hermitian else ADJOINT if self.is_wide else COPY}
+        source = {"from": operands[0], "flag": HERMITIAN if self.is_hermitian else ADJOINT if self.is_wide else COPY}
         shared = {name: memory[name] for name in ("scales", "work", "norms", "order", "position", "flags")}
         launch = self._launcher(stream, **shared, status=status)
-        launch("measure", self.count, **given)
+        launch("measure", self.count, **source)
         shift = _SHIFT if self.is_hermitian else 0
-        launch("load", elements=self.count * self.rows * self.columns, **given, inner=shift)
+        launch("load", elements=self.count * self.rows * self.columns, **source, inner=shift)
         self._rotate(stream, launch)
-        launch("measure_columns", self.count * self.columns, **(given if self.is_hermitian else {}))
+        launch("measure_columns", self.count * self.columns, **(source if self.is_hermitian else {}))
         values = result if self.is_hermitian or not self.width else operands[1]
         launch("rank_columns", elements=self.count * self.columns, flag=int(self.is_hermitian), values=values)
         if self.width:
@@ -178,33 +181,33 @@ class RotatedColumns(Factorisation):
             self._write_vectors(stream, launch, left, right)
 
     def _rotate(self, stream: Any, launch: Callable[..., None]) -> None:
-        """Rotates all pairs until all columns are orthogonal: a sweep after which none was rotated is the last."""
+        """Enqueues sweeps over all pairs. Kernels of a sweep after one without rotations do nothing."""
         memory = self.memory
-        check(driver.cuMemsetD8Async(memory["flags"], 0, 4 * self.count * _MOST_SWEEPS, stream))
+        check(driver.cuMemsetD8Async(memory["flags"], 0, 4 * self.count * _MAX_SWEEPS, stream))
         vectors = memory["v"] if self._has_right else 0
         if vectors:
             launch("fill_unit", elements=self.count * self.columns**2, rows=self.columns, vectors=vectors)
         players = self.columns + self.columns % 2
         if players < 2:
             return
-        for sweep in range(_MOST_SWEEPS):
+        for sweep in range(_MAX_SWEEPS):
             for k in range(players - 1):
                 launch("rotate", self.count * players // 2, k=k, inner=sweep, vectors=vectors)
-        launch("require_convergence", elements=self.count, inner=_MOST_SWEEPS - 1)
+        launch("require_convergence", elements=self.count, inner=_MAX_SWEEPS - 1)
 
     def _write_vectors(self, stream: Any, launch: Callable[..., None], left: int, right: int) -> None:
-        """Writes unit vectors in order. Columns of length zero are no vectors: a complement takes their place."""
+        """Writes unit vectors in order. Columns of the orthogonal complement replace zero columns."""
         memory, size = self.memory, self.count * self.rows * self.columns
         vectors = memory["v"] if self._has_right else 0
         check(driver.cuMemsetD8Async(memory["lacks"], 0, 4 * self.count, stream))
         lacks = {"flags": memory["lacks"], "width": self.width}
         launch("normalise", elements=size, to=memory["unit"], **lacks)
         check(driver.cuMemcpyDtoDAsync(memory["work"], memory["unit"], size * self.element.dtype.itemsize, stream))
-        completed = {"vectors": memory["q"], "taus": memory["taus"], "inner": self.columns, "flags": memory["lacks"]}
+        complement = {"vectors": memory["q"], "taus": memory["taus"], "inner": self.columns, "flags": memory["lacks"]}
         if not self.is_hermitian:
 
-            def launch_for_complement(symbol: str, *arguments: Any, **given: int) -> None:
-                launch(symbol, *arguments, **(completed | given))
+            def launch_for_complement(symbol: str, *sizes: Any, **arguments: int) -> None:
+                launch(symbol, *sizes, **(complement | arguments))
 
             reflect_columns(launch_for_complement, self.count, self.rows, self.columns, self.width, flag=1)
         side = 2 if self.is_hermitian else int(self.is_wide)
@@ -213,7 +216,7 @@ class RotatedColumns(Factorisation):
 
 
 def factorisation_call(step: HostStep) -> LibraryCall | None:
-    """The call of a step, whose results are one behind the other; None for empty matrices."""
+    """The call of a step; None for empty or permuted matrices."""
     node = step.function.results[0]
     (operand,) = node.operands
     type = operand.type

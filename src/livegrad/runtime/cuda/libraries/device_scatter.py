@@ -1,8 +1,8 @@
-"""Writes by computed index on the device, captured like library calls: sums and assignments.
+"""Scatters on the device: `scatter_add` and `assign` by computed index, captured like library calls.
 
-Sums of integers are atomic. Floats are added in the order of the updates, so that the bits are the same in every run:
-the updates are sorted by the element they go to, and each element adds its own, in chunks of a fixed size. If several
-values are assigned to one element, the last one wins: a first pass finds it.
+Integers are added atomically. Floats are added in a fixed order, so that results are reproducible: updates are sorted
+by their target element, and each element sums its updates in chunks of a fixed size. If several values are assigned to
+one element, the last one wins; a first pass finds it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from livegrad.runtime.cuda.libraries.library_call import LibraryCall, launch_ker
 from livegrad.runtime.cuda.modules import load_function
 from livegrad.schedule.plan import Buffer, HostStep
 
-_MOST_AXES = 8
+_MAX_AXES = 8
 SLOTS = (
     *("to", "updates", "owners", "keys", "order", "partial", "count", "axes", "wide", "status"),
-    *(f"index{axis}" for axis in range(_MOST_AXES)),
-    *(f"extent{axis}" for axis in range(_MOST_AXES)),
+    *(f"index{axis}" for axis in range(_MAX_AXES)),
+    *(f"extent{axis}" for axis in range(_MAX_AXES)),
 )
 _TEXT = """\
 struct Arguments { element* to; const element* updates; int* owners; long long* keys; const long long* order;
                    element* partial; long long count, axes, wide;
                    unsigned long long* status; const void* indices[8]; long long extents[8]; };
 
-// The element that a point writes; -1 if an index is out of range, which is reported.
+// The element that a point writes. Reports an index that is out of range, and returns -1.
 __device__ inline long long target_of(const Arguments& a, long long point)
 {
     long long target = 0;
     for (int axis = 0; axis < a.axes; ++axis)
     {
         const void* const indices = a.indices[axis];
-        const bool wide = a.wide >> axis & 1;  // of 8 bytes each, not of 4
+        const bool wide = a.wide >> axis & 1;  // 64-bit indices
         const long long index = wide ? ((const long long*)indices)[point] : ((const int*)indices)[point];
         const long long extent = a.extents[axis];
         if (index < 0 || index >= extent)
@@ -73,7 +73,7 @@ extern "C" __global__ void find_targets(const __grid_constant__ Arguments a)
     EACH_POINT a.keys[e] = target_of(a, e);
 }
 
-// The first of the sorted updates that go to the same element as this one.
+// The first of the sorted updates with the same target as update `e`.
 __device__ inline long long first_of(const Arguments& a, long long e)
 {
     long long low = 0, high = e;
@@ -85,7 +85,7 @@ __device__ inline long long first_of(const Arguments& a, long long e)
     return low;
 }
 
-// `keys` are sorted now. Each chunk of the updates of an element is added by the thread of its first update.
+// Requires sorted `keys`. The thread of the first update of a chunk sums the chunk.
 extern "C" __global__ void add_chunks(const __grid_constant__ Arguments a)
 {
     EACH_POINT
@@ -131,12 +131,12 @@ extern "C" __global__ void assign(const __grid_constant__ Arguments a)
     }
 }
 """
-# Whole numbers wrap: those with a sign are added as those without.
+# Integers wrap, so signed ones are added as unsigned ones.
 _ATOMIC = {i32: "unsigned", u32: "unsigned", i64: "unsigned long long", u64: "unsigned long long"}
 
 
 def source_of(element: Scalar, adds: bool) -> str:
-    """CUDA C for elements of a type."""
+    """The CUDA C for an element type."""
     types = f"typedef {memory_type(element)} element;\n"
     if not adds:
         return types + _TEXT + _ASSIGN
@@ -157,8 +157,8 @@ class Scatter:
         self._bytes = prod(shape) * element.dtype.itemsize
         self._text = source_of(element, adds)
         self._sort = MergeSort(i64, (count,), 0, False, wants_order=True) if adds and element not in _ATOMIC else None
-        # Which value each element takes; or the targets, the order that sorts them, and sums of chunks.
-        self._needed = 0 if adds and self._sort is None else 24 * count if adds else 4 * prod(shape)
+        # For assignments, the update that each element takes; for sums, the targets, their order, and partial sums.
+        self._workspace_bytes = 0 if adds and self._sort is None else 24 * count if adds else 4 * prod(shape)
         self._memory: DeviceMemory | None = None
 
     @property
@@ -166,21 +166,21 @@ class Scatter:
         return f"{'scatter_add' if self.adds else 'assign'} {self.count}"
 
     def prepare(self) -> None:
-        """Loads the kernels, and allocates what they need."""
+        """Loads the kernels and allocates their workspace."""
         load_function(
             self._text, "scatter", "assign" if not self.adds else "add" if self._sort is None else "add_chunks"
         )
         if self._sort is not None:
             self._sort.prepare()
-        if self._needed and self._memory is None:
-            self._memory = DeviceMemory(self._needed)
+        if self._workspace_bytes and self._memory is None:
+            self._memory = DeviceMemory(self._workspace_bytes)
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
         """Enqueues a copy of the tensor and the writes. The last operand is the address of the status word."""
         base, updates, *indices, status = operands
         check(driver.cuMemcpyDtoDAsync(result, base, self._bytes, stream))
         memory = 0 if self._memory is None else self._memory.address
-        unused = [0] * (_MOST_AXES - len(self.shape))
+        unused = [0] * (_MAX_AXES - len(self.shape))
         axes = (self.count, len(self.shape), self._wide, status, *indices, *unused, *self.shape, *unused)
 
         def launch(symbol: str, keys: int = memory) -> None:
@@ -189,7 +189,7 @@ class Scatter:
             launch_kernel(load_function(self._text, "scatter", symbol), stream, self.count, slots)
 
         if not self.adds:
-            check(driver.cuMemsetD8Async(memory, 0xFF, self._needed, stream))
+            check(driver.cuMemsetD8Async(memory, 0xFF, self._workspace_bytes, stream))
             launch("find_last")
             launch("assign")
         elif self._sort is None:
@@ -202,12 +202,12 @@ class Scatter:
 
 
 def scatter_call(step: HostStep) -> LibraryCall | None:
-    """The writes of a step; None for types of less than four bytes that are added, for other indices than i32 and
-    i64, and where nothing is written."""
+    """The scatter of a step; None for sums of types below four bytes, for indices other than i32 and i64, and for
+    empty scatters."""
     node, result = step.function.results[0], step.result
     _, updates, *indices = node.operands
     types = [scalar for index in indices if (scalar := scalar_of(index.type)) in (i32, i64) and scalar is not None]
-    if not isinstance(result, Buffer) or len(types) != len(indices) or not 0 < len(indices) <= _MOST_AXES:
+    if not isinstance(result, Buffer) or len(types) != len(indices) or not 0 < len(indices) <= _MAX_AXES:
         return None
     adds = node.op is not assign
     count = prod(sizes(updates)) if isinstance(updates.type, Tensor) else 1

@@ -1,8 +1,8 @@
-"""Stable sorting and searching on the device, captured like library calls.
+"""Stable sorting and binary search on the device, captured like library calls.
 
-A merge sort in which every element computes its own destination: each pass merges runs into runs of twice the length,
-and the destination of an element is the number of elements before it in its own run plus those in the other run, found
-by binary search. Equal elements keep their order; NaN is larger than every number.
+A merge sort with one thread for each element: each pass merges pairs of sorted runs, and the destination of an element
+is its position in its run plus its rank in the other run, found by binary search. Equal elements keep their order; NaN
+is larger than every number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from livegrad.schedule.plan import Buffer, HostStep
 
 SLOTS = ("from", "to", "order_from", "order_to", "count", "length", "inner", "run")
 
-# `order_from` is null in the first pass, in which the order is 0, 1, 2 …; `order_to` is null if it is not requested.
+# `order_from` is null in the first pass, where the order is 0, 1, 2 …; `order_to` is null if no order is requested.
 _TEXT = """\
 struct Arguments { const key_type* from; key_type* to; const long long* order_from; long long* order_to;
                    long long count; long long length; long long inner; long long run; };
@@ -33,7 +33,7 @@ __device__ inline bool comes_first(key_type a, key_type b)
     return DESCENDING ? VALUE(b) < VALUE(a) : VALUE(a) < VALUE(b);
 }
 
-// The number of sorted elements before a key; elements equal to it count if `through` is set.
+// The number of sorted elements before a key, including those equal to it if `through` is set.
 __device__ inline long long rank(const key_type* rising, long long count, long long stride, key_type key, bool through)
 {
     long long low = 0, high = count;
@@ -67,7 +67,8 @@ extern "C" __global__ void merge(const __grid_constant__ Arguments a)
     }
 }
 
-// `from`: `length` sorted elements, `to`: the keys, `order_to`: their positions; `run`: after equal elements.
+// Searches `length` sorted elements in `from` for the keys in `to`; writes positions to `order_to`, after equal
+// elements if `run` is set.
 extern "C" __global__ void search(const __grid_constant__ Arguments a)
 {
     const long long step = (long long)gridDim.x * blockDim.x;
@@ -78,7 +79,7 @@ extern "C" __global__ void search(const __grid_constant__ Arguments a)
 
 
 def source_of(element: Scalar, descending: bool) -> str:
-    """CUDA C that sorts elements of a type."""
+    """The CUDA C that sorts and searches elements of a type."""
     value, is_nan = "(v)", "(false)"
     if element.name in ("f16", "bf16"):  # bits: a sign, then a magnitude
         value = "((v) & 0x8000 ? -(int)((v) & 0x7fff) : (int)((v) & 0x7fff))"
@@ -109,7 +110,7 @@ class MergeSort:
 
     @property
     def sorted_keys(self) -> int:
-        """The address of the keys in order, after the launches of a sort that wants the order."""
+        """The address of the sorted keys after a sort with `wants_order`."""
         assert self._memory is not None
         return self._memory.address + -(-self.count * self.element.dtype.itemsize // 16) * 16
 
@@ -128,9 +129,9 @@ class MergeSort:
         spare_order = first + 2 * keys
         source, order = operands[0], 0
         for pass_index in range(self.passes):
-            is_last_turn = (self.passes - 1 - pass_index) % 2 == 0
-            target = first + keys * is_last_turn if self.wants_order else result if is_last_turn else first
-            order_to = (result if is_last_turn else spare_order) if self.wants_order else 0
+            writes_result = (self.passes - 1 - pass_index) % 2 == 0
+            target = first + keys * writes_result if self.wants_order else result if writes_result else first
+            order_to = (result if writes_result else spare_order) if self.wants_order else 0
             slots = (source, target, order, order_to, self.count, self.length, self.inner, 1 << pass_index)
             launch_kernel(load_function(self._text, "sort", "merge"), stream, self.count, slots)
             source, order = target, order_to

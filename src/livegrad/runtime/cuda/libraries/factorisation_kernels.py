@@ -1,8 +1,7 @@
-"""CUDA C of orthogonal factorisations: Householder reflections, and rotations of pairs of columns (one-sided Jacobi).
+"""CUDA C of orthogonal factorisations: Householder reflections and one-sided Jacobi rotations.
 
-`device_factorisations.py` launches these kernels, one after the other, for batches of real or complex matrices. Columns
-lie one behind the other in workspaces, so that the threads of a block read neighbours. Sums are those of a fixed tree,
-in double precision.
+`device_factorisations.py` launches these kernels for batches of real or complex matrices. Workspaces are column-major,
+so that the threads of a block read adjacent elements. Sums are in double precision, over a fixed tree.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __device__ inline long long first_thread() { return (long long)blockIdx.x * bloc
 __device__ inline long long all_threads() { return (long long)gridDim.x * blockDim.x; }
 __device__ inline void report(const Arguments& a) { if (a.status) atomicMin(a.status, ~0xffffull); }
 
-// Sums over the threads of a block; all of them have the results.
+// Sums over the threads of a block; all threads get the results.
 template<int COUNT> __device__ inline void sum_over_block(double (&values)[COUNT])
 {
     __shared__ double shared[COUNT][256];
@@ -61,7 +60,7 @@ template<int COUNT> __device__ inline void sum_over_block(double (&values)[COUNT
     __syncthreads();
 }
 
-__device__ inline double most_over_block(double value)
+__device__ inline double max_over_block(double value)
 {
     __shared__ double shared[256];
     const int t = threadIdx.x;
@@ -85,7 +84,7 @@ __device__ inline wide element_of(const Arguments& a, const number* from, long l
     return {0.5 * both.x, 0.5 * both.y};
 }
 
-// A power of two for each matrix that brings the largest sum of magnitudes in a row below one.
+// For each matrix, a power of two that scales its largest row sum of magnitudes below one.
 extern "C" __global__ void measure(const __grid_constant__ Arguments a)
 {
     const number* const from = a.from + blockIdx.x * a.rows * a.columns;
@@ -100,13 +99,13 @@ extern "C" __global__ void measure(const __grid_constant__ Arguments a)
         }
         if (!(most >= sum)) most = sum;
     }
-    most = most_over_block(most);
+    most = max_over_block(most);
     int exponent = 0;
     if (most > 0 && most <= 1e308) frexp(most, &exponent);
     if (threadIdx.x == 0) a.scales[blockIdx.x] = ldexp(1.0, -exponent);
 }
 
-// The columns of scaled matrices; `inner` is added to the diagonal.
+// Copies scaled matrices to columns of the workspace; adds `inner` to the diagonal.
 extern "C" __global__ void load(const __grid_constant__ Arguments a)
 {
     const long long size = a.rows * a.columns;
@@ -131,7 +130,7 @@ extern "C" __global__ void fill_unit(const __grid_constant__ Arguments a)
 
 struct reflection { double beta; wide tau, factor; };
 
-// The reflection of a vector (alpha, rest) to (beta, 0), as LAPACK has it; `factor` times the rest is the rest of v.
+// The Householder reflection of (alpha, rest) to (beta, 0), as in LAPACK; `factor` times the rest is the rest of v.
 __device__ inline reflection reflection_of(wide alpha, double rest)
 {
     if (rest == 0 && alpha.y == 0) return {alpha.x, {0, 0}, {0, 0}};
@@ -141,18 +140,19 @@ __device__ inline reflection reflection_of(wide alpha, double rest)
     return {beta, tau, {below.x / square, -below.y / square}};
 }
 
-// Reflects columns behind column `k`, a block for each; the first block notes the reflection: beta, tau and factor.
+// Applies the reflection of column `k` to the columns after it, one block for each. The first block stores the
+// reflection: beta, tau and factor.
 extern "C" __global__ void __launch_bounds__(256) reflect(const __grid_constant__ Arguments a)
 {
     const long long blocks = a.columns - a.k, matrix = blockIdx.x / blocks, j = a.k + blockIdx.x % blocks;
     if (a.flag && !a.flags[matrix]) return;
     number* const work = a.work + matrix * a.rows * a.columns;
     const number* const x = work + a.k * a.rows;
-    number* const own = work + j * a.rows;
+    number* const column_j = work + j * a.rows;
     double sums[3] = {0, 0, 0};
     for (long long i = a.k + 1 + threadIdx.x; i < a.rows; i += blockDim.x)
     {
-        const wide product = times(conjugate(widen(x[i])), widen(own[i]));
+        const wide product = times(conjugate(widen(x[i])), widen(column_j[i]));
         sums[0] += squared(x[i]);
         sums[1] += product.x;
         sums[2] += product.y;
@@ -161,52 +161,52 @@ extern "C" __global__ void __launch_bounds__(256) reflect(const __grid_constant_
     const reflection r = reflection_of(widen(x[a.k]), sums[0]);
     if (j == a.k)
     {
-        double* const noted = a.taus + (matrix * a.inner + a.k) * 5;
+        double* const stored = a.taus + (matrix * a.inner + a.k) * 5;
         if (threadIdx.x > 0) return;
-        noted[0] = r.beta; noted[1] = r.tau.x; noted[2] = r.tau.y; noted[3] = r.factor.x; noted[4] = r.factor.y;
+        stored[0] = r.beta; stored[1] = r.tau.x; stored[2] = r.tau.y; stored[3] = r.factor.x; stored[4] = r.factor.y;
         return;
     }
-    const wide dot = plus(widen(own[a.k]), times(conjugate(r.factor), {sums[1], sums[2]}));
+    const wide dot = plus(widen(column_j[a.k]), times(conjugate(r.factor), {sums[1], sums[2]}));
     const wide down = times(conjugate(r.tau), dot), rest = times(down, r.factor);
     __syncthreads();
-    if (threadIdx.x == 0) own[a.k] = narrow(plus(widen(own[a.k]), {-down.x, -down.y}));
+    if (threadIdx.x == 0) column_j[a.k] = narrow(plus(widen(column_j[a.k]), {-down.x, -down.y}));
     for (long long i = a.k + 1 + threadIdx.x; i < a.rows; i += blockDim.x)
     {
         const wide product = times(rest, widen(x[i]));
-        own[i] = narrow(plus(widen(own[i]), {-product.x, -product.y}));
+        column_j[i] = narrow(plus(widen(column_j[i]), {-product.x, -product.y}));
     }
 }
 
-// Applies the reflection of column `k` to columns of Q from there on, a block for each; Q has `width` columns.
+// Applies the reflection of column `k` to the columns of Q from `k` on, one block for each; Q has `width` columns.
 extern "C" __global__ void __launch_bounds__(256) accumulate(const __grid_constant__ Arguments a)
 {
     const long long whole = a.width, blocks = whole - a.k;
     const long long matrix = blockIdx.x / blocks, j = a.k + blockIdx.x % blocks;
     if (a.flag && !a.flags[matrix]) return;
     const number* const x = a.work + (matrix * a.columns + a.k) * a.rows;
-    number* const own = a.vectors + (matrix * whole + j) * a.rows;
-    const double* const noted = a.taus + (matrix * a.inner + a.k) * 5;
-    const wide tau = {noted[1], noted[2]}, factor = {noted[3], noted[4]};
+    number* const column_j = a.vectors + (matrix * whole + j) * a.rows;
+    const double* const stored = a.taus + (matrix * a.inner + a.k) * 5;
+    const wide tau = {stored[1], stored[2]}, factor = {stored[3], stored[4]};
     double sums[2] = {0, 0};
     for (long long i = a.k + 1 + threadIdx.x; i < a.rows; i += blockDim.x)
     {
-        const wide product = times(conjugate(widen(x[i])), widen(own[i]));
+        const wide product = times(conjugate(widen(x[i])), widen(column_j[i]));
         sums[0] += product.x;
         sums[1] += product.y;
     }
     sum_over_block(sums);
-    const wide dot = plus(widen(own[a.k]), times(conjugate(factor), {sums[0], sums[1]}));
+    const wide dot = plus(widen(column_j[a.k]), times(conjugate(factor), {sums[0], sums[1]}));
     const wide down = times(tau, dot), rest = times(down, factor);
     __syncthreads();
-    if (threadIdx.x == 0) own[a.k] = narrow(plus(widen(own[a.k]), {-down.x, -down.y}));
+    if (threadIdx.x == 0) column_j[a.k] = narrow(plus(widen(column_j[a.k]), {-down.x, -down.y}));
     for (long long i = a.k + 1 + threadIdx.x; i < a.rows; i += blockDim.x)
     {
         const wide product = times(rest, widen(x[i]));
-        own[i] = narrow(plus(widen(own[i]), {-product.x, -product.y}));
+        column_j[i] = narrow(plus(widen(column_j[i]), {-product.x, -product.y}));
     }
 }
 
-// to = Q with `width` columns, other = R with as many rows, of `inner` reflections.
+// to = Q with `width` columns, other = R with as many rows; there are `inner` reflections.
 extern "C" __global__ void write_qr(const __grid_constant__ Arguments a)
 {
     const long long q = a.rows * a.width, r = a.width * a.columns;
@@ -225,12 +225,12 @@ extern "C" __global__ void write_qr(const __grid_constant__ Arguments a)
 
 // --- rotations ---
 
-// The column that player `p` of a tournament meets in round `k`: everyone but the last moves by one.
+// The column at seat `p` in round `k` of a round-robin tournament, in which only the last player keeps its seat.
 __device__ inline long long player_of(long long p, long long k, long long players)
 { return p == players - 1 ? p : (p + k) % (players - 1); }
 
-// Makes the columns of all pairs of a round orthogonal, a block for each pair; the vectors are rotated alike.
-// `flags` has a word for each sweep and matrix: whether any pair was rotated. `k` is the round of sweep `inner`.
+// Makes the columns of each pair of round `k` orthogonal, one block for each pair, and applies the same rotations to
+// the vectors. `flags` has a word for each sweep and matrix: whether any pair was rotated. `inner` is the sweep.
 extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__ Arguments a)
 {
     const long long players = a.columns + a.columns % 2, pairs = players / 2;
@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
     if (threadIdx.x == 0) a.flags[a.inner * a.matrices + matrix] = 1;
     const double zeta = (sums[1] - sums[0]) / (2 * size);
     const double t = (zeta >= 0 ? 1 : -1) / (fabs(zeta) + sqrt(1 + zeta * zeta)), c = 1 / sqrt(1 + t * t), s = c * t;
-    const wide turn = {sums[2] / size, -sums[3] / size};
+    const wide phase = {sums[2] / size, -sums[3] / size};
     for (int side = 0; side < 2; ++side)
     {
         if (side == 1 && !a.vectors) break;
@@ -264,21 +264,21 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
         number* const q = side == 0 ? y : a.vectors + (y - a.work) / a.rows * a.columns;
         for (long long i = threadIdx.x; i < count; i += blockDim.x)
         {
-            const wide first = widen(p[i]), second = times(turn, widen(q[i]));
+            const wide first = widen(p[i]), second = times(phase, widen(q[i]));
             p[i] = make(c * first.x - s * second.x, c * first.y - s * second.y);
             q[i] = make(s * first.x + c * second.x, s * first.y + c * second.y);
         }
     }
 }
 
-// Reports a matrix whose columns were rotated in the last sweep, `inner`, too.
+// Reports matrices whose columns were still rotated in the last sweep, `inner`.
 extern "C" __global__ void require_convergence(const __grid_constant__ Arguments a)
 {
     for (long long matrix = first_thread(); matrix < a.matrices; matrix += all_threads())
         if (a.flags[a.inner * a.matrices + matrix]) report(a);
 }
 
-// The norm of each column, a block for each. With `from`, the Rayleigh quotient of the column for that matrix.
+// The norm of each column, one block for each; with `from`, also the Rayleigh quotient of the column for that matrix.
 extern "C" __global__ void __launch_bounds__(256) measure_columns(const __grid_constant__ Arguments a)
 {
     const long long matrix = blockIdx.x / a.columns;
@@ -298,36 +298,37 @@ extern "C" __global__ void __launch_bounds__(256) measure_columns(const __grid_c
     a.scales[a.matrices + blockIdx.x] = a.from ? sums[1] / sums[0] : sqrt(sums[0]) / a.scales[matrix];
 }
 
-// The place of each column among all by its value, the largest first (`flag`: last), and the column of each place.
+// Sorts columns by value, the largest first (`flag`: last): the rank of each column, and the column of each rank.
 extern "C" __global__ void rank_columns(const __grid_constant__ Arguments a)
 {
     for (long long e = first_thread(); e < a.columns * a.matrices; e += all_threads())
     {
-        const long long matrix = e / a.columns, own = e % a.columns;
+        const long long matrix = e / a.columns, column_j = e % a.columns;
         const double* const all = a.scales + a.matrices + matrix * a.columns;
         long long before = 0;
         for (long long j = 0; j < a.columns; ++j)
         {
-            const bool j_nan = all[j] != all[j], own_nan = all[own] != all[own];
-            const bool is_before = (a.flag ? all[j] < all[own] : all[j] > all[own]) || (j_nan && !own_nan);
-            before += is_before || ((all[j] == all[own] || (j_nan && own_nan)) && j < own);
+            const bool j_nan = all[j] != all[j], own_nan = all[column_j] != all[column_j];
+            const bool is_before = (a.flag ? all[j] < all[column_j] : all[j] > all[column_j]) || (j_nan && !own_nan);
+            before += is_before || ((all[j] == all[column_j] || (j_nan && own_nan)) && j < column_j);
         }
         a.order[e] = before;
-        a.position[matrix * a.columns + before] = own;
-        a.values[matrix * a.columns + before] = (real)all[own];
+        a.position[matrix * a.columns + before] = column_j;
+        a.values[matrix * a.columns + before] = (real)all[column_j];
     }
 }
 
 // --- vectors ---
 
-// The columns in order, of length one (zero if they have none) in `to`; flags: matrices that lack some of `width`.
+// Writes the columns in order of rank to `to`, scaled to unit length (zero columns stay zero). `flags` marks matrices
+// with fewer than `width` unit columns.
 extern "C" __global__ void normalise(const __grid_constant__ Arguments a)
 {
     const long long size = a.rows * a.columns;
     for (long long e = first_thread(); e < size * a.matrices; e += all_threads())
     {
-        const long long matrix = e / size, place = e % size / a.rows, i = e % a.rows;
-        const long long column = matrix * a.columns + a.position[matrix * a.columns + place];
+        const long long matrix = e / size, rank = e % size / a.rows, i = e % a.rows;
+        const long long column = matrix * a.columns + a.position[matrix * a.columns + rank];
         const double norm = a.norms[column];
         const wide value = widen(a.work[column * a.rows + i]);
         a.to[e] = norm == 0 ? make(0, 0) : make(value.x / norm, value.y / norm);
@@ -335,56 +336,57 @@ extern "C" __global__ void normalise(const __grid_constant__ Arguments a)
     }
 }
 
-// Column `number` of the vectors on a side: of `to` and, where that has none, of the complement `other`.
-__device__ inline const number* unit_column(const Arguments& a, long long matrix, long long place)
+// The unit column of a rank: from `to` or, where that has none, from the complement `other`.
+__device__ inline const number* unit_column(const Arguments& a, long long matrix, long long rank)
 {
-    const bool lacks = place >= a.columns || a.norms[matrix * a.columns + a.position[matrix * a.columns + place]] == 0;
-    return lacks ? a.other + (matrix * a.width + place) * a.rows : a.to + (matrix * a.columns + place) * a.rows;
+    const bool lacks = rank >= a.columns || a.norms[matrix * a.columns + a.position[matrix * a.columns + rank]] == 0;
+    return lacks ? a.other + (matrix * a.width + rank) * a.rows : a.to + (matrix * a.columns + rank) * a.rows;
 }
 """
 _WRITE = """\
-// The vectors of each place, a block for each: u from `to` and `other`, v from `vectors`. Flag 0: u are columns of the
-// the left result and v rows of the right one; 1: the other way round; 2: there is no v.
+// Writes the vectors of each rank, one block for each: u from `to` and `other`, v from `vectors`. Flag 0: u are columns
+// of the left result and v rows of the right one; 1: v are columns of the left result and u rows of the right one; 2:
+// no v.
 extern "C" __global__ void __launch_bounds__(256) write_vectors(const __grid_constant__ Arguments a)
 {
-    const long long matrix = blockIdx.x / a.width, place = blockIdx.x % a.width;
-    const bool is_shared = place < a.columns;
-    const number* const u = unit_column(a, matrix, place);
+    const long long matrix = blockIdx.x / a.width, rank = blockIdx.x % a.width;
+    const bool is_shared = rank < a.columns;
+    const number* const u = unit_column(a, matrix, rank);
     const number* const v = a.flag == 2 || !is_shared ? 0
-        : a.vectors + (matrix * a.columns + a.position[matrix * a.columns + place]) * a.columns;
-    const number* const decides = a.flag == 1 ? v : u;
+        : a.vectors + (matrix * a.columns + a.position[matrix * a.columns + rank]) * a.columns;
+    const number* const reference = a.flag == 1 ? v : u;
     const long long length = a.flag == 1 ? a.columns : a.rows;
     double most = 0;
     for (long long i = threadIdx.x; is_shared && i < length; i += blockDim.x)
     {
-        const double size = sqrt(squared(decides[i]));
+        const double size = sqrt(squared(reference[i]));
         if (!(most >= size)) most = size;
     }
-    most = most_over_block(most);
-    double last = 0;  // how far the first large component is from the end
+    most = max_over_block(most);
+    double last = 0;  // the distance of the first large component from the end
     for (long long i = threadIdx.x; is_shared && i < length; i += blockDim.x)
-        if (2 * sqrt(squared(decides[i])) >= most && (double)(length - i) > last) last = (double)(length - i);
-    last = most_over_block(last);
+        if (2 * sqrt(squared(reference[i])) >= most && (double)(length - i) > last) last = (double)(length - i);
+    last = max_over_block(last);
     wide phase = {1, 0};
     if (last > 0)
     {
-        const wide pivot = widen(decides[length - (long long)last]);
+        const wide pivot = widen(reference[length - (long long)last]);
         const double size = sqrt(pivot.x * pivot.x + pivot.y * pivot.y);
         if (size > 0) phase = {pivot.x / size, pivot.y / size};
     }
     for (long long i = threadIdx.x; i < a.rows; i += blockDim.x)
     {
         if (a.flag == 1)
-            a.right[(matrix * a.width + place) * a.rows + i] = narrow(times(conjugate(widen(u[i])), phase));
+            a.right[(matrix * a.width + rank) * a.rows + i] = narrow(times(conjugate(widen(u[i])), phase));
         else
-            a.left[(matrix * a.rows + i) * a.width + place] = narrow(times(widen(u[i]), conjugate(phase)));
+            a.left[(matrix * a.rows + i) * a.width + rank] = narrow(times(widen(u[i]), conjugate(phase)));
     }
     for (long long i = threadIdx.x; v && i < a.columns; i += blockDim.x)
     {
         if (a.flag == 1)
-            a.left[(matrix * a.columns + i) * a.columns + place] = narrow(times(widen(v[i]), conjugate(phase)));
+            a.left[(matrix * a.columns + i) * a.columns + rank] = narrow(times(widen(v[i]), conjugate(phase)));
         else
-            a.right[(matrix * a.columns + place) * a.columns + i] = narrow(times(conjugate(widen(v[i])), phase));
+            a.right[(matrix * a.columns + rank) * a.columns + i] = narrow(times(conjugate(widen(v[i])), phase));
     }
 }
 """
@@ -395,7 +397,7 @@ KERNELS = (
 
 
 def source_of(element: Scalar) -> str:
-    """The text for matrices of an element."""
+    """The CUDA C for matrices of an element type."""
     is_double = element.name in ("f64", "c128")
     tolerance = "2.3e-16" if is_double else "1.2e-7"
     types = f"typedef {'double' if is_double else 'float'} real;\n#define TOLERANCE {tolerance}\n"

@@ -1,4 +1,4 @@
-"""Library calls, and how their shared libraries are located."""
+"""The interface of library calls, and helpers for them: locating shared libraries and launching kernels."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from livegrad.ops.movement import permute
 from livegrad.runtime.cuda.driver import check, driver
 from livegrad.schedule.plan import Buffer, HostStep
 
-_THREADS, _MOST_BLOCKS = 256, 4096
+_THREADS, _MAX_BLOCKS = 256, 4096
 
 
 class LibraryCall(Protocol):
-    """A library call with fixed sizes and scales. Each capture passes the addresses.
+    """A library call with fixed sizes and scale factors. Each capture passes the addresses.
 
-    A call with messages in the attribute `failures` takes the address of a status word as its last operand.
+    A call that has messages in an attribute `failures` takes the address of a status word as its last operand.
     """
 
     @property
@@ -39,14 +39,14 @@ class LibraryCall(Protocol):
 
 
 def operand_buffers(step: HostStep) -> list[Buffer]:
-    """The buffer of each operand of the step's op; several operands may have the same one, or a transposed view."""
+    """The buffer of each operand of a step. Operands may share a buffer or be transposed views."""
     nodes = [node.operands[0] if node.op is permute else node for node in step.function.results[0].operands]
     slots = [step.operands[node.attribute("index")] for node in nodes]
     return [slot for slot in slots if isinstance(slot, Buffer)]
 
 
 def _folders(package: str) -> list[Path]:
-    """The folders of shared libraries in NVIDIA's wheels: `nvidia/cu13/lib`, or before CUDA 13 one per package."""
+    """The folders of shared libraries in NVIDIA's wheels: `nvidia/cu13/lib`, or one for each package before CUDA 13."""
     folders: list[Path] = []
     for name in ("nvidia.cu13", f"nvidia.{package}"):
         try:
@@ -60,7 +60,7 @@ def _folders(package: str) -> list[Path]:
 
 @cache
 def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
-    """A CUDA library by its file names, newest first: from NVIDIA's wheels or the system's search path; else None.
+    """Loads a CUDA library by one of its file names, from NVIDIA's wheels or the system's search path; None if missing.
 
     >>> shared_library("no_such_package", ("libnothing.so.1",)) is None
     True
@@ -77,12 +77,12 @@ def shared_library(package: str, names: tuple[str, ...]) -> ctypes.CDLL | None:
 
 
 def launch_kernel(function: Any, stream: Any, count: int, slots: Sequence[int]) -> None:
-    """Launches a kernel whose threads take `count` elements in turn. Its one argument is a struct of 8-byte slots."""
-    launch_blocks(function, stream, min(_MOST_BLOCKS, -(-count // _THREADS)), _THREADS, slots)
+    """Launches a grid-stride kernel over `count` elements. Its only argument is a struct of 8-byte slots."""
+    launch_blocks(function, stream, min(_MAX_BLOCKS, -(-count // _THREADS)), _THREADS, slots)
 
 
 def launch_blocks(function: Any, stream: Any, blocks: int, threads: int, slots: Sequence[int]) -> None:
-    """Launches so many blocks of a kernel, whose one argument is a struct of 8-byte slots."""
+    """Launches `blocks` blocks of a kernel, whose only argument is a struct of 8-byte slots."""
     packed = np.array(slots, i64.dtype)
     pointers = np.array([packed.ctypes.data], np.uint64)
     shape = (blocks, 1, 1, threads, 1, 1, 0)

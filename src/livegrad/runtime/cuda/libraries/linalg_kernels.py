@@ -1,9 +1,7 @@
-"""CUDA C of blocked linear algebra: factors of 32 x 32 blocks, triangular solves with them, and products that are
-subtracted from what is left.
+"""CUDA C of blocked linear algebra: factors of 32 x 32 blocks, triangular solves, and updates of the trailing matrix.
 
-`device_linalg.py` launches these kernels, one after the other, for batches of matrices. An operand is a pointer with
-the strides of its rows, its columns and its matrices, so that transposed and reversed matrices need no code of their
-own.
+`device_linalg.py` launches these kernels for batches of matrices. An operand is a pointer with strides for rows,
+columns and matrices, so transposed and reversed matrices need no separate code.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ from livegrad.codegen.cuda.kernel_values import memory_type
 from livegrad.ir.types import Scalar
 
 BLOCK = 32
-PANEL, PANEL_THREADS = 8, 512  # columns that a block factors with pivots in registers, and its threads
-_ROWS_EACH = (1, 2, 4, 8)  # rows of a thread
-_REGISTER_BYTES = 256  # of a thread's rows
+PANEL, PANEL_THREADS = 8, 512  # columns that a thread block factors in registers, with pivoting; and its threads
+_ROWS_PER_THREAD = (1, 2, 4, 8)
+_REGISTER_BYTES = 256  # for the rows of a thread
 SLOTS = (
     *("a", "a_row", "a_column", "a_matrix", "b", "b_row", "b_column", "b_matrix", "c", "c_row", "c_column", "c_matrix"),
     *("rows", "columns", "inner", "matrices", "flag", "status"),
@@ -29,7 +27,7 @@ __device__ inline void report(const Arguments& a) { if (a.status) atomicMin(a.st
 __device__ inline long long first_thread() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline long long all_threads() { return (long long)gridDim.x * blockDim.x; }
 
-// c = a, or its hermitian part's lower triangle (flag 1), or the unit matrix (flag 2).
+// c = a, the lower triangle of the hermitian part of a (flag 1), or the identity matrix (flag 2).
 extern "C" __global__ void fill(const __grid_constant__ Arguments a)
 {
     const long long size = a.rows * a.columns;
@@ -46,7 +44,7 @@ extern "C" __global__ void fill(const __grid_constant__ Arguments a)
     }
 }
 
-// The Cholesky factor of one block for each matrix, in place. A lane has a row.
+// The Cholesky factor of one block of each matrix, in place. Each lane has a row.
 extern "C" __global__ void __launch_bounds__(32) cholesky_block(const __grid_constant__ Arguments a)
 {
     __shared__ alignas(16) number column[32];
@@ -83,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(32) cholesky_block(const __grid_con
         if (lane < a.rows && j <= lane) c[lane * a.c_row + j * a.c_column] = row[j];
 }
 
-// Solves a x = c for a lower triangular block and all columns of c, in place; flag: its diagonal is one.
+// Solves a x = c in place for a lower triangular block and all columns of c; flag: a has a unit diagonal.
 extern "C" __global__ void __launch_bounds__(128) solve_block(const __grid_constant__ Arguments a)
 {
     __shared__ alignas(16) number block[32][33];
@@ -116,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(128) solve_block(const __grid_const
         if (i < a.rows) c[i * a.c_row] = x[i];
 }
 
-// c -= a b, with at most 32 columns of a; flag: only in the lower triangle of c.
+// c -= a b, for at most 32 columns of a; flag: only the lower triangle of c.
 extern "C" __global__ void __launch_bounds__(256) subtract_product(const __grid_constant__ Arguments a)
 {
     __shared__ alignas(16) number left[32][65];
@@ -160,8 +158,8 @@ extern "C" __global__ void __launch_bounds__(256) subtract_product(const __grid_
     }
 }
 
-// The LU factors of the first columns (at most 32) of c, in place, with the largest pivot of each; b names the rows
-// that were exchanged. flag: zero pivots are no failure. A block for each matrix.
+// The LU factors of the first columns (at most 32) of c, in place, with partial pivoting. b gets the pivot rows.
+// flag: a zero pivot is no failure. One thread block for each matrix.
 extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_constant__ Arguments a)
 {
     __shared__ alignas(16) number largest[512];
@@ -216,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_columns(const __grid_con
     }
 }
 
-// The same for at most 8 columns, with ROWS_EACH rows of each thread in registers.
+// Like pivot_columns for at most 8 columns, with ROWS_PER_THREAD rows of each thread in registers.
 extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_constant__ Arguments a)
 {
     __shared__ alignas(16) number largest[512];
@@ -226,9 +224,9 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
     number* const c = a.c + blockIdx.x * a.c_matrix;
     long long* const pivots = (long long*)a.b + blockIdx.x * a.b_matrix;
     const int t = threadIdx.x;
-    number row[ROWS_EACH][8];
+    number row[ROWS_PER_THREAD][8];
     #pragma unroll
-    for (int i = 0; i < ROWS_EACH; ++i)
+    for (int i = 0; i < ROWS_PER_THREAD; ++i)
         #pragma unroll
         for (int j = 0; j < 8; ++j)
             row[i][j] = t + i * 512 < a.rows && j < a.columns ? c[(t + i * 512) * a.c_row + j] : (number)0;
@@ -239,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
         number best = -1;
         int best_row = k;
         #pragma unroll
-        for (int i = 0; i < ROWS_EACH; ++i)
+        for (int i = 0; i < ROWS_PER_THREAD; ++i)
         {
             const number magnitude = row[i][k] < 0 ? -row[i][k] : row[i][k];
             if (t + i * 512 < k || t + i * 512 >= a.rows || !(magnitude > best)) continue;
@@ -267,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
                 best = largest[warp]; pivot = rows[warp];
             }
         #pragma unroll
-        for (int i = 0; i < ROWS_EACH; ++i)
+        for (int i = 0; i < ROWS_PER_THREAD; ++i)
             #pragma unroll
             for (int j = 0; j < 8; ++j)
             {
@@ -282,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
         __syncthreads();
         const number divisor = upper[k];
         #pragma unroll
-        for (int i = 0; i < ROWS_EACH; ++i)
+        for (int i = 0; i < ROWS_PER_THREAD; ++i)
         {
             #pragma unroll
             for (int j = 0; j < 8; ++j)
@@ -298,13 +296,13 @@ extern "C" __global__ void __launch_bounds__(512) pivot_panel(const __grid_const
         }
     }
     #pragma unroll
-    for (int i = 0; i < ROWS_EACH; ++i)
+    for (int i = 0; i < ROWS_PER_THREAD; ++i)
         #pragma unroll
         for (int j = 0; j < 8; ++j)
             if (t + i * 512 < a.rows && j < a.columns) c[(t + i * 512) * a.c_row + j] = row[i][j];
 }
 
-// Exchanges the rows of c that b names, but not in the `inner` columns from `flag` on.
+// Exchanges row k of c with the pivot row b[k] for each k, except in the `inner` columns from `flag` on.
 extern "C" __global__ void exchange_rows(const __grid_constant__ Arguments a)
 {
     for (long long e = first_thread(); e < a.columns * a.matrices; e += all_threads())
@@ -322,8 +320,8 @@ extern "C" __global__ void exchange_rows(const __grid_constant__ Arguments a)
     }
 }
 
-// The determinants of LU factors a whose pivots b names, `inner` of each block from its first row on. With flag, their
-// signs, and the logarithms of their magnitudes at `c_row`.
+// The determinants of LU factors a with pivots b, which count from the first row of each panel of `inner` columns.
+// flag: their signs, and the logarithms of their magnitudes at `c_row`.
 extern "C" __global__ void multiply_diagonal(const __grid_constant__ Arguments a)
 {
     for (long long matrix = first_thread(); matrix < a.matrices; matrix += all_threads())
@@ -347,19 +345,19 @@ extern "C" __global__ void multiply_diagonal(const __grid_constant__ Arguments a
 """
 
 
-def rows_each(size: int, itemsize: int) -> int | None:
-    """How many rows of so many a thread of `pivot_panel` has; None if they are too many."""
-    fitting = (rows for rows in _ROWS_EACH if rows * PANEL * itemsize <= _REGISTER_BYTES)
+def rows_per_thread(size: int, itemsize: int) -> int | None:
+    """The rows of each thread of `pivot_panel` for a panel of `size` rows; None if they do not fit the registers."""
+    fitting = (rows for rows in _ROWS_PER_THREAD if rows * PANEL * itemsize <= _REGISTER_BYTES)
     return next((rows for rows in fitting if size <= rows * PANEL_THREADS), None)
 
 
 def source_of(element: Scalar, size: int) -> str:
-    """The text for matrices of so many rows of elements of a type."""
+    """The CUDA C for matrices of `size` rows."""
     suffix = "f" if element.dtype.itemsize == 4 else ""
     macros = {
         "square_root": f"sqrt{suffix}",
         "natural_logarithm": f"log{suffix}",
-        "ROWS_EACH": rows_each(size, element.dtype.itemsize) or 1,
+        "ROWS_PER_THREAD": rows_per_thread(size, element.dtype.itemsize) or 1,
     }
     defines = "".join(f"#define {name} {text}\n" for name, text in macros.items())
     return f"typedef {memory_type(element)} number;\n{defines}{_TEXT}"

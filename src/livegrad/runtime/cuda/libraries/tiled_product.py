@@ -1,7 +1,7 @@
-"""Products of matrices by kernels of our own, captured like library calls.
+"""Matrix products without cuBLAS, captured like library calls: convolutions, and all products if cuBLAS is missing.
 
-Convolutions are such products, and so is what cuBLAS would compute where it is not installed. Where there are too few
-tiles for the device, blocks share the inner dimension, and a second kernel adds what they found, in a fixed order.
+If there are too few tiles to fill the device, blocks share the inner dimension (split-K), and a second kernel sums
+their parts in a fixed order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from livegrad.runtime.cuda.libraries.library_call import launch_blocks
 from livegrad.runtime.cuda.libraries.tiled_product_kernels import TILE_COLUMNS, TILE_ROWS, TILE_THREADS, source_of
 from livegrad.runtime.cuda.modules import load_function
 
-_FEW_ROWS = 8  # a tile would be mostly empty
+_MIN_TILED_ROWS = 8  # with fewer rows, a tile would be mostly empty
 _WANTED_BLOCKS, _WANTED_THREADS = 512, 1 << 17
-_LEAST_CHUNK = 128  # of the inner dimension, for a block
-_MOST_PARTIAL_BYTES = 1 << 28
-_SIMPLE_THREADS, _MOST_SIMPLE_BLOCKS = 256, 8192
+_MIN_CHUNK = 128  # inner elements of a block
+_MAX_PARTIAL_BYTES = 1 << 28
+_THREADS, _MAX_BLOCKS = 256, 8192
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Left:
 
 
 class TiledProduct:
-    """For each group, a matrix of `rows` times one whose element [k, n] lies at `row[k] + column[n]`.
+    """For each group, the product of a matrix of `rows` rows and one whose element [k, n] is at `row[k] + column[n]`.
 
-    The result is [columns / points, groups, rows, points].
+    The result has the shape [columns / points, groups, rows, points].
     """
 
     def __init__(
@@ -54,23 +54,22 @@ class TiledProduct:
     ) -> None:
         self.element, self.rows, self.points, self.groups = element, rows, points, groups
         self.inner, self.columns = row.size, column.size
-        self.whole = self.columns * groups * rows
+        self.size = self.columns * groups * rows
         self._left, self._right_group = left, right_group
         wide = int(row[-1]) + int(column[-1]) >= 1 << 31
         self._tables = np.concatenate([row, column]).astype(np.int64 if wide else np.int32)
         self._text = source_of(element, wide, along_inner)
-        self.uses_tiles = rows >= _FEW_ROWS
+        self.uses_tiles = rows >= _MIN_TILED_ROWS
         self.chunk, self.splits = self._choose_splits()
         self._memory: DeviceMemory | None = None
         self._partials: DeviceMemory | None = None
 
     def _choose_splits(self) -> tuple[int, int]:
-        """How much of the inner dimension a block takes, a multiple of the depth of tiles, and how many parts that
-        makes."""
-        have, wanted = (self._tiles, _WANTED_BLOCKS) if self.uses_tiles else (self.whole, _WANTED_THREADS)
-        size = self.whole * self.element.dtype.itemsize
-        most = max(1, min(self.inner // _LEAST_CHUNK, _MOST_PARTIAL_BYTES // size))
-        splits = min(most, -(-wanted // have))
+        """The inner elements of a block, a multiple of the depth of tiles, and the number of parts."""
+        available, wanted = (self._tiles, _WANTED_BLOCKS) if self.uses_tiles else (self.size, _WANTED_THREADS)
+        result_bytes = self.size * self.element.dtype.itemsize
+        most = max(1, min(self.inner // _MIN_CHUNK, _MAX_PARTIAL_BYTES // result_bytes))
+        splits = min(most, -(-wanted // available))
         chunk = -(-self.inner // splits // 16) * 16
         return chunk, -(-self.inner // chunk)
 
@@ -89,10 +88,10 @@ class TiledProduct:
             self._memory = DeviceMemory(self._tables.nbytes)
             self._memory.upload(self._tables)
             if self.splits > 1:
-                self._partials = DeviceMemory(self.splits * self.whole * self.element.dtype.itemsize)
+                self._partials = DeviceMemory(self.splits * self.size * self.element.dtype.itemsize)
 
     def enqueue(self, stream: Any, operands: Sequence[int], result: int) -> None:
-        """Enqueues the product of the left and the right operand, and the sum of its parts if there are some."""
+        """Enqueues the product of the left and the right operand, and the sum of its parts if it is split."""
         left, right = operands
         assert self._memory is not None
         row = self._memory.address
@@ -100,16 +99,16 @@ class TiledProduct:
         target = result if self._partials is None else self._partials.address
         strides = (self._left.row, self._left.inner, self._left.group)
         sizes = (self.rows, self.columns, self.inner, self.points, *strides, self.groups, self._right_group)
-        slots = (left, right, target, row, column, *sizes, self.splits, self.chunk, self.whole)
+        slots = (left, right, target, row, column, *sizes, self.splits, self.chunk, self.size)
         if self.uses_tiles:
             tiles = load_function(self._text, "product", "tiles")
             launch_blocks(tiles, stream, self._tiles * self.splits, TILE_THREADS, slots)
         else:
-            self._launch_simple("numbers", stream, self.whole * self.splits, slots)
+            self._launch_elementwise("elements", stream, self.size * self.splits, slots)
         if self._partials is not None:
-            slots = (0, target, result, 0, 0, *sizes, self.splits, self.chunk, self.whole)
-            self._launch_simple("sum_splits", stream, self.whole, slots)
+            slots = (0, target, result, 0, 0, *sizes, self.splits, self.chunk, self.size)
+            self._launch_elementwise("sum_splits", stream, self.size, slots)
 
-    def _launch_simple(self, symbol: str, stream: Any, count: int, slots: Sequence[int]) -> None:
-        blocks = min(_MOST_SIMPLE_BLOCKS, -(-count // _SIMPLE_THREADS))
-        launch_blocks(load_function(self._text, "product", symbol), stream, blocks, _SIMPLE_THREADS, slots)
+    def _launch_elementwise(self, symbol: str, stream: Any, count: int, slots: Sequence[int]) -> None:
+        blocks = min(_MAX_BLOCKS, -(-count // _THREADS))
+        launch_blocks(load_function(self._text, "product", symbol), stream, blocks, _THREADS, slots)

@@ -1,7 +1,7 @@
-"""CUDA C of products of matrices whose right operand is gathered while tiles are loaded.
+"""CUDA C of matrix products whose right operand is gathered while tiles are loaded.
 
-`tiled_product.py` launches these kernels. A table names the distance of each row of the right operand from the first
-one, another where each column begins, so that one text serves any layout, and windows of any rank, stride and dilation.
+`tiled_product.py` launches these kernels. Two tables have the offsets of the rows and of the columns of the right
+operand, so the same kernel handles any layout, and windows of any rank, stride and dilation.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from livegrad.ir.types import Scalar
 
 SLOTS = (
     *("left", "right", "to", "row", "column", "rows", "columns", "inner", "points"),
-    *("left_row", "left_inner", "left_group", "groups", "right_group", "splits", "chunk", "whole"),
+    *("left_row", "left_inner", "left_group", "groups", "right_group", "splits", "chunk", "size"),
 )
 TILE_ROWS, TILE_COLUMNS, TILE_THREADS = 64, 128, 128
 
 _HEAD = """\
 struct Arguments { const number* left; const number* right; number* to; const offset* row; const offset* column;
                    long long rows, columns, inner, points, left_row, left_inner, left_group, groups, right_group;
-                   long long splits, chunk, whole; };
+                   long long splits, chunk, size; };
 
-// Where a column of the product lies in the result, which has [batch, groups, rows, points].
-__device__ inline long long place(const Arguments& a, long long group, long long row, long long column)
+// The offset of an element of the product in the result, which has the shape [batch, groups, rows, points].
+__device__ inline long long result_offset(const Arguments& a, long long group, long long row, long long column)
 {
     return ((column / a.points * a.groups + group) * a.rows + row) * a.points + column % a.points;
 }
 """
 
-# A block computes a tile of 64 rows and 128 columns of one group, over one part of the inner dimension; a thread 8 x 8
-# numbers of it. The next tiles are read while the present ones are multiplied.
+# A block computes a tile of 64 rows and 128 columns of one group over one part of the inner dimension; a thread
+# computes 8 x 8 elements of it. The next tiles are loaded while the current ones are multiplied.
 _TILES = """\
 #define DEPTH (sizeof(number) > 4 ? 8 : 16)
 #define ROWS_READ (64 * DEPTH / 128)
@@ -125,13 +125,13 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
         }
         __syncthreads();
     }
-    number* const to = a.to + split * a.whole;
+    number* const to = a.to + split * a.size;
     #pragma unroll
     for (int j = 0; j < 8; ++j)
     {
         const long long column = first_column + across * 4 + j / 4 * 64 + j % 4;
         if (column >= a.columns) continue;
-        number* const target = to + place(a, group, 0, column);
+        number* const target = to + result_offset(a, group, 0, column);
         #pragma unroll
         for (int i = 0; i < 8; ++i)
         {
@@ -142,9 +142,9 @@ extern "C" __global__ void __launch_bounds__(128) tiles(const __grid_constant__ 
 }
 """
 
-# A thread computes one number, over one part of the inner dimension: for groups of few outputs.
+# A thread computes one element over one part of the inner dimension; for groups with few rows.
 _NUMBERS = """\
-extern "C" __global__ void numbers(const __grid_constant__ Arguments a)
+extern "C" __global__ void elements(const __grid_constant__ Arguments a)
 {
     const long long step = (long long)gridDim.x * blockDim.x;
     const long long count = a.columns * a.rows * a.groups * a.splits;
@@ -159,20 +159,20 @@ extern "C" __global__ void numbers(const __grid_constant__ Arguments a)
         number sum = 0;
         #pragma unroll 4
         for (long long k = begin; k < end; ++k) sum += left[k * a.left_inner] * right[a.row[k]];
-        a.to[split * a.whole + place(a, group, row, column)] = sum;
+        a.to[split * a.size + result_offset(a, group, row, column)] = sum;
     }
 }
 """
 
-# The sums of what the parts of the inner dimension gave: `right` has them one behind the other.
+# Sums the parts of a split inner dimension, which are consecutive in `right`.
 _SUMS = """\
 extern "C" __global__ void sum_splits(const __grid_constant__ Arguments a)
 {
     const long long step = (long long)gridDim.x * blockDim.x;
-    for (long long e = (long long)blockIdx.x * blockDim.x + threadIdx.x; e < a.whole; e += step)
+    for (long long e = (long long)blockIdx.x * blockDim.x + threadIdx.x; e < a.size; e += step)
     {
         number sum = 0;
-        for (long long split = 0; split < a.splits; ++split) sum += a.right[split * a.whole + e];
+        for (long long split = 0; split < a.splits; ++split) sum += a.right[split * a.size + e];
         a.to[e] = sum;
     }
 }
@@ -180,8 +180,8 @@ extern "C" __global__ void sum_splits(const __grid_constant__ Arguments a)
 
 
 def source_of(element: Scalar, wide: bool, along_inner: bool) -> str:
-    """The text for elements of a type. `wide` has offsets of 8 bytes; `along_inner` says in which direction
-    neighbouring threads read the right operand."""
+    """The CUDA C for an element type. With `wide`, offsets have 8 bytes. With `along_inner`, adjacent threads read the
+    right operand along the inner dimension, else along columns."""
     offset = "long long" if wide else "int"
     head = f"typedef {memory_type(element)} number;\ntypedef {offset} offset;\n#define ALONG_INNER {int(along_inner)}\n"
     return head + _HEAD + _TILES + _NUMBERS + _SUMS

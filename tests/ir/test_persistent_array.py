@@ -1,18 +1,18 @@
-"""Tables of versions: every version keeps its values, whichever is read when."""
+"""Persistent arrays: every version keeps its values, in whatever order versions are read."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livegrad.ir.persistent_array import Entries
+from livegrad.ir.persistent_array import PersistentArray
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers()), max_size=40), st.data())
 def test_every_version_stays_what_it_was(changes, data):
-    versions, models = [Entries()], [{}]
+    versions, models = [PersistentArray()], [{}]
     for base, index, value in changes:
-        chosen = base % len(versions)
-        versions.append(versions[chosen].with_entry(index, value))
-        models.append({**models[chosen], index: value})
+        parent = base % len(versions)
+        versions.append(versions[parent].with_item(index, value))
+        models.append({**models[parent], index: value})
         read = data.draw(st.integers(0, len(versions) - 1))
         assert dict(versions[read]) == models[read]
     for version, model in zip(versions, models, strict=True):
@@ -22,8 +22,8 @@ def test_every_version_stays_what_it_was(changes, data):
 
 
 def test_the_newest_version_is_changed_without_copying():
-    table = Entries()
-    shared = table._table_of_version()
+    table = PersistentArray()
+    shared = table._claim_table()
     for index in range(1000):
-        table = table.with_entry(index, index)
-    assert table._table_of_version() is shared
+        table = table.with_item(index, index)
+    assert table._claim_table() is shared

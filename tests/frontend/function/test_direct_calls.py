@@ -54,7 +54,7 @@ def test_a_quick_call_looks_at_no_argument_in_python() -> None:
         warm(scaled, np.ones(size), 2.0)
     names = python_calls(scaled, np.ones(4), 3.0)
     assert names[:3] == ["__call__", "run", "is_current"]
-    assert [name for name in names[3:] if name != "lookup"] == ["give", "from_result", "from_result"]
+    assert [name for name in names[3:] if name != "lookup"] == ["convert_result", "from_result", "from_result"]
 
 
 def test_quick_calls_tell_kinds_types_and_shapes_apart() -> None:

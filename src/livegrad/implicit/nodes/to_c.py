@@ -1,21 +1,21 @@
-"""Converts functions of assemblies to readable OpenCL C and CUDA C."""
+"""Converts node-graph functions to readable OpenCL C and CUDA C."""
 
 from __future__ import annotations
 
 from livegrad.codegen.c import CUDA, OPENCL, Dialect, function_source
 from livegrad.implicit.nodes.assembly import Assembly, require_assembly
 from livegrad.implicit.nodes.contents import FunctionName
+from livegrad.implicit.nodes.dead_code import eliminate_dead_code
 from livegrad.implicit.nodes.lower_gradient import lower_function_gradient
 from livegrad.implicit.nodes.to_ir import convert
-from livegrad.implicit.nodes.used_part import used_part
 from livegrad.ir.types import Scalar, f32
 
 
 def to_opencl(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
-    """Returns a function of an assembly, and all functions that it calls, as OpenCL C.
+    """Returns a function of an assembly and its callees as OpenCL C.
 
-    Gradient nodes become central differences with their step or, with `exact`, analytic derivatives. Meshes and images
-    are pointer parameters after the inputs of the function.
+    Gradient nodes become central differences with the step of the node, or analytic derivatives with `exact`. Meshes
+    and images are passed as pointers after the inputs of the function.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> shapes = add_expression(Assembly(), "ball", "length(pos) - radius", {"pos": "vector", "radius": "scalar"})
@@ -31,7 +31,7 @@ def to_opencl(assembly: Assembly, name: FunctionName, *, exact: bool = False, el
 
 
 def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, element: Scalar = f32) -> str:
-    """Returns a function of an assembly, and all functions that it calls, as CUDA C device functions; see `to_opencl`.
+    """Returns a function of an assembly and its callees as CUDA C device functions; see `to_opencl`.
 
     >>> from livegrad.implicit.nodes.expression import add_expression
     >>> print(to_cuda(add_expression(Assembly(), "wave", "sin(pos.x) * 2", {"pos": "vector"}), "wave"))
@@ -48,6 +48,6 @@ def to_cuda(assembly: Assembly, name: FunctionName, *, exact: bool = False, elem
 def _to_c(dialect: Dialect, assembly: Assembly, name: FunctionName, exact: bool, element: Scalar) -> str:
     require_assembly(assembly)
     function = assembly.function(name)
-    used = used_part(assembly, {function.id: function.outputs})
-    ready = used if exact else lower_function_gradient(used, on_problem="raise").assembly
-    return function_source(convert(ready, name, exact=exact, element=element).function, dialect)
+    used = eliminate_dead_code(assembly, {function.id: function.outputs})
+    lowered = used if exact else lower_function_gradient(used, on_problem="raise").assembly
+    return function_source(convert(lowered, name, exact=exact, element=element).function, dialect)

@@ -19,7 +19,7 @@ from livegrad.frontend.function.function_types import (
     TupleType,
     describe,
 )
-from livegrad.frontend.function.lazy_calls import holds_tensor
+from livegrad.frontend.function.lazy_calls import contains_tensor
 from livegrad.frontend.function.type_reading import type_of_value
 from livegrad.frontend.function.vectors import VectorValue
 from livegrad.ir import types as ir
@@ -27,11 +27,11 @@ from livegrad.ir import types as ir
 
 def require_differential_value(type: FrontType, value: Any, what: str, lifted: bool) -> None:
     """Refuses what is no differential of the type; where something is `lifted`, there may be one for each point."""
-    if not _fits(type, value, lifted):
-        raise FunctionError("LG310", what, call_span(), expected=describe(type), found=_name(value))
+    if not _is_differential(type, value, lifted):
+        raise FunctionError("LG310", what, call_span(), expected=describe(type), found=_describe_value(value))
 
 
-def _name(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, np.ndarray) and not isinstance(value, VectorValue):
         return f"an array of {value.dtype} with shape {value.shape}"
     try:
@@ -40,23 +40,25 @@ def _name(value: Any) -> str:
         return type(value).__name__
 
 
-def _fits(type: FrontType, value: Any, lifted: bool) -> bool:
+def _is_differential(type: FrontType, value: Any, lifted: bool) -> bool:
     match type:
         case RecordType(fields=fields):
-            return all(hasattr(value, f.name) and _fits(f.type, getattr(value, f.name), lifted) for f in fields)
+            return all(
+                hasattr(value, f.name) and _is_differential(f.type, getattr(value, f.name), lifted) for f in fields
+            )
         case TupleType(elements=elements):
             fitting = _has_length(value, len(elements))
             return fitting and all(
-                _fits(item_type, item, lifted) for item_type, item in zip(elements, value, strict=True)
+                _is_differential(item_type, item, lifted) for item_type, item in zip(elements, value, strict=True)
             )
         case ArrayType(element=element, size=size):
-            return _has_length(value, size) and all(_fits(element, item, lifted) for item in value)
+            return _has_length(value, size) and all(_is_differential(element, item, lifted) for item in value)
         case OptionalType(element=element):
-            return value is None or _fits(element, value, lifted)
+            return value is None or _is_differential(element, value, lifted)
         case TaggedType():
             return _is_accepted(type, value)
         case TensorType(shape=shape):
-            return holds_tensor(value) or np.shape(value) == shape
+            return contains_tensor(value) or np.shape(value) == shape
         case ir.Scalar() | ir.Vector() | ir.Matrix():
             return _is_number(type, value, lifted)
     return type is NONE and value is None
@@ -77,7 +79,7 @@ def _is_accepted(type: TaggedType, value: Any) -> bool:
 
 def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool) -> bool:
     """Whether a value is a number or vector of numbers, or an array with one for each point."""
-    if holds_tensor(value):
+    if contains_tensor(value):
         return True
     shape = {ir.Scalar: (), ir.Vector: (getattr(type, "size", 0),)}.get(
         type.__class__, (getattr(type, "rows", 0), getattr(type, "columns", 0))

@@ -1,6 +1,6 @@
-"""Batches whose members run one after the other: for loops that end at different times and write arrays by index.
+"""Batches a function as a loop over members: for divergent loops that write arrays by index.
 
-As one program over the batch, every iteration would copy the arrays of all members until the last of them is done; as
+As one program over the batch, every iteration would copy the arrays of all members until the last of them is done; with
 scalars in registers, every access by index would be a chain of selects. A loop over members is one native loop on the
 CPU, with its arrays in memory, and threads share it. Other targets run the batch as one program (`ops.members`).
 """
@@ -36,35 +36,39 @@ from livegrad.passes.regions import LOOPS
 from livegrad.passes.run_members import run_members_in_turn
 from livegrad.passes.simplify import Simplify
 
-# Elements of an array that lanes select from in registers: in a loop that ends at different times, lanes wait for the
-# slowest as well; beyond the second number, there are no registers for them.
-_MAX_SELECTED = 8
+# Elements of an array that lanes can keep in registers and select from. The limit is lower for divergent loops, where
+# lanes also wait for the slowest one.
+_MAX_IN_DIVERGENT_LANES = 8
 _MAX_IN_LANES = 32
 
 
-def run_in_turn(
-    function: Function, values: Sequence[Node], flags: Sequence[bool], size: Size, together: Callable[[], Function]
+def run_as_member_loop(
+    function: Function, values: Sequence[Node], flags: Sequence[bool], size: Size, batch_as_one: Callable[[], Function]
 ) -> list[Node] | None:
-    """The results of a function for a batch by a loop over its members; None if one kernel could not run that loop.
+    """Runs a function for a batch as a loop over its members; returns None if one kernel could not run that loop.
 
-    The values that are flagged are batched, the others are shared. `together` gives the function for all members as one
-    program, with a batch for each result.
+    `flags` says which values are batched; all members share the others. `batch_as_one` returns the function for all
+    members as one program, with all results batched.
     """
-    if not any(flags) or not _ends_apart(function) or not all(map(_has_rows, function.result_types)):
+    if (
+        not any(flags)
+        or not _diverges_with_arrays(function)
+        or not all(map(_is_tensor_or_scalar, function.result_types))
+    ):
         return None
     if not isinstance(size, int) or not all(
-        _has_rows(type) for type, flag in zip(function.parameter_types, flags, strict=True) if flag
+        _is_tensor_or_scalar(type) for type, flag in zip(function.parameter_types, flags, strict=True) if flag
     ):
         return None
     in_turn = _loop_over_members(function, tuple(flags), size)
     if in_turn is None:
         return None
-    return result_nodes(members_call(*values, function=together(), in_turn=in_turn), len(function.results))
+    return result_nodes(members_call(*values, function=batch_as_one(), in_turn=in_turn), len(function.results))
 
 
 @lru_cache(maxsize=1024)
-def _ends_apart(function: Function) -> bool:
-    """Whether loops may end at different times for different members, and carry an array that is written by index."""
+def _diverges_with_arrays(function: Function) -> bool:
+    """Whether loops may diverge and carry arrays, written by index, that are too large for the registers of lanes."""
     functions = reachable_functions([function])
     if any(
         isinstance(inner, Tape)
@@ -74,25 +78,25 @@ def _ends_apart(function: Function) -> bool:
     ):
         return False
     loops = [node for inner_function in functions for node in nodes_of(inner_function) if node.op in LOOPS]
-    apart = [loop for loop in loops if loop.op is while_loop or constant_integer(loop.operands[0]) is None]
-    if not apart or not uses_any(functions, {assign}):
+    divergent = [loop for loop in loops if loop.op is while_loop or constant_integer(loop.operands[0]) is None]
+    if not divergent or not uses_any(functions, {assign}):
         return False
-    return _carried_elements(apart) > _MAX_SELECTED or _carried_elements(loops) > _MAX_IN_LANES
+    return _carried_elements(divergent) > _MAX_IN_DIVERGENT_LANES or _carried_elements(loops) > _MAX_IN_LANES
 
 
 def _carried_elements(loops: Sequence[Node]) -> int:
-    """How many elements the largest array has that one of these loops carries."""
+    """The number of elements of the largest array that one of these loops carries."""
     types = {type for loop in loops for type in loop.attribute("body").result_types if isinstance(type, Tensor)}
     return max([number_of_elements(type) for type in types], default=0)
 
 
-def _has_rows(type: Type) -> bool:
+def _is_tensor_or_scalar(type: Type) -> bool:
     return isinstance(type, Scalar | Tensor)
 
 
 @cached_derivation(256)
 def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -> Function | None:
-    """The function of a batch as a loop over its members, if one kernel can run it."""
+    """The batched function as a loop over its members; None if one kernel cannot run it."""
     types = [
         batched_type(type, size) if flag else type for type, flag in zip(function.parameter_types, flags, strict=True)
     ]
@@ -100,16 +104,17 @@ def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -
     parameters = parameters_of([i64, *(result.type for result in results), *types])
     index, state, captured = parameters[0], parameters[1 : 1 + len(results)], parameters[1 + len(results) :]
     inputs = zip(captured, function.parameter_types, flags, strict=True)
-    ends = inline(
-        _with_inner_loops(function), [_row(value, type, index) if flag else value for value, type, flag in inputs]
+    final_values = inline(
+        _with_inner_loops(function),
+        [_read_member(value, type, index) if flag else value for value, type, flag in inputs],
     )
-    rows = [_with_row(batch, end, index) for batch, end in zip(state, ends, strict=True)]
+    rows = [_write_member(batch, value, index) for batch, value in zip(state, final_values, strict=True)]
     body = Function(function.name, parameters, tuple(rows))
     outer = parameters_of(types)
     loop = for_loop(
         constant(size, i64), *results, *outer, body=body, carried=len(results), reverse=False, independent=True
     )
-    members = tuple([get(loop, index=number) for number in range(len(results))])
+    members = tuple([get(loop, index=position) for position in range(len(results))])
     whole = Function(f"{function.name}.members", outer, members)
     (simple,) = Simplify()(inline_calls(Module((whole,)))).functions
     loops = [node for node in nodes_of(simple) if node.op in LOOPS]
@@ -117,7 +122,7 @@ def _loop_over_members(function: Function, flags: tuple[bool, ...], size: int) -
 
 
 def _with_inner_loops(function: Function) -> Function:
-    """The function with loops over the members of batches inside, which start from tensors that there are."""
+    """Turns nested batches into loops over their members too, with `unwritten` results expanded."""
     module = run_members_in_turn(Module((function,)))
     return rewrite_functions(module, lambda inner: expand_ops(inner, lambda node: node.op is unwritten)).functions[0]
 
@@ -126,17 +131,17 @@ def _with_inner_loops(function: Function) -> Function:
 
 
 def _indices(type: Type, index: Node) -> list[Node]:
-    """The indices of all elements of a member's value in the tensor of the batch."""
+    """The indices of the elements of a member's value in the batched tensor."""
     if not isinstance(type, Tensor):
         return [index]
     along = [iota(shape=type.shape, axis=axis, type=i64) for axis in range(type.rank)]
     return [broadcast(index, shape=type.shape, axes=()), *along]
 
 
-def _row(batch: Node, type: Type, index: Node) -> Node:
-    """A member's value of a type."""
+def _read_member(batch: Node, type: Type, index: Node) -> Node:
+    """The value of a member, of the given type."""
     return lookup(batch, *_indices(type, index))
 
 
-def _with_row(batch: Node, value: Node, index: Node) -> Node:
+def _write_member(batch: Node, value: Node, index: Node) -> Node:
     return assign(batch, value, *_indices(value.type, index))

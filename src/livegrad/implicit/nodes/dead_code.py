@@ -1,6 +1,6 @@
-"""Reduces an assembly to the functions, outputs and nodes that its objects, or some outputs of functions, need.
+"""Dead-code elimination: removes functions, outputs and nodes that the build, or given outputs, do not need.
 
-Conversion to the value IR and its checks start here, so that unused nodes may be unfinished.
+Conversion to the value IR starts with it, so unused nodes may be unfinished. `blocking_problems` validates the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from livegrad.diagnostics import caller_origin
-from livegrad.implicit.nodes.checks import call_cycles, call_order, own_problems, resource_id
+from livegrad.implicit.nodes.checks import call_cycles, call_order, problems_of, resource_id
 from livegrad.implicit.nodes.contents import AssemblyContents
 from livegrad.implicit.nodes.errors import AssemblyError, Problem
 from livegrad.implicit.nodes.node_graph import GraphFunction
@@ -22,16 +22,16 @@ Outputs = Mapping[int, Iterable[str]]  # by function id
 AnyAssembly = TypeVar("AnyAssembly", bound=AssemblyContents)
 
 
-def built_outputs(assembly: AssemblyContents) -> dict[int, set[str]]:
-    """The function outputs that the build items use."""
+def outputs_of_build(assembly: AssemblyContents) -> dict[int, set[str]]:
+    """The outputs of functions that the build items use."""
     outputs: dict[int, set[str]] = {}
     pending = [item.object for item in assembly.items]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while pending:
         resource_id = pending.pop()
-        if resource_id in seen:
+        if resource_id in visited:
             continue
-        seen.add(resource_id)
+        visited.add(resource_id)
         match assembly.resources.get(resource_id):
             case Components(members=members):
                 pending.extend(member for member, _ in members)
@@ -46,31 +46,31 @@ def built_outputs(assembly: AssemblyContents) -> dict[int, set[str]]:
     return outputs
 
 
-def used_part(assembly: AnyAssembly, outputs: Outputs) -> AnyAssembly:
-    """The assembly with only the functions, outputs and nodes that these outputs need; constants stay.
+def eliminate_dead_code(assembly: AnyAssembly, outputs: Outputs) -> AnyAssembly:
+    """Removes the functions, outputs and nodes that `outputs` do not need. Constants of the other functions are kept.
 
-    Functions that call each other in a cycle are not reduced; they are rejected by name later.
+    If calls form a cycle, the assembly is returned unchanged, and validation later reports the cycle.
 
     >>> from livegrad.implicit.nodes.assembly import Assembly
     >>> from livegrad.implicit.nodes.expression import add_expression
-    >>> made = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
-    >>> made = add_expression(made, "slab", "abs(pos.x) - 1", {"pos": "vector"})
-    >>> used_part(made, {1: ["shape"]})
+    >>> shapes = add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"})
+    >>> shapes = add_expression(shapes, "slab", "abs(pos.x) - 1", {"pos": "vector"})
+    >>> eliminate_dead_code(shapes, {1: ["shape"]})
     <assembly: functions ball; 0 resources, 0 items>
     """
     order = call_order(assembly, list(outputs))
     if order is None:
         return assembly
-    wanted = {function_id: set(names) for function_id, names in outputs.items()}
+    needed_outputs = {function_id: set(names) for function_id, names in outputs.items()}
     reduced = {}
-    for function_id in reversed(order):  # callers first, so that all outputs read from a function are known
-        if function_id not in wanted:
+    for function_id in reversed(order):  # callers first: they determine the outputs that a callee needs
+        if function_id not in needed_outputs:
             continue
         function = assembly.functions[function_id]
         if isinstance(function, GraphFunction):
-            function = _reduce_function(function, wanted[function_id])
-            for callee, names in _outputs_read(function):
-                wanted.setdefault(callee, set()).update(names)
+            function = _reduce_function(function, needed_outputs[function_id])
+            for callee, names in _used_outputs(function):
+                needed_outputs.setdefault(callee, set()).update(names)
         reduced[function_id] = function
     return replace(
         assembly,
@@ -79,7 +79,7 @@ def used_part(assembly: AnyAssembly, outputs: Outputs) -> AnyAssembly:
 
 
 def _reduce_function(function: GraphFunction, outputs: set[str]) -> GraphFunction:
-    """The function with some of its outputs, the nodes that they need, and its constants."""
+    """Removes all outputs but `outputs`, and the nodes that only the others need. Constants are kept."""
     results = {name: source for name, source in function.results.items() if name in outputs}
     pending = [source.node for source in results.values() if isinstance(source, Reference)]
     needed: set[str] = set()
@@ -98,8 +98,8 @@ def _reduce_function(function: GraphFunction, outputs: set[str]) -> GraphFunctio
     )
 
 
-def _outputs_read(function: GraphFunction) -> Iterator[tuple[int, set[str]]]:
-    """The functions that a function calls, each with the outputs that it reads."""
+def _used_outputs(function: GraphFunction) -> Iterator[tuple[int, set[str]]]:
+    """The callees of a function, each with the outputs that the call uses."""
     ports: dict[str, set[str]] = {}
     sources = [source for node in function.nodes.values() for source in node.inputs.values()]
     for source in (*sources, *function.results.values()):
@@ -113,7 +113,7 @@ def _outputs_read(function: GraphFunction) -> Iterator[tuple[int, set[str]]]:
 
 
 def require_outputs(assembly: AssemblyContents, outputs: Outputs) -> None:
-    """Raises if one of the functions lacks an output."""
+    """Raises if a function does not have one of these outputs."""
     for function_id, names in outputs.items():
         function = assembly.functions.get(function_id)
         missing = [] if function is None else [name for name in names if name not in function.outputs]
@@ -125,13 +125,13 @@ def require_outputs(assembly: AssemblyContents, outputs: Outputs) -> None:
             )
 
 
-def problems_in_the_way(assembly: AssemblyContents, outputs: Outputs | None = None) -> tuple[Problem, ...]:
-    """The problems that prevent outputs (by default those of the build items) from running.
+def blocking_problems(assembly: AssemblyContents, outputs: Outputs | None = None) -> tuple[Problem, ...]:
+    """The problems that prevent outputs, by default those of the build items, from running.
 
-    These are contradictions anywhere, and unfinished nodes that the outputs need. Unused functions, outputs and nodes
+    These are contradictions anywhere and unfinished nodes that the outputs need. Unused functions, outputs and nodes
     may be unfinished.
     """
-    used = used_part(assembly, built_outputs(assembly) if outputs is None else outputs)
-    ours = own_problems(assembly, used.functions)
-    anywhere = [problem for problem in own_problems(assembly, assembly.functions) if not problem.unfinished]
-    return tuple(dict.fromkeys((*ours, *anywhere, *call_cycles(assembly))))
+    reduced = eliminate_dead_code(assembly, outputs_of_build(assembly) if outputs is None else outputs)
+    in_reduced = problems_of(assembly, reduced.functions)
+    contradictions = [problem for problem in problems_of(assembly, assembly.functions) if not problem.unfinished]
+    return tuple(dict.fromkeys((*in_reduced, *contradictions, *call_cycles(assembly))))

@@ -1,6 +1,6 @@
-"""A cache of resolved calls by the classes of their arguments.
+"""Caches resolved calls by the kinds of their arguments, so that repeated calls skip overload resolution.
 
-`dispatch` and derivatives use it before they examine the arguments in detail.
+`dispatch`, `lazy_calls` and derivatives look a call up here before they examine its arguments.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction
 
 _PLAIN = {kind: kind for kind in (float, int, bool, complex, type(None), np.float64, np.float32, np.int64, np.int32)}
 
-# How values of further classes are told apart (None: they must be looked at); added by the modules that define them.
+# Functions from a value to its kind (None: not cacheable) for further classes; modules that define such classes add
+# entries.
 KINDS: dict[type, Callable[[Any], Any]] = {
     VectorValue: lambda value: (VectorValue, value.dtype, value.shape),
     np.ndarray: lambda value: (np.ndarray, value.dtype, value.shape),
@@ -29,7 +30,7 @@ KINDS: dict[type, Callable[[Any], Any]] = {
 
 
 def kind_of(value: Any) -> Any:
-    """What decides how a call treats an argument, as a key; None for one that must be looked at.
+    """The part of a cache key that determines how a call treats an argument; None if the call cannot be cached.
 
     >>> kind_of(1.0), kind_of([1.0, 2]), kind_of(len)
     (<class 'float'>, (<class 'list'>, <class 'float'>, <class 'int'>), None)
@@ -53,17 +54,15 @@ def _nested(first: Any, parts: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 @dataclass(slots=True)
-class KnownCall:
-    """A prepared call for arguments of certain classes: the function that runs, and the source of each of its
-    arguments.
-    """
+class CachedCall:
+    """A resolved call for arguments of certain kinds: the native function and the source of each of its arguments."""
 
     run: CpuFunction
     sources: Sequence[int | Default]
     types: Sequence[FrontType]
     result: FrontType
     is_current: Callable[[], bool]
-    has_quick_call: bool = False  # or was found to have none
+    direct_call_tried: bool = False
 
     def __call__(self, values: Sequence[Any]) -> Any:
         converted = []
@@ -78,36 +77,36 @@ class KnownCall:
         return from_result(self.result, self.run(*converted))
 
 
-class QuickCall:
-    """A known call that takes its arguments as they are: `run` is a built-in, which declines all others.
+class DirectCall:
+    """A cached call whose arguments need no conversion. `run` is a native built-in that checks them itself.
 
-    It looks at the arguments itself: nothing has to be asked of them in Python.
+    It returns None for arguments of other types or shapes, so no Python code inspects them.
     """
 
     __slots__ = ("call", "is_current", "overloads", "plan", "run")
 
-    def __init__(self, call: KnownCall, overloads: int, plan: Any, run: Callable[..., Any]) -> None:
+    def __init__(self, call: CachedCall, overloads: int, plan: Any, run: Callable[..., Any]) -> None:
         self.call, self.is_current, self.run = call, call.is_current, run
-        self.overloads = overloads  # that there were when this one was chosen
-        self.plan = plan  # kept alive: the built-in has the addresses of its code
+        self.overloads = overloads  # the number of overloads at the time of resolution
+        self.plan = plan  # kept alive: the built-in holds addresses of its code
 
-    def give(self, results: Any) -> Any:
-        """What the call returns."""
+    def convert_result(self, results: Any) -> Any:
+        """Converts native results to the Python result of the call."""
         return from_result(self.call.result, tuple(results) if results.__class__ is list else results)
 
 
-def make_quick_call(call: KnownCall, overloads: int, values: Sequence[Any]) -> QuickCall | None:
-    """A quick call for arguments like these; None if one of them is converted, or is no array and no number."""
+def make_direct_call(call: CachedCall, overloads: int, values: Sequence[Any]) -> DirectCall | None:
+    """A direct call for arguments like these; None if one needs a conversion or is neither an array nor a number."""
     if list(call.sources) != list(range(len(values))):
         return None
     if any(to_argument(type, value) is not value for type, value in zip(call.types, values, strict=True)):
         return None
-    found = call.run.native_entry(values)
-    return None if found is None else QuickCall(call, overloads, *found)
+    native_entry = call.run.native_entry(values)
+    return None if native_entry is None else DirectCall(call, overloads, *native_entry)
 
 
-def key_of(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
-    """What a call is known by; None if one of its arguments must be looked at."""
+def call_key(overloads: int, positional: Sequence[Any], keywords: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The cache key of a call; None if the call cannot be cached."""
     kinds = [kind_of(value) for value in positional]
     if keywords:
         kinds += keywords

@@ -14,7 +14,7 @@ from typing import TypeVar
 Definition = TypeVar("Definition", bound=ast.AST)
 
 
-class UnknownPattern(Exception):
+class UnsupportedPattern(Exception):
     """A pattern that functions do not support; `node` is its syntax tree."""
 
     def __init__(self, node: ast.AST) -> None:
@@ -22,7 +22,7 @@ class UnknownPattern(Exception):
         self.node = node
 
 
-def in_simpler_statements(definition: Definition) -> Definition:
+def desugar(definition: Definition) -> Definition:
     """The definition, with branches in place of `match`, and a loop that is left where its condition would set a name.
 
     >>> tree = ast.parse("match n:\\n    case 1 | 2: x = 3\\n    case _: x = 4")
@@ -35,10 +35,10 @@ def in_simpler_statements(definition: Definition) -> Definition:
     """
     if not any(isinstance(node, ast.Match | ast.NamedExpr) for node in ast.walk(definition)):
         return definition
-    return _Rewriter().visit(copy.deepcopy(definition))
+    return _Desugarer().visit(copy.deepcopy(definition))
 
 
-class _Rewriter(ast.NodeTransformer):
+class _Desugarer(ast.NodeTransformer):
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
@@ -49,7 +49,7 @@ class _Rewriter(ast.NodeTransformer):
         first = _at(ast.Assign([_at(ast.Name(name, ast.Store()), node)], node.subject), node)
         rest: list[ast.stmt] = []
         for case in reversed(node.cases):
-            rest = _branch(case, _at(ast.Name(name, ast.Load()), case.pattern), rest)
+            rest = _case_branch(case, _at(ast.Name(name, ast.Load()), case.pattern), rest)
         return [first, *rest]
 
     def visit_While(self, node: ast.While) -> ast.While:
@@ -61,8 +61,8 @@ class _Rewriter(ast.NodeTransformer):
         return _at(ast.While(_at(ast.Constant(True), node.test), [leave], []), node)
 
 
-def _branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) -> list[ast.stmt]:
-    test, names = _test(case.pattern, subject)
+def _case_branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) -> list[ast.stmt]:
+    test, names = _pattern_test(case.pattern, subject)
     taken: list[ast.stmt] = [
         _at(ast.Assign([_at(ast.Name(name, ast.Store()), case.pattern)], value), case.pattern) for name, value in names
     ]
@@ -71,12 +71,12 @@ def _branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) 
     if test is None:
         return [*taken, _at(ast.If(case.guard, case.body, otherwise), case.guard)]
     if taken:
-        raise UnknownPattern(case.guard)
+        raise UnsupportedPattern(case.guard)
     both = _at(ast.BoolOp(ast.And(), [test, case.guard]), case.guard)
     return [_at(ast.If(both, case.body, otherwise), case.pattern)]
 
 
-def _test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.expr]]]:
+def _pattern_test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.expr]]]:
     """The condition under which the subject matches (None: always), and the names that its parts are bound to."""
     match pattern:
         case ast.MatchValue(value=value):
@@ -84,26 +84,26 @@ def _test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, lis
         case ast.MatchSingleton(value=value):
             return _at(ast.Compare(subject, [ast.Is()], [_at(ast.Constant(value), pattern)]), pattern), []
         case ast.MatchAs(pattern=inner, name=name):
-            test, names = (None, []) if inner is None else _test(inner, subject)
+            test, names = (None, []) if inner is None else _pattern_test(inner, subject)
             return test, [*names, *([] if name is None else [(name, subject)])]
         case ast.MatchOr(patterns=patterns):
-            parts = [_test(part, subject) for part in patterns]
+            parts = [_pattern_test(part, subject) for part in patterns]
             if any(names for _, names in parts):
-                raise UnknownPattern(pattern)
+                raise UnsupportedPattern(pattern)
             tests = [test for test, _ in parts if test is not None]
-            return None if len(tests) < len(parts) else _joined(ast.Or(), tests, pattern), []
+            return None if len(tests) < len(parts) else _combine_tests(ast.Or(), tests, pattern), []
         case ast.MatchSequence(patterns=patterns):
             tests, names = [], []
             for index, part in enumerate(patterns):
                 position = _at(ast.Constant(index), part)
-                test, inner = _test(part, _at(ast.Subscript(subject, position, ast.Load()), part))
+                test, inner = _pattern_test(part, _at(ast.Subscript(subject, position, ast.Load()), part))
                 tests += [] if test is None else [test]
                 names += inner
-            return _joined(ast.And(), tests, pattern), names
-    raise UnknownPattern(pattern)
+            return _combine_tests(ast.And(), tests, pattern), names
+    raise UnsupportedPattern(pattern)
 
 
-def _joined(operator: ast.boolop, tests: list[ast.expr], at: ast.AST) -> ast.expr | None:
+def _combine_tests(operator: ast.boolop, tests: list[ast.expr], at: ast.AST) -> ast.expr | None:
     if len(tests) < 2:
         return tests[0] if tests else None
     return _at(ast.BoolOp(operator, tests), at)

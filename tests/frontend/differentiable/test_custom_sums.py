@@ -272,5 +272,5 @@ def test_a_dadd_that_cannot_be_compiled_is_an_error_with_its_line():
     def both(m: Loud) -> float:
         return use(m) + use(m)
 
-    with pytest.raises(lg.FunctionError, match=r"test_own_sums\.py:\d+"):
+    with pytest.raises(lg.FunctionError, match=r"test_custom_sums\.py:\d+"):
         lg.bwd_diff(both)(Loud(1.0), 1.0)

@@ -14,15 +14,15 @@ from typing import Any
 from livegrad.frontend.differentiable.differentials import lower_differential, raise_differential
 from livegrad.frontend.differentiable.protocol import (
     add_nodes,
-    brings,
+    has_custom_operation,
+    has_custom_sum,
     require_differential,
-    sums_by_itself,
     zero_node,
 )
 from livegrad.frontend.function.captured import CapturedFunction, Specialization
 from livegrad.frontend.function.compile_state import Context, Dependencies
 from livegrad.frontend.function.compile_values import node_of, runtime
-from livegrad.frontend.function.function_compiler import context_of
+from livegrad.frontend.function.function_compiler import make_context
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import FrontType, describe, ir_of
 from livegrad.ir import types as ir
@@ -41,7 +41,7 @@ _CONTROL = (cond, switch, for_loop, while_loop, map_)
 def use_custom_sums(owner: CapturedFunction, specialization: Specialization) -> Function:
     """The function with the `dadd` of its types in its derivative; itself if none of them brings one."""
     types = list(specialization.dependencies.types)
-    rules = {ir_of(type): _Sum(owner, specialization, type) for type in types if sums_by_itself(type)}
+    rules = {ir_of(type): _Sum(owner, specialization, type) for type in types if has_custom_sum(type)}
     for type in types if rules else ():
         rule = rules.get(ir_of(type))
         if rule is not None and rule.type is not type:
@@ -52,33 +52,33 @@ def use_custom_sums(owner: CapturedFunction, specialization: Specialization) -> 
                 help="rename one of them",
             )
     for rule in rules.values():
-        rule.depend_on()
-    return _Copies(rules).function(specialization.function) if rules else specialization.function
+        rule.record_dependencies()
+    return _CopyInserter(rules).function(specialization.function) if rules else specialization.function
 
 
-def zero_it_brings(owner: CapturedFunction, type: FrontType) -> Node | None:
+def custom_zero(owner: CapturedFunction, type: FrontType) -> Node | None:
     """The `dzero` that a type brings, as the node that a derivative of `owner` starts its sum from."""
-    if not brings(type, "dzero"):
+    if not has_custom_operation(type, "dzero"):
         return None
-    context, at = _beside(owner, Dependencies())
+    context, at = _synthetic_context(owner, Dependencies())
     return node_of(zero_node(context, type, at), context.span(at))
 
 
-def sum_from_zero(owner: CapturedFunction, type: FrontType, differential: Node) -> Node:
+def add_custom_zero(owner: CapturedFunction, type: FrontType, differential: Node) -> Node:
     """A differential that a derivative gives, added to the `dzero` that its type brings, if it does."""
-    start = zero_it_brings(owner, type)
+    start = custom_zero(owner, type)
     if start is None:
         return differential
-    context, at = _beside(owner, Dependencies())
+    context, at = _synthetic_context(owner, Dependencies())
     sum_type = require_differential(type)
     return node_of(
         add_nodes(context, type, runtime(sum_type, start), runtime(sum_type, differential), at), context.span(at)
     )
 
 
-def _beside(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
+def _synthetic_context(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
     """A context for code that belongs to a function but is not in its source."""
-    return context_of(owner, dependencies, differentiable=True), owner.source.definition
+    return make_context(owner, dependencies, differentiable=True), owner.source.definition
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class _Sum:
     specialization: Specialization
     type: FrontType
 
-    def depend_on(self) -> None:
+    def record_dependencies(self) -> None:
         """Records what the sum depends on: the function is compiled again when a method of the type changes."""
-        context, at = _beside(self.owner, self.specialization.dependencies)
+        context, at = _synthetic_context(self.owner, self.specialization.dependencies)
         zero = zero_node(context, self.type, at)
         add_nodes(context, self.type, zero, zero, at)
 
@@ -108,7 +108,7 @@ class _Sum:
         return [member(node, index) for index in range(count)]
 
     def _total(self, parts: list[Node], primal: Node) -> Node:
-        context, at = _beside(self.owner, self.specialization.dependencies)
+        context, at = _synthetic_context(self.owner, self.specialization.dependencies)
         differential = require_differential(self.type)
         total, *others = [
             runtime(differential, raise_differential(self.type, part, primal, cotangent=True)) for part in parts
@@ -119,7 +119,7 @@ class _Sum:
 
 
 @dataclass
-class _Copies:
+class _CopyInserter:
     rules: Mapping[ir.Type, _Sum]
     rewritten: dict[Function, Function] = field(default_factory=dict)
 
@@ -130,24 +130,26 @@ class _Copies:
         return self.rewritten[function]
 
     def _rewrite(self, function: Function) -> Function:
-        plain = map_results(function, self._with_copies_inside)
-        supplies = {node: self._supply(plain, node) for node in nodes_of(plain) if node.type in self.rules}
-        done: dict[Node, Node] = {}
+        plain = map_results(function, self._copy_in_control_flow)
+        supplies = {node: self._copy_supplier(plain, node) for node in nodes_of(plain) if node.type in self.rules}
+        rewritten_nodes: dict[Node, Node] = {}
 
         def read_value(value: Node, user: Node | None) -> Node:
             supply = supplies.get(value)
-            return done[value] if supply is None else supply(done[value], user)
+            return rewritten_nodes[value] if supply is None else supply(rewritten_nodes[value], user)
 
         for node in nodes_of(plain):
             operands = tuple(read_value(operand, node) for operand in node.operands)
             with originating_from(node.origins):
-                done[node] = node if operands == node.operands else make_node(node.op, operands, node.attributes)
+                rewritten_nodes[node] = (
+                    node if operands == node.operands else make_node(node.op, operands, node.attributes)
+                )
         results = tuple(read_value(result, None) for result in plain.results)
         rewritten = Function(function.name, plain.parameters, results)
         rewritten.source_locations.update(function.source_locations)
         return rewritten
 
-    def _supply(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:
+    def _copy_supplier(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:
         """Gives each use of a value its own copy. Reads of its fields share one copy and are summed field by field."""
         users = [node for node in nodes_of(function) for operand in node.operands if operand is value]
         fields = any(node.op is get for node in users)
@@ -165,7 +167,7 @@ class _Copies:
 
         return take
 
-    def _with_copies_inside(self, node: Node) -> Node | None:
+    def _copy_in_control_flow(self, node: Node) -> Node | None:
         """Rewrites control flow to functions with copies. A loop carries the values of these types that it captures, so
         that the contributions of its iterations are also summed through copies.
         """
@@ -181,26 +183,26 @@ class _Copies:
             order = [*range(carried), *moved, *(i for i in range(carried, len(values)) if i not in moved)]
             operands[first:] = [values[index] for index in order]
             attributes["carried"] = carried + len(moved)
-            attributes["body"] = _reordered(attributes["body"], order, 1, moved)
+            attributes["body"] = _reorder_parameters(attributes["body"], order, 1, moved)
             if node.op is while_loop:
-                attributes["condition"] = _reordered(attributes["condition"], order, 0, [])
-        rewritten = node.op(*operands, **{name: self._inside(value) for name, value in attributes.items()})
+                attributes["condition"] = _reorder_parameters(attributes["condition"], order, 0, [])
+        rewritten = node.op(*operands, **{name: self._copy_in_functions(value) for name, value in attributes.items()})
         if rewritten.type is node.type:
             return rewritten
         return make_tuple(*(get(rewritten, index=index) for index in range(carried)))
 
-    def _inside(self, value: Any) -> Any:
+    def _copy_in_functions(self, value: Any) -> Any:
         if isinstance(value, tuple):
-            return tuple(map(self._inside, value))
+            return tuple(map(self._copy_in_functions, value))
         return self.function(value) if isinstance(value, Function) else value
 
 
-def _reordered(function: Function, order: list[int], first: int, also_given: list[int]) -> Function:
+def _reorder_parameters(function: Function, order: list[int], first: int, also_returned: list[int]) -> Function:
     """The function with the parameters after the first ones in a different order; some of them are also results."""
     types = function.parameter_types
     fresh = parameters_of([*types[:first], *(types[first + index] for index in order)])
     moved = {index: fresh[first + position] for position, index in enumerate(order)}
     replacements = dict(zip(function.parameters[:first], fresh[:first], strict=True))
     replacements |= {function.parameters[first + index]: moved[index] for index in order}
-    results = substitute((*function.results, *(function.parameters[first + i] for i in also_given)), replacements)
+    results = substitute((*function.results, *(function.parameters[first + i] for i in also_returned)), replacements)
     return Function(function.name, fresh, results)

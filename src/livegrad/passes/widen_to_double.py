@@ -1,6 +1,6 @@
-"""Rewrites a function to float64 and complex128.
+"""Widens all floats in a function to float64 and complex128, including explicit types and casts.
 
-Called by `check_gradients`: finite differences need the precision, even if the program names float32 somewhere.
+Called by `check_gradients`: finite differences need the precision.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from livegrad.ops.conversion import cast
 _WIDE = {"float": f64, "complex": c128}
 
 
-def in_double(function: Function) -> Function:
-    """The function with all floats in double precision.
+def widen_to_double(function: Function) -> Function:
+    """Rewrites a function to compute in double precision.
 
     >>> import livegrad as lg
-    >>> print(in_double(lg.ir.trace(lambda x: x * 2.0, lg.f32)).result_type)
+    >>> print(widen_to_double(lg.ir.trace(lambda x: x * 2.0, lg.f32)).result_type)
     f64
     """
     return _widen_function(function, {})
 
 
 def double_scalar(scalar: Scalar) -> Scalar:
-    """The scalar type in double precision, if it is one of floats."""
+    """The double-precision type for a floating or complex scalar type; other types are unchanged."""
     return _WIDE.get(scalar.kind, scalar)
 
 
@@ -44,28 +44,28 @@ def _double_type(type: Type) -> Type:
     return map_members(type, _double_type)
 
 
-def _widen_function(function: Function, done: dict[Function, Function]) -> Function:
-    if function not in done:
+def _widen_function(function: Function, rewritten: dict[Function, Function]) -> Function:
+    if function not in rewritten:
         widened: dict[Node, Node] = {}
         for node in (*function.parameters, *nodes_of(function)):
             if node not in widened:
-                widened[node] = _widen(node, [widened[operand] for operand in node.operands], done)
+                widened[node] = _widen(node, [widened[operand] for operand in node.operands], rewritten)
         parameters = tuple(widened[parameter] for parameter in function.parameters)
-        done[function] = Function(function.name, parameters, tuple(widened[result] for result in function.results))
-    return done[function]
+        rewritten[function] = Function(function.name, parameters, tuple(widened[result] for result in function.results))
+    return rewritten[function]
 
 
-def _widen(node: Node, operands: list[Node], done: dict[Function, Function]) -> Node:
-    attributes = tuple((name, _widen_attribute(value, done)) for name, value in node.attributes)
+def _widen(node: Node, operands: list[Node], rewritten: dict[Function, Function]) -> Node:
+    attributes = tuple((name, _widen_attribute(value, rewritten)) for name, value in node.attributes)
     if node.op is cast and operands[0].type is _double_type(node.type):
         return operands[0]
     with originating_from(node.origins):
         return make_node(node.op, tuple(operands), attributes)
 
 
-def _widen_attribute(value: Any, done: dict[Function, Function]) -> Any:
+def _widen_attribute(value: Any, rewritten: dict[Function, Function]) -> Any:
     if isinstance(value, Type):
         return _double_type(value)
     if isinstance(value, Function):
-        return _widen_function(value, done)
-    return tuple(_widen_attribute(item, done) for item in value) if value.__class__ is tuple else value
+        return _widen_function(value, rewritten)
+    return tuple(_widen_attribute(item, rewritten) for item in value) if value.__class__ is tuple else value
