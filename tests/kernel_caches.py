@@ -1,4 +1,4 @@
-"""Fixtures about compiled code, for tests of code generators and run times."""
+"""Fixtures for tests of compiled code."""
 
 import pytest
 

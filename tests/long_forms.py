@@ -1,4 +1,4 @@
-"""Whether tests run in their long forms, with the sizes that the documentation speaks of: `./test --long` does."""
+"""Whether tests run in their long forms, with the sizes that the documentation mentions: `./test --long`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What objects say of themselves: one line at a prompt, shape, type and state or a picture in a notebook."""
+"""How objects display themselves: one line at a prompt; shape, type and state or a picture in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: every block of Python in it runs, and prints what the page says."""
+"""The documentation is correct: every block of Python in it runs and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def test_every_link_leads_somewhere(page):
 
 def headings(page: Path) -> set[str]:
     """What a link to a heading of a page may name, as GitHub and the site spell it."""
-    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+    actual = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in actual}
 
 
 def test_no_block_is_left_out_by_the_way_it_is_fenced():
@@ -130,5 +130,5 @@ def test_no_block_is_left_out_by_the_way_it_is_fenced():
     fences = {
         page: re.findall(r"^```(\S+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE) for page in PAGES
     }
-    found = {fence for page in fences.values() for fence in page}
-    assert found <= {"python", "py", "text", "console", "hlsl"}
+    actual = {fence for page in fences.values() for fence in page}
+    assert actual <= {"python", "py", "text", "console", "hlsl"}

@@ -1,4 +1,4 @@
-"""Examples in docstrings run, and every public name explains itself."""
+"""Examples in docstrings run, and every public name has a docstring."""
 
 import doctest
 import importlib

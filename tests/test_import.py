@@ -1,4 +1,4 @@
-"""`import livegrad` is quick: it loads the value IR and its ops, and every other name when it is first asked for."""
+"""`import livegrad` is fast: it loads the value IR and its ops; all other names load on first use."""
 
 from __future__ import annotations
 

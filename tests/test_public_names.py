@@ -1,4 +1,4 @@
-"""Public names explain themselves: each has type hints, a docstring with an example, and a place in the reference."""
+"""Every public name has type hints, a docstring with an example, and an entry in the reference."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MEMBERS = [f"{space}.{name}" for space, module in MODULES.items() for name in re
 
 
 def value_of(name: str) -> Any:
-    found: Any = lg
+    actual: Any = lg
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        actual = getattr(actual, part)
+    return actual
 
 
 def lacks_example(value: Any) -> bool:
@@ -75,8 +75,8 @@ def parameters_of(value: Any) -> set[str]:
 def test_parameters_are_words():
     """`axis` and `function`, not `dim` and `fn`: names of the Array API where it has some, whole words elsewhere."""
     shortened = {"arr", "ax", "cb", "cfg", "dim", "dims", "fn", "func", "idx", "lr", "msg", "opts", "params", "val"}
-    found = {name: parameters_of(value_of(name)) & shortened for name in [*NAMES, *MEMBERS]}
-    assert {name: words for name, words in found.items() if words} == {}
+    actual = {name: parameters_of(value_of(name)) & shortened for name in [*NAMES, *MEMBERS]}
+    assert {name: words for name, words in actual.items() if words} == {}
 
 
 def test_every_name_has_one_place_in_the_reference():
@@ -120,9 +120,9 @@ def test_names_of_other_libraries_lead_to_names_that_exist():
         assert not hasattr(lg, name)
         with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}'; write lg.{own}")):
             getattr(lg, name)
-        found = lg
+        actual = lg
         for step in own.partition("(")[0].split("."):
-            found = getattr(found, step)
+            actual = getattr(actual, step)
     x = lg.ones(3)
     for name, own in other_names.METHODS.items():
         assert not hasattr(x, name)

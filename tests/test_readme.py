@@ -1,4 +1,4 @@
-"""The README tells the truth: its example runs and prints what it says, its commands are there, its picture is."""
+"""The README is correct: its example runs and prints what it shows; its commands and its picture exist."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""How pages of the site are made from something else: lessons, the catalogue, pages of the repository's root."""
+"""Pages of the site that are generated from other files: lessons, the catalogue, pages of the repository's root."""
 
 from __future__ import annotations
 

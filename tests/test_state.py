@@ -1,4 +1,4 @@
-"""Sessions: each has its own objects, a fresh one leaves the one outside as it was; and what no session owns."""
+"""Sessions: each owns separate objects, and a fresh session leaves the outer one unchanged; process-wide state."""
 
 import gc
 import threading
@@ -25,7 +25,7 @@ PROCESS_WIDE = {
     ),
     "what a thread is doing": (
         "contexts.evaluate._active frontend.function.captured.python_calls frontend.function.function_compiler._stack "
-        "ir.size_guards._thread ir.source_lines.ambient lazy.execution.watch tensors.concrete.arguments "
+        "ir.size_guards._thread ir.source_lines.ambient lazy.nan_checks.watch tensors.concrete.bound_arguments "
         "runtime.cuda.driver._thread"
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
@@ -58,7 +58,7 @@ PROCESS_WIDE = {
     ),
     "constants that are found when they are first needed": (
         "runtime.cpu.native.caches.second_level_bytes runtime.cpu.native.object_layout.find_layout "
-        "tensors.native_handles.handle_words "
+        "tensors.native_handles.handle_layout "
         "codegen.llvm.vector_math.large_angles._two_over_pi live.cpu.cpu_executor.machine_memory "
         "runtime.serialised.compiler_stamp runtime.serialised.emitter_stamp "
         "tensors.methods.namespace tensors.deferred._indexing"
@@ -76,9 +76,9 @@ PROCESS_WIDE = {
 
 def test_all_state_of_modules_is_listed_with_a_reason() -> None:
     listed = {f"livegrad.{name}" for names in PROCESS_WIDE.values() for name in names.split()}
-    found = set(module_state(read_modules()))
-    assert found - listed == set(), "let a session own it: livegrad.state.Owned"
-    assert listed - found == set(), "it is gone: take it off the list"
+    actual = set(module_state(read_modules()))
+    assert actual - listed == set(), "let a session own it: livegrad.state.Owned"
+    assert listed - actual == set(), "it is gone: take it off the list"
 
 
 def test_state_of_modules_is_found_however_it_is_written() -> None:
@@ -115,8 +115,8 @@ def made_once(): ...
 @lru_cache(maxsize=4)
 def memo(x): ...
 """
-    found = module_state([Module("m", Path("m.py"), text)])
-    assert found == ["m.calls", "m.empty", "m.filled", "m.made_once", "m.number"]
+    actual = module_state([Module("m", Path("m.py"), text)])
+    assert actual == ["m.calls", "m.empty", "m.filled", "m.made_once", "m.number"]
 
 
 class _Table:
@@ -136,7 +136,7 @@ def test_each_session_owns_its_own_object() -> None:
     assert table.current.rows == ["outside"]
 
 
-def test_a_fresh_session_drops_what_it_came_to_own() -> None:
+def test_a_fresh_session_drops_everything_it_owns() -> None:
     table = Owned(_Table)
     with fresh_session() as session:
         made = weakref.ref(table.current)
@@ -145,7 +145,7 @@ def test_a_fresh_session_drops_what_it_came_to_own() -> None:
     assert made() is None
 
 
-def test_an_object_first_asked_for_in_a_fresh_session_is_made_again_outside() -> None:
+def test_an_object_first_used_in_a_fresh_session_is_created_again_outside() -> None:
     table = Owned(_Table)
     with fresh_session():
         table.current.rows.append("inside")
@@ -162,11 +162,11 @@ def test_replace_changes_the_object_of_the_current_session_only() -> None:
 
 
 def test_threads_that_ask_at_the_same_time_get_one_object() -> None:
-    barrier, found = threading.Barrier(8), []
+    barrier, actual = threading.Barrier(8), []
 
     def ask() -> None:
         barrier.wait()
-        found.append(table.current)
+        actual.append(table.current)
 
     table = Owned(_Table)
     threads = [threading.Thread(target=ask) for _ in range(8)]
@@ -174,7 +174,7 @@ def test_threads_that_ask_at_the_same_time_get_one_object() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(own) for own in found}) == 1
+    assert len({id(own) for own in actual}) == 1
 
 
 class _Log(BackgroundWork):

@@ -1,4 +1,4 @@
-"""Read this first: about fifteen short tests, one a capability, in the order in which a newcomer meets them."""
+"""Read this first: about fifteen short tests, one for each capability, in the order in which users meet them."""
 
 import numpy as np
 import pytest

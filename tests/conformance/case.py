@@ -1,4 +1,4 @@
-"""What a conformance case is: a closed function, seeded arguments, and how near results must come."""
+"""A conformance case: a closed function, seeded arguments, and the tolerance of its results."""
 
 import functools
 import zlib

@@ -84,11 +84,11 @@ _SOURCES = (
 
 
 def _distinct() -> Iterator[Case]:
-    seen: set[str] = set()
+    observed: set[str] = set()
     for source in _SOURCES:
         for case in source():
-            if case.name not in seen:
-                seen.add(case.name)
+            if case.name not in observed:
+                observed.add(case.name)
                 yield case
 
 

@@ -1,4 +1,4 @@
-"""Cases of vectors, matrices, arrays, structs and tuples: made, read, changed, and their geometry."""
+"""Cases of vectors, matrices, arrays, structs and tuples: construction, access, update and geometry."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cases of calls, branches, loops, maps, checks and traces, and programs that must end with an error."""
+"""Cases of calls, branches, loops, maps, checks and tapes, and programs that must end with an error."""
 
 from collections.abc import Iterator
 from typing import Any

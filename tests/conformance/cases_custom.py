@@ -1,4 +1,4 @@
-"""Cases of calls that say how they are to be differentiated, and of what orders the steps of a program."""
+"""Cases of calls with custom derivatives, and of ops that order the steps of a program."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Cases of the elementwise ops: each at every scalar type that its type rule takes, all shapes, special values."""
+"""Cases of the elementwise ops: all scalar types that the type rule accepts, all shapes, special values."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cases of the ops that backends hand to a library: sorting, matrices, Fourier transforms, convolutions, pooling."""
+"""Cases of ops that backends delegate to a library: sorting, matrices, Fourier transforms, convolutions, pooling."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Cases of ops on whole tensors: movement, reductions, running folds, indexing, matrix products."""
+"""Cases of ops on tensors: movement, reductions, scans, indexing, matrix products."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -262,8 +262,8 @@ def recurrence_cases() -> Iterator[Case]:
         for reverse in (False, True):
             for shape, axis in (((37,), 0), ((3, 5), 0), ((2, 3, 4), 1), ((0, 2), 0), ((1,), 0)):
                 type = Tensor(scalar, shape)
-                wanted = scalar in (f32, f64) or axis == 1
-                if wanted and accepts(recurrence, type, type, axis=axis, reverse=reverse):
+                expected = scalar in (f32, f64) or axis == 1
+                if expected and accepts(recurrence, type, type, axis=axis, reverse=reverse):
                     inexact = scalar.kind in ("float", "complex")
                     yield make_case(
                         recurrence,

@@ -1,4 +1,4 @@
-"""Conformance runs in guarded memory: no kernel may touch anything beyond its buffers."""
+"""Conformance tests run in guarded memory: a kernel that accesses memory outside its buffers crashes."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

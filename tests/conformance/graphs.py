@@ -230,8 +230,8 @@ def multiply(builder: Builder) -> Node:
     if len(shape) < 2 or np.prod(shape) * shape[-2] > 5 * LARGEST or shape[-2] ** 2 > LARGEST:
         return node
     rank = len(shape)
-    turned = permute(node, axes=(*range(rank - 2), rank - 1, rank - 2))
-    product = matmul(node, turned) * (1.0 / (shape[-1] or 1))
+    transposed = permute(node, axes=(*range(rank - 2), rank - 1, rank - 2))
+    product = matmul(node, transposed) * (1.0 / (shape[-1] or 1))
     return product if np.prod(builder.shape(product)) <= LARGEST else node
 
 

@@ -70,7 +70,7 @@ def test_every_op_is_compiled_well_in_some_type() -> None:
 
 @pytest.mark.parametrize("backend", OTHERS, ids=str)
 @grouped(CASES, QUICKLY_MADE)
-def test_a_backend_gives_what_the_reference_gives(cases: list[Case], backend: Backend) -> None:
+def test_a_backend_agrees_with_the_reference(cases: list[Case], backend: Backend) -> None:
     wrong: list[str] = []
     skipped: list[str] = []
     for case in cases:
@@ -141,8 +141,8 @@ def test_every_case_survives_being_printed_and_parsed() -> None:
 
 
 def test_a_difference_says_where_it_is() -> None:
-    found, wanted = np.array([1, 2, 3], np.float32), np.array([1, 2, 4], np.float32)
-    wrong = differences(found, wanted, Vector(f32, 3), Tolerance(), ())
+    actual, expected = np.array([1, 2, 3], np.float32), np.array([1, 2, 4], np.float32)
+    wrong = differences(actual, expected, Vector(f32, 3), Tolerance(), ())
     assert wrong == ["result[2] is np.float32(3.0), expected np.float32(4.0) (1 of 3 differ)"]
 
 
@@ -163,5 +163,5 @@ EPSILON = float(np.finfo(np.float64).eps)
         (np.inf, float(np.finfo(np.float64).max), 4.0, False),
     ],
 )
-def test_tolerances_tell_near_from_far(found: float, wanted: float, ulps: float, accepted: bool) -> None:
+def test_tolerances_reject_results_that_are_too_far(found: float, wanted: float, ulps: float, accepted: bool) -> None:
     assert (differences(np.float64(found), np.float64(wanted), f64, Tolerance(ulps), ()) == []) is accepted

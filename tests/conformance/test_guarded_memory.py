@@ -1,4 +1,4 @@
-"""Guarded memory itself: it holds what it is given, and a step beyond its end is a crash that names the test."""
+"""Guarded memory itself: it stores values, and an access beyond its end is a crash that names the test."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How near a result must come to the reference's: exactly, or within so many ulp of what rounding is relative to."""
+"""Tolerances for results: exact, or a number of ulp relative to the magnitude that determines rounding."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -106,9 +106,9 @@ def special_values(scalar: Scalar) -> Any:
             return np.array([False, True])
         case "signed" | "unsigned":
             info = np.iinfo(scalar.dtype)
-            wanted = [0, 1, 2, 3, 7, scalar.bits - 1, scalar.bits, info.max, info.max - 1, info.max // 2]
+            expected = [0, 1, 2, 3, 7, scalar.bits - 1, scalar.bits, info.max, info.max - 1, info.max // 2]
             signed = [-1, -2, -7, info.min, info.min + 1] if scalar.kind == "signed" else []
-            return np.array(sorted({*wanted, *signed}), scalar.dtype)
+            return np.array(sorted({*expected, *signed}), scalar.dtype)
         case "complex":
             # NumPy's own treatment of infinite complex numbers differs from C's: only finite ones are the truth here.
             parts = np.array([0.0, 1.0, -1.0, 0.5, -2.5, 3.25], scalar.real.dtype)

@@ -1,4 +1,4 @@
-"""What captured functions, their derivatives and their types refuse: at the caller's line, with what is expected."""
+"""Invalid arguments of captured functions, derivatives and types: errors name the caller's line and expectations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOSE: Any = lg  # without its types: a type checker would find these mistakes f
 
 
 class Thing:
-    """What nobody expects."""
+    """A class that no function accepts."""
 
 
 @lg.differentiable
@@ -45,8 +45,8 @@ def total(x: list[float], n: int) -> float:
     return result
 
 
-def refusal(call: Callable[[], Any]) -> lg.LivegradError:
-    """The error of a wrong call; it names this file."""
+def raised_error(call: Callable[[], Any]) -> lg.LivegradError:
+    """The error of an invalid call; its location is in this file."""
     with pytest.raises(lg.LivegradError) as caught:
         call()
     assert "test_arguments_of_functions.py" in str(caught.value.where)
@@ -63,19 +63,19 @@ TENSOR = lg.asarray([1.0, 2.0])
 
 @pytest.mark.parametrize("array", ARRAYS)
 @pytest.mark.parametrize("beside", [1.0, np.ones(2), TENSOR], ids=["number", "array", "tensor"])
-def test_an_array_of_another_kind_is_refused_whatever_lies_beside_it(array: str, beside: Any) -> None:
+def test_an_array_of_another_kind_is_rejected_beside_any_argument(array: str, beside: Any) -> None:
     for call in (
         lambda: product(beside, ARRAYS[array]),
         lambda: lg.grad(product)(beside, ARRAYS[array]),
         lambda: lg.bwd_diff(product)(beside, ARRAYS[array], 1.0),
         lambda: lg.fwd_diff(product)(lg.pair(beside, beside), lg.pair(ARRAYS[array], 1.0)),
     ):
-        assert refusal(call).what in ("an array of the wrong type", "a pair with the wrong differential")
+        assert raised_error(call).what in ("an array of the wrong type", "a pair with the wrong differential")
 
 
 @pytest.mark.parametrize("beside", [1.0, np.ones(2), TENSOR], ids=["number", "array", "tensor"])
-def test_floats_are_never_cut_off_to_be_integers(beside: Any) -> None:
-    error = refusal(lambda: scaled(beside, np.array([1.5, 2.5])))
+def test_floats_are_never_truncated_to_integers(beside: Any) -> None:
+    error = raised_error(lambda: scaled(beside, np.array([1.5, 2.5])))
     assert (error.expected, error.found) == ("i64", "float64")
 
 
@@ -86,22 +86,22 @@ SEEDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_differential_of_the_result_is_checked_for_lazy_calls_too(seed: str) -> None:
+def test_a_differential_of_the_result_is_checked_in_lazy_calls(seed: str) -> None:
     for arguments in ((1.0, 2.0), (TENSOR, TENSOR)):
         if seed == "a thing":
-            what = refusal(lambda given=arguments: lg.bwd_diff(product)(*given, SEEDS[seed])).what
+            what = raised_error(lambda given=arguments: lg.bwd_diff(product)(*given, SEEDS[seed])).what
             assert "cannot find a type" in what
             continue
-        error = refusal(lambda given=arguments: lg.bwd_diff(product)(*given, SEEDS[seed]))
+        error = raised_error(lambda given=arguments: lg.bwd_diff(product)(*given, SEEDS[seed]))
         assert error.what == "`bwd_diff(product)` takes the differential of the result as its last argument"
         assert error.expected == "float"
 
 
-def test_a_number_of_a_lazy_call_keeps_its_value_and_its_range() -> None:
+def test_numbers_in_lazy_calls_keep_their_value_and_range() -> None:
     assert scaled(TENSOR, 3).tolist() == [3.0, 6.0]
     assert scaled(TENSOR, True).tolist() == [1.0, 2.0]
-    refusal(lambda: scaled(TENSOR, 1.5))
-    refusal(lambda: scaled(TENSOR, 2**70))
+    raised_error(lambda: scaled(TENSOR, 1.5))
+    raised_error(lambda: scaled(TENSOR, 2**70))
 
 
 # --- classes ---------------------------------------------------------------------------------------------------------
@@ -116,12 +116,12 @@ def test_a_class_is_a_struct_or_an_interface() -> None:
     class Interface:
         pass
 
-    assert "found: a struct" in str(refusal(lambda: lg.interface(Struct)))
-    assert "found: an interface" in str(refusal(lambda: lg.differentiable(Interface)))
+    assert "found: a struct" in str(raised_error(lambda: lg.interface(Struct)))
+    assert "found: an interface" in str(raised_error(lambda: lg.differentiable(Interface)))
     assert Struct(2.0).a == 2.0
 
 
-def test_a_class_that_is_decorated_twice_stays_as_it_is() -> None:
+def test_decorating_a_class_twice_has_no_effect() -> None:
     @lg.differentiable
     class D:
         d: float
@@ -164,7 +164,7 @@ def test_an_interface_without_implementing_types_is_named_at_the_call() -> None:
     class Lonely:
         pass
 
-    assert refusal(lambda: element(Lonely(), 0)).code in ("LG403", "LG201", "LG108")
+    assert raised_error(lambda: element(Lonely(), 0)).code in ("LG403", "LG201", "LG108")
 
 
 # --- types in brackets -----------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_an_interface_without_implementing_types_is_named_at_the_call() -> None:
     ],
 )
 def test_a_type_in_brackets_says_what_it_takes(mistake: Any, said: str) -> None:
-    error = refusal(mistake)
+    error = raised_error(mistake)
     assert isinstance(error, TypeError)
     assert said in str(error).replace(f" ({error.where})", "")
 
@@ -208,8 +208,8 @@ OUT_OF_RANGE: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", OUT_OF_RANGE)
-def test_an_index_out_of_the_range_of_a_list_is_named_with_what_its_length_allows(case: str) -> None:
+def test_an_index_out_of_range_is_reported_with_the_valid_range(case: str) -> None:
     call, said = OUT_OF_RANGE[case]
-    error = refusal(call)
+    error = raised_error(call)
     assert isinstance(error, lg.KernelCheckError)
     assert said in str(error)

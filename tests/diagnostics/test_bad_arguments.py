@@ -1,4 +1,4 @@
-"""Arguments that a function cannot take: refused by livegrad at the caller's line, never by NumPy inside our files."""
+"""Invalid arguments of public functions: livegrad rejects them at the caller's line, before NumPy fails internally."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def determinant(m: lg.mat2) -> lg.f32:
     return lg.determinant(m)
 
 
-def refusal(call: Callable[[], Any]) -> lg.LivegradError:
-    """The error of a wrong call; it names this file."""
+def raised_error(call: Callable[[], Any]) -> lg.LivegradError:
+    """The error of an invalid call; its location is in this file."""
     with pytest.raises(lg.LivegradError) as caught:
         call()
     assert "test_bad_arguments.py" in str(caught.value.where)
@@ -79,9 +79,9 @@ def engine_reading(value: Any, default: Any = 1.0) -> Any:
         lambda n: [engine_reading(n) / 2.0] * 2,
     ],
 )
-def test_an_integer_of_any_size_is_the_nearest_float_or_is_refused(use: Callable[[int], Any], number: int) -> None:
+def test_an_integer_is_rounded_to_the_nearest_float_or_rejected(use: Callable[[int], Any], number: int) -> None:
     if abs(number) > 1e300:
-        refusal(lambda: use(number))
+        raised_error(lambda: use(number))
     else:
         np.testing.assert_allclose(np.asarray(use(number))[0], float(number), rtol=0.01)
 
@@ -100,8 +100,8 @@ def test_an_integer_of_any_size_is_the_nearest_float_or_is_refused(use: Callable
         lambda n: lg.shapes.sphere(1.0).translate((n, 0, 0)).part(((-n, -1, -1), (n, 1, 1))),
     ],
 )
-def test_an_integer_that_no_type_holds_is_refused_where_it_is_written(use: Callable[[int], Any], number: int) -> None:
-    assert len(str(refusal(lambda: use(number)))) < 600
+def test_an_integer_that_no_type_holds_is_rejected_at_its_line(use: Callable[[int], Any], number: int) -> None:
+    assert len(str(raised_error(lambda: use(number)))) < 600
 
 
 def test_data_out_of_range_is_an_overflow() -> None:
@@ -131,8 +131,8 @@ DOES_NOT_BROADCAST: dict[str, Callable[[Callable[..., Any]], Any]] = {
 
 @pytest.mark.parametrize("make", [ones, lambda *shape: lg.ones(shape)], ids=["arrays", "tensors"])
 @pytest.mark.parametrize("case", DOES_NOT_BROADCAST)
-def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(case: str, make: Any) -> None:
-    error = refusal(lambda: DOES_NOT_BROADCAST[case](make))
+def test_arrays_that_do_not_match_a_typed_function_are_rejected_with_their_shapes(case: str, make: Any) -> None:
+    error = raised_error(lambda: DOES_NOT_BROADCAST[case](make))
     assert isinstance(error, ValueError)
     assert "shape" in str(error)
 
@@ -182,14 +182,14 @@ def test_arrays_that_do_not_fit_a_typed_function_are_refused_with_their_shapes(c
         (lambda: LOOSE.shapes.Parameter("radius", float("inf")), "expected a finite number, found inf"),
     ],
 )  # fmt: skip
-def test_what_a_shape_or_a_part_cannot_take_is_refused(mistake: Any, said: str) -> None:
-    error = refusal(mistake)
+def test_invalid_arguments_of_shapes_and_parts_are_rejected(mistake: Any, said: str) -> None:
+    error = raised_error(mistake)
     assert isinstance(error, lg.implicit.AssemblyError)
     assert said in str(error)
 
 
 @pytest.mark.parametrize("width", [0, 0.0, lg.shapes.Parameter("width", 0.0)])
-def test_a_blend_over_no_width_is_none(width: Any) -> None:
+def test_a_blend_without_width_is_a_plain_union(width: Any) -> None:
     points = np.random.default_rng(3).normal(size=(40, 3))
     boxes = BALL, lg.shapes.box((1, 2, 1)).translate((0.5, 0, 0))
     bounds = ((-2, -2, -2), (2, 2, 2))
@@ -230,8 +230,8 @@ def minimize(*arguments: Any, **named: Any) -> Any:
         (lambda: LOOSE.argmin(lg.zeros((2, 0)), axis=1), "`argmin`: cannot compute the argmin of an empty tensor"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_differentiated_or_minimised_is_refused(mistake: Any, said: str) -> None:
-    assert said in str(refusal(mistake))
+def test_invalid_targets_of_differentiation_and_minimisation_are_rejected(mistake: Any, said: str) -> None:
+    assert said in str(raised_error(mistake))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_cannot_be_differentiated_or_minimised_is_refused(mistake: Any, sai
     ],
 )
 def test_a_loop_whose_body_changes_the_shape_of_its_state_says_so(loop: Any) -> None:
-    error = refusal(lambda: loop(lambda x: lg.concat([x, x])))
+    error = raised_error(lambda: loop(lambda x: lg.concat([x, x])))
     assert "changes the shape of the loop's state" in str(error)
     assert type(error) is lg.UsageError  # a name that people can look up
 
@@ -276,8 +276,8 @@ def two(x: Any, y: Any) -> Any:
         lambda x: lg.jvp(two, (x,), (x,)), lambda x: lg.cond(True, two, two, x), lambda x: lg.optim.minimize(two, x),
     ],
 )  # fmt: skip
-def test_an_argument_that_a_transformed_function_misses_is_the_callers_mistake(transformed: Any) -> None:
-    error = refusal(lambda: transformed(lg.ones(3)))
+def test_a_missing_argument_of_a_transformed_function_is_reported_at_the_call(transformed: Any) -> None:
+    error = raised_error(lambda: transformed(lg.ones(3)))
     assert isinstance(error, TypeError)
     assert "two() missing 1 required positional argument: 'y'" in str(error)
 
@@ -287,7 +287,7 @@ def failing(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("transform", [lg.grad, lg.jit, lg.vmap, lg.checkpoint, lg.jacrev])
-def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> None:
+def test_errors_of_a_transformed_function_pass_through(transform: Any) -> None:
     with pytest.raises(KeyError, match="missing"):
         transform(failing)(lg.ones(3))
     with pytest.raises(KeyError, match="missing"):
@@ -322,8 +322,8 @@ def test_an_error_of_a_transformed_function_stays_what_it_is(transform: Any) -> 
         (lambda: LOOSE.Engine().set_feature(3, 1.0), "not the name of a feature"),
     ],
 )  # fmt: skip
-def test_other_mistakes_are_named_at_their_line(mistake: Any, said: str) -> None:
-    error = refusal(mistake)
+def test_other_mistakes_are_reported_at_their_line(mistake: Any, said: str) -> None:
+    error = raised_error(mistake)
     assert said in str(error).replace(f" ({error.where})", "")
 
 
@@ -333,12 +333,12 @@ def test_a_composite_says_where_its_blocks_are_added() -> None:
         composite.add(lg.block(lambda x: x))
 
 
-def test_names_of_python_types_are_those_types() -> None:
+def test_names_of_python_types_are_accepted_as_types() -> None:
     for type in (bool, int, float, complex):
         assert lg.zeros(1, dtype=type.__name__).dtype is lg.zeros(1, dtype=type).dtype
 
 
-def test_an_error_on_the_way_into_a_pass_costs_later_errors_no_line() -> None:
+def test_a_failed_construction_does_not_lose_the_lines_of_later_errors() -> None:
     with pytest.raises(TypeError):
         LOOSE.implicit.add_ir_function(lg.Assembly(), ["no function"], ["x"], ["y"])
-    refusal(lambda: lg.ones(2, dtype=lg.bool) * lg.ones(2, dtype=lg.bool))
+    raised_error(lambda: lg.ones(2, dtype=lg.bool) * lg.ones(2, dtype=lg.bool))

@@ -1,4 +1,4 @@
-"""Checks inside native code: what is said, at which element, and where in the user's program."""
+"""Run-time checks in native code: the message, the failing element and the line of the user's program."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +15,14 @@ N, M = lg.ir.Dimension.symbol("size_of_checks"), lg.ir.Dimension.symbol("size_of
 TABLE = np.arange(10, dtype=np.float32)
 
 
-def _place(text: str) -> str:
-    """Where `text` first stands in this file, as errors write it."""
+def _location(text: str) -> str:
+    """The location of the first occurrence of `text` in this file, in the format of errors."""
     before = Path(__file__).read_text(encoding="utf-8").partition(text)[0]
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     return f"{Path(__file__).name}:{line}:{column}"
 
 
-def _failure(compiled: Callable[..., Any], *arguments: Any) -> str:
+def _error_message(compiled: Callable[..., Any], *arguments: Any) -> str:
     with pytest.raises(lg.KernelCheckError) as raised:
         compiled(*arguments)
     return str(raised.value)
@@ -45,15 +45,15 @@ def _indices(*bad: int, size: int = 1000, value: int = 10) -> Any:
     return indices
 
 
-# --- what is said ----------------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [10, -1, 2**40, -(2**63)])
 def test_an_index_out_of_range_names_element_and_line(wrong: int) -> None:
-    place = _place("ops.lookup(table, index) + 17.25")
-    said = _failure(LOOK_UP, TABLE, _indices(7, value=wrong, size=20))
-    found = f"{wrong}" if wrong >= 0 else f"{wrong} after counting from the end"
-    assert said == f"index out of range for axis 0, at element 7 ({place}): expected 0 to 9, found {found}"
+    location = _location("ops.lookup(table, index) + 17.25")
+    message = _error_message(LOOK_UP, TABLE, _indices(7, value=wrong, size=20))
+    results = f"{wrong}" if wrong >= 0 else f"{wrong} after counting from the end"
+    assert message == f"index out of range for axis 0, at element 7 ({location}): expected 0 to 9, found {results}"
 
 
 def test_an_index_is_checked_along_each_axis() -> None:
@@ -63,9 +63,9 @@ def test_an_index_is_checked_along_each_axis() -> None:
     compiled = _over(pick, lg.ir.types.Tensor(lg.f32, (4, 6)), lg.i32, lg.i32, lifted=(False, True, True))
     table = np.arange(24, dtype=np.float32).reshape(4, 6)
     rows, columns = np.array([0, 3, 2, 1], np.int32), np.array([0, 5, 6, -1], np.int32)
-    place = _place("ops.lookup(table, i, j) - 19.5")
-    said = _failure(compiled, table, rows, columns)
-    assert said == f"index out of range for axis 1, at element 2 ({place}): expected 0 to 5, found 6"
+    location = _location("ops.lookup(table, i, j) - 19.5")
+    message = _error_message(compiled, table, rows, columns)
+    assert message == f"index out of range for axis 1, at element 2 ({location}): expected 0 to 5, found 6"
     assert compiled(table, rows[:2], columns[:2]).tolist() == [-19.5, 3.5]
 
 
@@ -76,27 +76,30 @@ def test_integer_division_by_zero_names_element_and_line(element: Any) -> None:
     ones = np.ones(100, element.dtype)
     zero_at_41 = ones.copy()
     zero_at_41[41:43] = 0
-    assert _failure(divide, ones, zero_at_41) == (
-        f"integer division by zero, at element 41 ({_place('(a + 31) // b')})"
+    assert _error_message(divide, ones, zero_at_41) == (
+        f"integer division by zero, at element 41 ({_location('(a + 31) // b')})"
     )
-    assert _failure(modulo, ones, zero_at_41) == f"integer division by zero, at element 41 ({_place('(a + 37) % b')})"
+    assert (
+        _error_message(modulo, ones, zero_at_41)
+        == f"integer division by zero, at element 41 ({_location('(a + 37) % b')})"
+    )
     assert divide(ones, ones).tolist() == [32] * 100
 
 
-def test_the_lowest_integer_divided_by_minus_one_wraps_and_raises_nothing() -> None:
+def test_the_lowest_integer_divided_by_minus_one_wraps_without_an_error() -> None:
     divide = _over(lambda a, b: ((a + 5) // b, (a + 5) % b), lg.i32, lg.i32)
     quotient, rest = divide(np.full(5, -(2**31) - 5 + 2**32, np.int64).astype(np.int32), np.full(5, -1, np.int32))
     assert (quotient.tolist(), rest.tolist()) == ([-(2**31)] * 5, [0] * 5)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31) - 2**9, 1e30])
-def test_a_float_that_no_integer_holds_is_refused_by_a_cast(wrong: float) -> None:
+def test_a_cast_rejects_a_float_that_no_integer_holds(wrong: float) -> None:
     compiled = _over(lambda x: ops.cast(x * 1.0000001, type=lg.i32), lg.f32)
     values = np.full(50, 3.75, np.float32)
     assert compiled(values).tolist() == [3] * 50
     values[33] = wrong
-    place = _place("ops.cast(x * 1.0000001, type=lg.i32)")
-    assert _failure(compiled, values) == f"a value does not fit i32, at element 33 ({place})"
+    location = _location("ops.cast(x * 1.0000001, type=lg.i32)")
+    assert _error_message(compiled, values) == f"a value does not fit i32, at element 33 ({location})"
 
 
 @pytest.mark.parametrize(
@@ -111,31 +114,34 @@ def test_a_float_that_no_integer_holds_is_refused_by_a_cast(wrong: float) -> Non
     ],
     ids=str,
 )
-def test_casts_take_every_float_that_truncates_into_range_and_no_other(
+def test_casts_accept_exactly_the_floats_that_truncate_into_range(
     source: Any, target: Any, good: list[float], bad: list[float]
 ) -> None:
     compiled = _over(lambda x: ops.cast(ops.copysign(x, x), type=target), source)
     values = np.array(good, source.dtype)
     assert compiled(values).tolist() == [int(value) for value in values.tolist()]
     for value in bad:
-        said = _failure(compiled, np.array([value], source.dtype))
-        assert said.startswith(f"a value does not fit {target}, at element 0 (")
+        message = _error_message(compiled, np.array([value], source.dtype))
+        assert message.startswith(f"a value does not fit {target}, at element 0 (")
 
 
-def test_an_assertion_says_its_own_message() -> None:
+def test_an_assertion_reports_its_message() -> None:
     def root(x: lg.ir.Node) -> lg.ir.Node:
         return ops.sqrt(ops.check(x, x > 0.3125, message="the radius is too small"))
 
     compiled = _over(root, lg.f32)
     values = np.ones(40, np.float32)
     values[[13, 39]] = 0.25
-    place = _place('ops.check(x, x > 0.3125, message="the radius')
-    assert _failure(compiled, values) == f"the radius is too small, at element 13 ({place})"
-    assert _failure(compiled, np.array([np.nan], np.float32)) == f"the radius is too small, at element 0 ({place})"
+    location = _location('ops.check(x, x > 0.3125, message="the radius')
+    assert _error_message(compiled, values) == f"the radius is too small, at element 13 ({location})"
+    assert (
+        _error_message(compiled, np.array([np.nan], np.float32))
+        == f"the radius is too small, at element 0 ({location})"
+    )
     assert compiled(values[:13]).tolist() == [1.0] * 13
 
 
-def test_a_loop_past_its_limit_says_so_and_one_that_just_ends_does_not() -> None:
+def test_only_a_loop_past_its_limit_is_an_error() -> None:
     def count_down(x: lg.ir.Node) -> lg.ir.Node:
         return ops.make_while_loop(lambda v: v > 0.4375, lambda i, v: v - 1.0, x, limit=10)[0]
 
@@ -143,10 +149,10 @@ def test_a_loop_past_its_limit_says_so_and_one_that_just_ends_does_not() -> None
     values = np.full(100, 10.0, np.float32)
     assert compiled(values).tolist() == [0.0] * 100
     values[[71, 72]] = 11.0
-    place = _place("ops.make_while_loop(lambda v: v > 0.4375")
-    assert _failure(compiled, values) == f"the loop ran past its limit of 10, at element 71 ({place})"
+    location = _location("ops.make_while_loop(lambda v: v > 0.4375")
+    assert _error_message(compiled, values) == f"the loop ran past its limit of 10, at element 71 ({location})"
     alone = lg.ir.compile(lg.ir.trace(count_down, lg.f32))
-    assert _failure(alone, 11.0) == f"the loop ran past its limit of 10, at element 0 ({place})"
+    assert _error_message(alone, 11.0) == f"the loop ran past its limit of 10, at element 0 ({location})"
     assert alone(10.0) == 0.0
 
 
@@ -159,20 +165,20 @@ def test_a_loop_that_is_the_same_for_all_lanes_names_the_first_lane_that_runs_it
         return ops.make_cond(x > 0.46875, count_up, lambda x: x, x)
 
     compiled = _over(sometimes, lg.f32)
-    assert "limit of 5, at element 2 " in _failure(compiled, np.array([-1, -1, 1, 1], np.float32))
+    assert "limit of 5, at element 2 " in _error_message(compiled, np.array([-1, -1, 1, 1], np.float32))
     assert compiled(np.full(5, -1, np.float32)).tolist() == [-1.0] * 5
 
 
 @pytest.mark.parametrize("wrong", [2, -1, 2**31 - 1, -(2**31)])
-def test_a_switch_without_such_a_branch_says_so(wrong: int) -> None:
+def test_a_switch_with_an_invalid_index_is_an_error(wrong: int) -> None:
     def choose(index: lg.ir.Node, x: lg.ir.Node) -> lg.ir.Node:
         return ops.make_switch(index, [lambda x: x + 0.0625, lambda x: -x], x)
 
     compiled = _over(choose, lg.i32, lg.f32)
     selectors = np.array([0, 1, wrong, wrong], np.int32)
-    place = _place("ops.make_switch(index, [lambda x: x + 0.0625")
-    said = _failure(compiled, selectors, np.ones(4, np.float32))
-    assert said == f"switch index out of range (2 branches), at element 2 ({place})"
+    location = _location("ops.make_switch(index, [lambda x: x + 0.0625")
+    message = _error_message(compiled, selectors, np.ones(4, np.float32))
+    assert message == f"switch index out of range (2 branches), at element 2 ({location})"
 
 
 def test_an_index_into_an_array_value_is_checked() -> None:
@@ -182,9 +188,9 @@ def test_an_index_into_an_array_value_is_checked() -> None:
         return ops.get_at(ops.make(x, x + 0.71875, x * 2.0, type=type), index)
 
     compiled = _over(member, lg.f32, lg.i32)
-    place = _place("ops.get_at(ops.make(x, x + 0.71875")
-    said = _failure(compiled, np.ones(5, np.float32), np.array([0, 1, 2, 3, -1], np.int32))
-    assert said == f"index out of range for 3 members, at element 3 ({place}): expected 0 to 2, found 3"
+    location = _location("ops.get_at(ops.make(x, x + 0.71875")
+    message = _error_message(compiled, np.ones(5, np.float32), np.array([0, 1, 2, 3, -1], np.int32))
+    assert message == f"index out of range for 3 members, at element 3 ({location}): expected 0 to 2, found 3"
 
 
 def test_the_error_carries_its_parts() -> None:
@@ -203,12 +209,12 @@ def test_the_error_carries_its_parts() -> None:
 
 @pytest.mark.parametrize("bad", [(0,), (999,), (500, 999), (31,), (32,), (63, 64)], ids=str)
 def test_the_lowest_failing_element_is_named(bad: tuple[int, ...]) -> None:
-    assert f"at element {bad[0]} " in _failure(LOOK_UP, TABLE, _indices(*bad))
+    assert f"at element {bad[0]} " in _error_message(LOOK_UP, TABLE, _indices(*bad))
 
 
-def test_the_lowest_element_is_named_when_threads_meet_several() -> None:
+def test_the_lowest_failing_element_of_all_threads_is_named() -> None:
     for _ in range(10):
-        assert "at element 150001 " in _failure(LOOK_UP, TABLE, _indices(150_001, 199_999, 170_000, size=200_003))
+        assert "at element 150001 " in _error_message(LOOK_UP, TABLE, _indices(150_001, 199_999, 170_000, size=200_003))
 
 
 def test_an_element_of_many_dimensions_is_counted_in_row_major_order() -> None:
@@ -217,11 +223,11 @@ def test_an_element_of_many_dimensions_is_counted_in_row_major_order() -> None:
     )
     indices = np.zeros((30, 7, 11), np.int64)
     indices[29, 6, 10] = indices[12, 3, 5] = -5
-    assert f"at element {(12 * 7 + 3) * 11 + 5} " in _failure(compiled, TABLE, indices)
+    assert f"at element {(12 * 7 + 3) * 11 + 5} " in _error_message(compiled, TABLE, indices)
 
 
 @pytest.mark.parametrize("shape", [(1_000_003,), (100, 300), (3, 70_001)], ids=str)
-def test_a_check_in_what_is_summed_names_the_element_that_was_to_be_added(shape: tuple[int, ...]) -> None:
+def test_a_check_inside_a_reduction_names_the_element(shape: tuple[int, ...]) -> None:
     def total(table: lg.ir.Node, indices: lg.ir.Node) -> lg.ir.Node:
         return ops.reduce(ops.lookup(table, indices) * 0.90625, kind="sum", axes=(len(shape) - 1,))
 
@@ -229,10 +235,10 @@ def test_a_check_in_what_is_summed_names_the_element_that_was_to_be_added(shape:
     indices = np.ones(shape, np.int64)
     np.testing.assert_allclose(compiled(TABLE, indices), np.full(shape[:-1], 0.90625 * shape[-1]), rtol=1e-5)
     indices.reshape(-1)[[indices.size // 2 + 7, indices.size - 1]] = 10
-    assert f"at element {indices.size // 2 + 7} " in _failure(compiled, TABLE, indices)
+    assert f"at element {indices.size // 2 + 7} " in _error_message(compiled, TABLE, indices)
 
 
-def test_a_check_in_what_is_summed_down_columns_names_the_column() -> None:
+def test_a_check_inside_a_column_reduction_names_the_column() -> None:
     def total(table: lg.ir.Node, indices: lg.ir.Node) -> lg.ir.Node:
         return ops.reduce(ops.lookup(table, indices) * 0.84375, kind="sum", axes=(0,))
 
@@ -241,24 +247,24 @@ def test_a_check_in_what_is_summed_down_columns_names_the_column() -> None:
     )
     indices = np.ones((100, 300), np.int64)
     indices[[7, 90], [200, 299]] = -1
-    assert "at element 200 " in _failure(compiled, TABLE, indices)
+    assert "at element 200 " in _error_message(compiled, TABLE, indices)
 
 
-def test_of_two_checks_at_one_element_the_first_in_the_program_speaks() -> None:
+def test_of_two_failed_checks_at_one_element_the_first_in_program_order_is_reported() -> None:
     def both(x: lg.ir.Node) -> lg.ir.Node:
         positive = ops.check(x, x > 0.15625, message="first")
         return ops.check(positive, positive > 1.15625, message="second")
 
     compiled = _over(both, lg.f32)
-    assert _failure(compiled, np.array([2, 0, 0], np.float32)).startswith("first, at element 1 ")
-    assert _failure(compiled, np.array([2, 1, 0], np.float32)).startswith("second, at element 1 ")
+    assert _error_message(compiled, np.array([2, 0, 0], np.float32)).startswith("first, at element 1 ")
+    assert _error_message(compiled, np.array([2, 1, 0], np.float32)).startswith("second, at element 1 ")
 
 
 # --- only where it is due --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 15, 16, 17, 31, 32, 33, 63, 65, 100, 1025])
-def test_lanes_past_the_end_of_an_array_raise_nothing(size: int) -> None:
+def test_lanes_past_the_end_of_an_array_raise_no_error(size: int) -> None:
     def delicate(x: lg.ir.Node, d: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
         positive = ops.check(x, x > 0.21875, message="lanes past the end are zero")
         return ops.cast(1.0 / positive, type=lg.i32), (d + 13) // d
@@ -269,7 +275,7 @@ def test_lanes_past_the_end_of_an_array_raise_nothing(size: int) -> None:
 
 
 @pytest.mark.parametrize("cost", ["cheap", "dear"])
-def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
+def test_a_branch_that_is_not_taken_raises_no_error(cost: str) -> None:
     def guarded(table: lg.ir.Node, index: lg.ir.Node) -> lg.ir.Node:
         def inside(index: lg.ir.Node) -> lg.ir.Node:
             value = ops.lookup(table, index) + 0.28125
@@ -286,13 +292,15 @@ def test_a_branch_that_is_not_taken_raises_nothing(cost: str) -> None:
 
     compiled = _over(guarded, lg.ir.types.Tensor(lg.f32, (M,)), lg.i64, lifted=(False, True))
     indices = np.arange(-40, 60)
-    found = compiled(TABLE, indices)
+    results = compiled(TABLE, indices)
     outside = (indices < 0) | (indices >= 10)
-    assert found[outside].tolist() == (1 + (indices[outside] - 2) % (indices[outside] - 3)).astype(np.float32).tolist()
-    assert np.isfinite(found).all()
+    assert (
+        results[outside].tolist() == (1 + (indices[outside] - 2) % (indices[outside] - 3)).astype(np.float32).tolist()
+    )
+    assert np.isfinite(results).all()
 
 
-def test_a_branch_of_a_switch_that_is_not_taken_raises_nothing() -> None:
+def test_a_branch_of_a_switch_that_is_not_taken_raises_no_error() -> None:
     def choose(k: lg.ir.Node, x: lg.ir.Node) -> lg.ir.Node:
         return ops.make_switch(k, [lambda x: x + 29, lambda x: (x + 91) // x, lambda x: (x + 1) % x], x)
 
@@ -303,7 +311,7 @@ def test_a_branch_of_a_switch_that_is_not_taken_raises_nothing() -> None:
     assert compiled(selectors, values).tolist() == expected.tolist()
 
 
-def test_lanes_that_have_left_a_loop_raise_nothing() -> None:
+def test_lanes_that_have_left_a_loop_raise_no_error() -> None:
     def walk(table: lg.ir.Node, steps: lg.ir.Node) -> lg.ir.Node:
         def step(i: lg.ir.Node, position: lg.ir.Node, total: lg.ir.Node) -> tuple[lg.ir.Node, lg.ir.Node]:
             return position - 1, total + ops.lookup(table, position - 1) * 1.03125
@@ -315,10 +323,10 @@ def test_lanes_that_have_left_a_loop_raise_nothing() -> None:
     steps = np.arange(11).repeat(9)[::-1].copy()
     np.testing.assert_allclose(compiled(TABLE, steps), [1.03125 * sum(range(k)) for k in steps.tolist()], rtol=1e-5)
     steps[50] = 11
-    assert "index out of range for axis 0, at element 50 " in _failure(compiled, TABLE, steps)
+    assert "index out of range for axis 0, at element 50 " in _error_message(compiled, TABLE, steps)
 
 
-def test_checks_inside_nested_loops_know_their_lanes() -> None:
+def test_checks_inside_nested_loops_are_masked_by_lane() -> None:
     def nest(table: lg.ir.Node, outer: lg.ir.Node, inner: lg.ir.Node) -> lg.ir.Node:
         def row(i: lg.ir.Node, total: lg.ir.Node) -> lg.ir.Node:
             def column(j: lg.ir.Node, total: lg.ir.Node) -> lg.ir.Node:
@@ -337,7 +345,7 @@ def test_checks_inside_nested_loops_know_their_lanes() -> None:
     ]
     np.testing.assert_allclose(compiled(table, outer, inner), expected, rtol=1e-5)
     inner[[47, 79]], outer[[47, 79]] = 3, 3
-    assert "index out of range for axis 0, at element 47 " in _failure(compiled, table, outer, inner)
+    assert "index out of range for axis 0, at element 47 " in _error_message(compiled, table, outer, inner)
 
 
 # --- afterwards ------------------------------------------------------------------------------------------------------
@@ -345,9 +353,9 @@ def test_checks_inside_nested_loops_know_their_lanes() -> None:
 
 def test_after_a_failure_the_same_function_works_and_fails_again() -> None:
     for _ in range(3):
-        assert "at element 5 " in _failure(LOOK_UP, TABLE, _indices(5))
+        assert "at element 5 " in _error_message(LOOK_UP, TABLE, _indices(5))
         assert LOOK_UP(TABLE, _indices()).tolist() == [17.25] * 1000
-        assert "at element 6 " in _failure(LOOK_UP, TABLE, _indices(6))
+        assert "at element 6 " in _error_message(LOOK_UP, TABLE, _indices(6))
 
 
 def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
@@ -359,14 +367,14 @@ def test_a_failing_run_stops_a_plan_of_several_kernels() -> None:
 
     compiled = lg.ir.compile(lg.ir.trace(checked_sums, lg.ir.types.Tensor(lg.f32, (N,))))
     values = np.zeros(100_003, np.float32)
-    kept = compiled(values)
+    results = compiled(values)
     values[70_000] = -2.0
-    assert "too low, at element 70000 " in _failure(compiled, values)
-    assert not np.any(kept[1])
+    assert "too low, at element 70000 " in _error_message(compiled, values)
+    assert not np.any(results[1])
     assert not np.any(compiled(np.zeros(100_003, np.float32))[1])
 
 
-def test_a_check_whose_value_is_not_needed_is_kept_in_a_loop() -> None:
+def test_a_check_whose_value_is_unused_is_not_eliminated_from_a_loop() -> None:
     def ignored(x: lg.ir.Node) -> lg.ir.Node:
         def body(i: lg.ir.Node, v: lg.ir.Node) -> lg.ir.Node:
             return ops.check(v, x > 0.34375, message="checked at every iteration") + 1.0
@@ -375,7 +383,7 @@ def test_a_check_whose_value_is_not_needed_is_kept_in_a_loop() -> None:
 
     compiled = _over(ignored, lg.f32)
     assert compiled(np.ones(3, np.float32)).tolist() == [0.0] * 3
-    assert _failure(compiled, np.zeros(3, np.float32)).startswith("checked at every iteration, at element 0 (")
+    assert _error_message(compiled, np.zeros(3, np.float32)).startswith("checked at every iteration, at element 0 (")
 
 
 def test_the_derivative_of_a_checked_function_checks_too() -> None:
@@ -385,8 +393,8 @@ def test_the_derivative_of_a_checked_function_checks_too() -> None:
     gradient = _over(lambda x, ct: ops.bwd_diff(x, ct, function=lg.ir.trace(reciprocal, lg.f32)), lg.f32, lg.f32)
     ones = np.ones(9, np.float32)
     np.testing.assert_allclose(np.ravel(gradient(ones * 2, ones)), [-0.25] * 9)
-    said = _failure(gradient, np.array([1, 0.1], np.float32), ones[:2])
-    assert said == f"division by almost nothing, at element 1 ({_place('ops.check(x, x > 0.40625')})"
+    message = _error_message(gradient, np.array([1, 0.1], np.float32), ones[:2])
+    assert message == f"division by almost nothing, at element 1 ({_location('ops.check(x, x > 0.40625')})"
 
 
 def test_different_lines_with_different_expressions_report_their_own() -> None:
@@ -397,8 +405,8 @@ def test_different_lines_with_different_expressions_report_their_own() -> None:
 
     compiled = _over(two_lines, lg.i64, lg.i64, lg.i64)
     ones, zeros = np.ones(3, np.int64), np.zeros(3, np.int64)
-    assert _place("(a + 43) % b") in _failure(compiled, ones, zeros, ones)
-    assert _place("(a + 43) % c") in _failure(compiled, ones, ones, zeros)
+    assert _location("(a + 43) % b") in _error_message(compiled, ones, zeros, ones)
+    assert _location("(a + 43) % c") in _error_message(compiled, ones, ones, zeros)
 
 
 def test_equal_expressions_on_different_lines_report_their_own() -> None:
@@ -410,5 +418,5 @@ def test_equal_expressions_on_different_lines_report_their_own() -> None:
 
     ones, zeros = np.ones(3, np.int64), np.zeros(3, np.int64)
     first, second = _over(here, lg.i64, lg.i64), _over(there, lg.i64, lg.i64)
-    assert _place("(a + 47) % b") in _failure(first, ones, zeros)
-    assert _place("(a + 47) % (b)") in _failure(second, ones, zeros)
+    assert _location("(a + 47) % b") in _error_message(first, ones, zeros)
+    assert _location("(a + 47) % (b)") in _error_message(second, ones, zeros)

@@ -1,4 +1,4 @@
-"""What newcomers write at first, and what they are told: which thing was meant, and how it is made."""
+"""Common mistakes of newcomers: the errors name what was probably meant and how to write it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def inputs_as_a_dictionary() -> None:
         (lambda: lg.save_png([[[0.0]]], "nowhere/a.png"), FileNotFoundError, "the folder to write to does not exist"),
     ],
 )
-def test_a_mistake_is_told_with_a_way_out(mistake, error, said, tmp_path, monkeypatch):
+def test_a_mistake_is_reported_with_a_fix(mistake, error, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error) as caught:
         mistake()
@@ -90,7 +90,7 @@ def test_a_prompt_completes_the_names_of_a_namespace_and_no_others():
         assert not {"np", "math", "annotations", "Any"} & set(offered)
 
 
-def test_what_was_minimised_is_shown_in_a_line():
+def test_the_result_of_minimize_prints_in_one_line():
     found = lg.optim.minimize(lambda x: (x - 3.0) ** 2, lg.asarray(0.0), lg.optim.SGD(0.5), steps=3)
     assert repr(found) == "<minimum after 3 steps, loss 9 → 0: Tensor(3., dtype=float32)>"
 
@@ -140,14 +140,14 @@ def profile_everything() -> None:
         (lambda: lg.Engine().reset(1.0), "`reset` takes a state"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_number_is_refused_at_the_line_that_wrote_it(mistake: Any, said: str):
+def test_values_that_are_not_numbers_are_rejected_at_their_line(mistake: Any, said: str):
     with pytest.raises(lg.UsageError) as caught:
         mistake()
     assert said in str(caught.value)
     assert "test_common_mistakes.py" in str(caught.value.where)
 
 
-def test_a_vector_keeps_what_its_type_can_hold():
+def test_a_vector_keeps_values_that_its_type_can_hold():
     assert lg.vec3(lg.vec2(1.0, 2.0), 3).tolist() == [1.0, 2.0, 3.0]
     assert lg.ivec2(1.9, True).tolist() == [1, 1]
     assert lg.vec2(float("inf"), float("-inf")).tolist() == [float("inf"), float("-inf")]
@@ -159,7 +159,7 @@ def test_a_component_that_a_vector_does_not_have_cannot_be_set():
         lg.vec3(1.0).w = 2.0
 
 
-def test_a_feature_is_held_to_what_reads_it():
+def test_a_feature_is_checked_against_its_readers():
     engine = lg.Engine()
     read = engine.add(lg.block(lambda k=2.0: lg.contexts.context_tensor("footprint", lg.f32) * k, name="read"))
     engine.set_feature("footprint", 3.0)
@@ -192,13 +192,13 @@ def test_a_feature_is_held_to_what_reads_it():
         lambda f: lg.switch(0, [f]),
     ],
 )
-def test_a_transform_of_what_a_function_gives_is_told_to_take_the_function(transform):
+def test_a_transform_of_a_result_gets_advice_to_pass_the_function(transform):
     with pytest.raises(lg.UsageError, match=r"takes a function.*found Tensor; pass the function itself") as caught:
         transform(lg.asarray(2.0))
     assert "test_common_mistakes.py" in str(caught.value.where)
 
 
-def test_a_folder_that_is_not_there_is_named():
+def test_a_missing_folder_is_named():
     with pytest.raises(FileNotFoundError, match=r"the folder to write to does not exist"):
         lg.save("nowhere/a.npz", lg.ones(2))
 
@@ -224,7 +224,7 @@ class Beam:
         (lambda: Beam(1.0, 2.0), r"field `ray` of Beam takes Ray.*expected Beam\(ray: Ray, radius: float\), found 1.0"),
     ],
 )
-def test_a_struct_is_not_made_of_what_a_field_cannot_hold(make: Any, said: str) -> None:
+def test_a_struct_rejects_values_that_a_field_cannot_hold(make: Any, said: str) -> None:
     with pytest.raises(lg.CallError, match=said) as caught:
         make()
     assert "test_common_mistakes.py" in str(caught.value.where)

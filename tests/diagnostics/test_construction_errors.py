@@ -1,4 +1,4 @@
-"""Expressions that cannot be built, and exactly what is said: the op, the rule, the user's line and a way out."""
+"""Exact messages for expressions that cannot be built: the op, the violated rule, the user's line and a fix."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ X, Y, I = input_node(Key("x"), f32), input_node(Key("y"), f64), input_node(Key("
 
 
 def message_of(build: Callable[[], object], kind: type[LivegradError]) -> str:
-    """The message with the place, which must be in this file, written as (here)."""
+    """The message, with its location, which must be in this file, replaced by `(here)`."""
     with pytest.raises(kind) as caught:
         build()
     return re.sub(r"\(test_construction_errors\.py:\d+:\d+\)", "(here)", str(caught.value))
@@ -44,7 +44,7 @@ def test_an_operand_of_the_wrong_kind() -> None:
     )
 
 
-def test_the_place_is_the_users_line_and_column() -> None:
+def test_the_location_is_the_users_line_and_column() -> None:
     with pytest.raises(TypeRuleError) as caught:
         _ = X * 2.0 + Y
     where, line = caught.value.where, caught.traceback[0].lineno + 1
@@ -65,7 +65,7 @@ def test_a_literal_that_the_type_cannot_hold() -> None:
     )
 
 
-def test_an_operand_that_is_no_node() -> None:
+def test_an_operand_that_is_not_a_node() -> None:
     assert message_of(lambda: neg("x"), UsageError) == (
         "`neg` takes nodes and numbers (here): found 'x'; create a constant with constant(value, type)"
     )
@@ -78,7 +78,7 @@ def test_a_node_in_an_if() -> None:
     )
 
 
-def test_a_constant_that_is_no_scalar() -> None:
+def test_a_constant_that_is_not_a_scalar() -> None:
     assert message_of(lambda: constant(1.0, Vector(f32, 3)), TypeRuleError) == (  # type: ignore[arg-type]
         "a constant is a scalar (here): found vec<f32, 3>; use splat or broadcast"
     )
@@ -93,7 +93,7 @@ def test_leaves_of_the_wrong_kind() -> None:
     )
 
 
-def test_a_callee_with_other_parameters() -> None:
+def test_a_callee_with_different_parameters() -> None:
     square = trace(lambda a: a * a, f64, name="square")
     assert message_of(lambda: call(X, function=square), TypeRuleError) == (
         "`call`: function `square` has the wrong parameters (here): expected f32, found f64"
@@ -116,7 +116,7 @@ def test_a_field_that_a_struct_does_not_have() -> None:
     )
 
 
-def test_a_function_that_uses_values_from_around_it() -> None:
+def test_a_function_that_uses_values_of_an_enclosing_function() -> None:
     def shade(x: Node) -> Node:
         return x * X
 
@@ -125,7 +125,7 @@ def test_a_function_that_uses_values_from_around_it() -> None:
     )
 
 
-def test_a_parameter_that_is_not_the_functions_own() -> None:
+def test_a_parameter_of_another_function_in_a_body() -> None:
     message = message_of(lambda: make_function("f", [], [parameter(0, f32) * 2.0]), LivegradError)
     assert message.startswith("function `f` uses a parameter of another function")
     assert message.endswith("; pass it as an operand and give the function a parameter for it")

@@ -1,6 +1,6 @@
-"""The same expression in two files: each error names the line of the function that failed, never the other's.
+"""Equal functions in two files: an error names the line of the function that failed, never that of the other.
 
-Every case is written once and put into two files at different lines; both are built before either runs.
+Every case defines one function body in two files at different lines; both functions are built before either runs.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ I, F = lg.i32, lg.f32
 ROW = lg.ir.types.Tensor(F, (4,))
 
 
-def written_twice(body: str, name: str = "f") -> list[Callable[..., Any]]:
-    """The function whose text is `body`, in two files; the line that fails is the second of the body."""
-    return [_written(body, name, file, line) for file, line in FILES.items()]
+def define_at_two_lines(body: str, name: str = "f") -> list[Callable[..., Any]]:
+    """Defines the function with the text `body` in two files; the second line of the body is the one that fails."""
+    return [_define(body, name, file, line) for file, line in FILES.items()]
 
 
-def _written(body: str, name: str, file: str, line: int) -> Callable[..., Any]:
+def _define(body: str, name: str, file: str, line: int) -> Callable[..., Any]:
     names: dict[str, Any] = {"lg": lg, "ops": ops, "np": np, "constant": constant}
     exec(compile("\n" * (line - 2) + body, file, "exec"), names)
     return names[name]
 
 
-def place_of(run: Callable[..., Any], *arguments: Any) -> str:
+def location_of(run: Callable[..., Any], *arguments: Any) -> str:
     with pytest.raises(LivegradError) as raised:
         run(*arguments)
     where = raised.value.where
@@ -94,35 +94,35 @@ CASES: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
 @pytest.fixture(params=CASES, ids=lambda name: name.replace(" ", "_"))
 def case(request: pytest.FixtureRequest) -> tuple[list[lg.ir.Function], tuple[Any, ...]]:
     text, types, arguments = CASES[request.param]
-    return [lg.ir.trace(f, *types) for f in written_twice(text)], arguments
+    return [lg.ir.trace(f, *types) for f in define_at_two_lines(text)], arguments
 
 
 def test_a_failed_check_names_the_line_of_the_function_that_ran(case: Any) -> None:
     functions, arguments = case
     compiled = [compile_function(function) for function in functions]
-    assert [place_of(run, *arguments) for run in compiled] == EXPECTED
+    assert [location_of(run, *arguments) for run in compiled] == EXPECTED
     # In any order, and again.
-    assert [place_of(run, *arguments) for run in reversed(compiled)] == EXPECTED[::-1]
+    assert [location_of(run, *arguments) for run in reversed(compiled)] == EXPECTED[::-1]
 
 
 def test_the_reference_names_the_line_of_the_function_that_ran(case: Any) -> None:
     functions, arguments = case
-    assert [place_of(reference.evaluate, function, *arguments) for function in reversed(functions)] == EXPECTED[::-1]
+    assert [location_of(reference.evaluate, function, *arguments) for function in reversed(functions)] == EXPECTED[::-1]
 
 
 def test_passes_keep_the_lines_of_each_function(case: Any) -> None:
     functions, arguments = case
     lowered = [lower(function) for function in functions]
-    assert [place_of(reference.evaluate, function, *arguments) for function in lowered] == EXPECTED
+    assert [location_of(reference.evaluate, function, *arguments) for function in lowered] == EXPECTED
     simplified = [Simplify()(Module((function,))).functions[0] for function in functions]
-    assert [place_of(reference.evaluate, function, *arguments) for function in simplified] == EXPECTED
+    assert [location_of(reference.evaluate, function, *arguments) for function in simplified] == EXPECTED
     expanded = [expand_ops(function, lambda node: False) for function in functions]
-    assert [place_of(reference.evaluate, function, *arguments) for function in expanded] == EXPECTED
+    assert [location_of(reference.evaluate, function, *arguments) for function in expanded] == EXPECTED
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """What compiling does, as it is done: passes run and kernels written out and compiled. Caches are empty."""
+    """Records the compiler's work as it happens: passes, generated kernels and compiled kernels. Caches are empty."""
     done: list[str] = []
 
     def counted(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,29 +139,29 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]
         yield done
 
 
-def test_functions_that_differ_in_lines_are_compiled_once(case: Any, work: list[str], tmp_path: Path) -> None:
+def test_functions_that_differ_only_in_lines_are_compiled_once(case: Any, work: list[str], tmp_path: Path) -> None:
     functions, arguments = case
-    assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
+    assert location_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
     assert {"lower", "_load_or_compile"} <= set(work)
     work.clear()
     set_default_cache(ObjectCache(CacheSettings(tmp_path / "nothing")))  # the code is in memory
-    assert place_of(compile_function(functions[1]), *arguments) == EXPECTED[1]
+    assert location_of(compile_function(functions[1]), *arguments) == EXPECTED[1]
     assert work == []
 
 
-def test_functions_that_differ_in_lines_are_one_in_the_cache_on_disk(case: Any, work: list[str]) -> None:
+def test_functions_that_differ_only_in_lines_share_an_entry_of_the_disk_cache(case: Any, work: list[str]) -> None:
     functions, arguments = case
-    assert place_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
+    assert location_of(compile_function(functions[0]), *arguments) == EXPECTED[0]
     background_compiler.current.wait()  # it is written to the disk once it is as good as it gets
     kernel_code.forget_kernels()
     cpu_function.forget_functions()
     work.clear()
-    assert place_of(compile_function(functions[1]), *arguments) == EXPECTED[1]
+    assert location_of(compile_function(functions[1]), *arguments) == EXPECTED[1]
     assert work == []
 
 
 def test_a_function_that_calls_two_equal_ones_names_the_line_of_the_one_that_failed() -> None:
-    first, second = (lg.ir.trace(f, I, I) for f in written_twice(CASES["integer division"][0]))
+    first, second = (lg.ir.trace(f, I, I) for f in define_at_two_lines(CASES["integer division"][0]))
 
     def both(a: lg.ir.Node, b: lg.ir.Node, c: lg.ir.Node) -> lg.ir.Node:
         return ops.call(a, b, function=first) + ops.call(a, c, function=second)
@@ -169,12 +169,12 @@ def test_a_function_that_calls_two_equal_ones_names_the_line_of_the_one_that_fai
     function = lg.ir.trace(both, I, I, I)
     flat = inline_calls(Module((function,))).functions[0]
     for run in (compile_function(function), partial(reference.evaluate, function), partial(reference.evaluate, flat)):
-        assert place_of(run, 6, 0, 2) == EXPECTED[0]
-        assert place_of(run, 6, 2, 0) == EXPECTED[1]
+        assert location_of(run, 6, 0, 2) == EXPECTED[0]
+        assert location_of(run, 6, 2, 0) == EXPECTED[1]
     assert int(compile_function(function)(6, 2, 3)) == 7
 
 
-def test_the_same_check_at_two_lines_of_a_function_is_made_once() -> None:
+def test_equal_checks_at_two_lines_of_a_function_are_computed_once() -> None:
     def twice(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         first = a // b
         second = a // b
@@ -184,108 +184,110 @@ def test_the_same_check_at_two_lines_of_a_function_is_made_once() -> None:
     lowered = lower(function)
     assert [node.op.name for node in nodes_of(function)].count("floor_div") == 2
     assert [node.op.name for node in nodes_of(lowered)].count("floor_div") == 1
-    place = place_of(compile_function(function), 1, 0)
+    place = location_of(compile_function(function), 1, 0)
     assert place == f"{__file__}:{twice.__code__.co_firstlineno + 1}"
 
 
 def test_derivatives_name_the_line_of_the_function_that_ran() -> None:
     text = "def f(table, i):\n    return ops.lookup(table, i) * ops.lookup(table, i)\n"
-    functions = [lg.ir.trace(f, ROW, lg.i64) for f in written_twice(text)]
+    functions = [lg.ir.trace(f, ROW, lg.i64) for f in define_at_two_lines(text)]
     table, seed = np.ones(4, np.float32), np.ones(4, np.float32)
     for derive, arguments in ((lg.vjp, (table, 9, np.float32(1.0))), (lg.jvp, (table, 9, seed, ()))):
         derived = [derive(function) for function in functions]
-        assert [place_of(compile_function(function), *arguments) for function in derived] == EXPECTED
-        assert [place_of(reference.evaluate, function, *arguments) for function in derived] == EXPECTED
+        assert [location_of(compile_function(function), *arguments) for function in derived] == EXPECTED
+        assert [location_of(reference.evaluate, function, *arguments) for function in derived] == EXPECTED
 
 
 def test_a_missing_derivative_names_the_line_of_the_function_that_was_differentiated() -> None:
     text = "def f(x):\n    return lg.sum(lg.linalg.qr(x, mode='complete')[0])\n"
-    functions = written_twice(text)
-    assert [place_of(lg.grad(f), lg.ones((3, 2))) for f in functions] == EXPECTED
+    functions = define_at_two_lines(text)
+    assert [location_of(lg.grad(f), lg.ones((3, 2))) for f in functions] == EXPECTED
 
 
 def test_a_type_error_names_the_line_that_was_written() -> None:
-    functions = written_twice("def f(x, y):\n    return x + y\n")
-    assert [place_of(lg.ir.trace, f, F, I) for f in functions] == EXPECTED
-    assert [place_of(f, lg.ones((3,)), lg.ones((4,))) for f in functions] == EXPECTED
+    functions = define_at_two_lines("def f(x, y):\n    return x + y\n")
+    assert [location_of(lg.ir.trace, f, F, I) for f in functions] == EXPECTED
+    assert [location_of(f, lg.ones((3,)), lg.ones((4,))) for f in functions] == EXPECTED
 
 
 def test_maps_and_batches_name_the_line_of_the_function_that_ran() -> None:
-    functions = written_twice("def f(a, b):\n    return a // b\n")
+    functions = define_at_two_lines("def f(a, b):\n    return a // b\n")
     ones, zeros = np.ones(5, np.int32), np.zeros(5, np.int32)
     mapped = [compile_function(lg.ir.map_over(lg.ir.trace(f, I, I))) for f in functions]
-    assert [place_of(run, ones, zeros) for run in mapped] == EXPECTED
+    assert [location_of(run, ones, zeros) for run in mapped] == EXPECTED
     batched = [lg.vmap(f) for f in functions]
-    assert [place_of(lambda run=run: run(lg.asarray(ones), lg.asarray(zeros)).execute()) for run in batched] == EXPECTED
+    assert [
+        location_of(lambda run=run: run(lg.asarray(ones), lg.asarray(zeros)).execute()) for run in batched
+    ] == EXPECTED
 
 
 @pytest.mark.gpu
 def test_a_failed_check_on_a_gpu_names_the_line_of_the_function_that_ran(case: Any) -> None:
     functions, arguments = case
     compiled = [import_module("livegrad.runtime.cuda").compile_function(function) for function in functions]
-    assert [place_of(run, *arguments) for run in compiled] == EXPECTED
-    assert [place_of(run, *arguments) for run in reversed(compiled)] == EXPECTED[::-1]
+    assert [location_of(run, *arguments) for run in compiled] == EXPECTED
+    assert [location_of(run, *arguments) for run in reversed(compiled)] == EXPECTED[::-1]
 
 
 # --- lazy tensors ----------------------------------------------------------------------------------------------------
 
 
 def test_tensors_name_the_line_of_the_expression_that_is_read() -> None:
-    first, second = written_twice("def f(a, b):\n    return a // b + 1\n")
+    first, second = define_at_two_lines("def f(a, b):\n    return a // b + 1\n")
     a, b = lg.asarray([4, 5]), lg.asarray([1, 0])
     one, other = first(a, b), second(a, b)  # both are alive, over the same data
-    assert place_of(other.execute) == EXPECTED[1]
-    assert place_of(one.execute) == EXPECTED[0]
+    assert location_of(other.execute) == EXPECTED[1]
+    assert location_of(one.execute) == EXPECTED[0]
 
 
-def test_tensors_that_differ_in_lines_share_their_program() -> None:
+def test_tensors_that_differ_only_in_lines_share_their_program() -> None:
     # A form of its own: what was computed of the same form before decides what is an argument of the program.
-    first, second = written_twice("def f(a, b):\n    return a // b * 7 - (a ^ b ^ a * b)\n")
+    first, second = define_at_two_lines("def f(a, b):\n    return a // b * 7 - (a ^ b ^ a * b)\n")
     first(lg.asarray([4, 5]), lg.asarray([1, 2])).execute()
     before = lg.stats()
     assert second(lg.asarray([4, 5]), lg.asarray([1, 2])).tolist() == [27, 1]
     assert lg.stats().programs_compiled == before.programs_compiled
     assert lg.stats().programs_reused == before.programs_reused + 1
-    assert place_of(second(lg.asarray([4, 5]), lg.asarray([1, 0])).execute) == EXPECTED[1]
-    assert place_of(first(lg.asarray([4, 5]), lg.asarray([1, 0])).execute) == EXPECTED[0]
+    assert location_of(second(lg.asarray([4, 5]), lg.asarray([1, 0])).execute) == EXPECTED[1]
+    assert location_of(first(lg.asarray([4, 5]), lg.asarray([1, 0])).execute) == EXPECTED[0]
 
 
 def test_a_divisor_that_became_an_argument_names_the_line_that_was_read() -> None:
-    first, second = written_twice("def f(a, n):\n    return a // n + 11\n")
+    first, second = define_at_two_lines("def f(a, n):\n    return a // n + 11\n")
     a = lg.asarray([4, 5])
     for divisor in (3, 4, 5):  # the third time, whole numbers are arguments of the program
         first(a, divisor).execute()
-    assert place_of(second(a, 0).execute) == EXPECTED[1]
+    assert location_of(second(a, 0).execute) == EXPECTED[1]
 
 
 def test_compiled_tensor_functions_name_their_own_line() -> None:
-    functions = [lg.jit(f) for f in written_twice("def f(a, b):\n    return a // b + 1\n")]
+    functions = [lg.jit(f) for f in define_at_two_lines("def f(a, b):\n    return a // b + 1\n")]
     given = lg.asarray([4, 5]), lg.asarray([1, 0])
-    assert [place_of(f, *given) for f in functions] == EXPECTED
-    assert [place_of(f, *given) for f in reversed(functions)] == EXPECTED[::-1]
+    assert [location_of(f, *given) for f in functions] == EXPECTED
+    assert [location_of(f, *given) for f in reversed(functions)] == EXPECTED[::-1]
 
 
 def test_a_nan_is_blamed_on_the_line_of_the_expression_that_is_read() -> None:
-    first, second = written_twice("def f(a, b):\n    return lg.sqrt(a / b)\n")
+    first, second = define_at_two_lines("def f(a, b):\n    return lg.sqrt(a / b)\n")
     a, b = lg.asarray([0.0, 1.0]), lg.asarray([0.0, 1.0])
     with lg.debug_nans():
         one, other = first(a, b), second(a, b)
-        assert place_of(other.execute) == EXPECTED[1]
-        assert place_of(one.execute) == EXPECTED[0]
+        assert location_of(other.execute) == EXPECTED[1]
+        assert location_of(one.execute) == EXPECTED[0]
 
 
 def test_a_nan_in_a_derivative_is_blamed_on_the_line_of_the_function() -> None:
-    functions = written_twice("def f(x):\n    return lg.sum(lg.sqrt(x) * 0.0)\n")
+    functions = define_at_two_lines("def f(x):\n    return lg.sum(lg.sqrt(x) * 0.0)\n")
     x = lg.asarray([0.0, 1.0])
     with lg.debug_nans():
         slopes = [lg.grad(f)(x) for f in functions]
-        assert [place_of(slope.execute) for slope in slopes] == EXPECTED
+        assert [location_of(slope.execute) for slope in slopes] == EXPECTED
         tangents = [lg.jvp(f, (x,), (lg.ones((2,)),))[1] for f in functions]
-        assert [place_of(tangent.execute) for tangent in tangents] == EXPECTED
+        assert [location_of(tangent.execute) for tangent in tangents] == EXPECTED
 
 
 def test_a_nan_in_a_graph_built_before_names_all_its_lines() -> None:
-    first, second = written_twice("def f(a, b):\n    return a / b\n")
+    first, second = define_at_two_lines("def f(a, b):\n    return a / b\n")
     a, b = lg.asarray([0.0, 1.0]), lg.asarray([0.0, 1.0])
     one, other = first(a, b), second(a, b)
     assert one.node is other.node, "without a check, the same expression is one value"
@@ -302,9 +304,9 @@ def test_threads_that_compile_equal_functions_name_their_own_lines() -> None:
     found: dict[int, str] = {}
 
     def run(number: int) -> None:
-        function = lg.ir.trace(_written(text, "f", f"thread{number}.py", 10 + number), I, I)
+        function = lg.ir.trace(_define(text, "f", f"thread{number}.py", 10 + number), I, I)
         together.wait()
-        found[number] = place_of(compile_function(function), 5, 0)
+        found[number] = location_of(compile_function(function), 5, 0)
 
     together = threading.Barrier(8)
     threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
@@ -316,21 +318,21 @@ def test_threads_that_compile_equal_functions_name_their_own_lines() -> None:
 
 
 @pytest.mark.usefixtures("own_session")
-def test_lines_of_a_function_that_is_gone_are_gone() -> None:
+def test_lines_of_a_deleted_function_are_released() -> None:
     text = "def f(a, b):\n    return (a * 54321) // b\n"
-    kept = lg.ir.trace(_written(text, "f", "kept.py", 7), I, I)
+    kept = lg.ir.trace(_define(text, "f", "kept.py", 7), I, I)
     before = settled_node_count()
     gone = None
     for number in range(20):
-        gone = lg.ir.trace(_written(text, "f", f"gone{number}.py", 3 + number), I, I)
-        assert place_of(reference.evaluate, gone, 5, 0) == f"gone{number}.py:{3 + number}"
+        gone = lg.ir.trace(_define(text, "f", f"gone{number}.py", 3 + number), I, I)
+        assert location_of(reference.evaluate, gone, 5, 0) == f"gone{number}.py:{3 + number}"
     del gone
     assert settled_node_count() <= before
     computed = [node for node in nodes_of(kept) if node.operands]
     assert {place.file for node in computed for place in (*kept.origins_of(node), *node.local_origins)} == {"kept.py"}
 
 
-def test_text_keeps_equal_checks_of_two_lines_apart_and_comes_back() -> None:
+def test_text_distinguishes_equal_checks_of_two_lines_and_round_trips() -> None:
     def twice(a: lg.ir.Node, b: lg.ir.Node) -> lg.ir.Node:
         first = a // b
         return first + a // b
@@ -341,7 +343,7 @@ def test_text_keeps_equal_checks_of_two_lines_apart_and_comes_back() -> None:
     again = lg.ir.parse_function(text, file="twice.ir")
     assert lg.ir.print_function(again) == text
     assert equal_but_for_lines(again, function)
-    assert place_of(reference.evaluate, again, 1, 0) == "twice.ir:2"
+    assert location_of(reference.evaluate, again, 1, 0) == "twice.ir:2"
 
 
 # --- other ways to write functions -----------------------------------------------------------------------------------
@@ -360,10 +362,10 @@ def test_functions_captured_from_source_name_their_own_file(tmp_path: Path) -> N
         spec.loader.exec_module(module)
         found.append((module.f, f"{path}:{line + 7}"))
     for function, place in (*found, *reversed(found)):
-        assert place_of(function, 1, 0) == place
+        assert location_of(function, 1, 0) == place
 
 
-def test_nodes_of_an_assembly_are_named_and_the_line_that_asks_is_no_part_of_them() -> None:
+def test_nodes_of_an_assembly_are_named_without_the_line_of_the_caller() -> None:
     inputs = {"pos": lg.implicit.PortType.VECTOR}
     made = lg.Assembly()
     for name in ("first", "second"):

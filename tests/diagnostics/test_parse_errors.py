@@ -1,4 +1,4 @@
-"""IR text that cannot be read, and exactly what is said about it."""
+"""Exact messages for IR text that cannot be parsed."""
 
 import pytest
 
@@ -80,7 +80,7 @@ BAD_FUNCTIONS = {
 
 
 @pytest.mark.parametrize("text", BAD_FUNCTIONS)
-def test_a_text_that_is_no_function_is_refused_with_its_place(text: str) -> None:
+def test_text_that_is_not_a_function_is_rejected_with_its_location(text: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_function(text, file="bad.ir")
     assert str(caught.value) == BAD_FUNCTIONS[text]
@@ -92,7 +92,7 @@ BAD_TYPES = {
         "u8, u16, u32, u64, bf16, f16, f32, f64, c64, c128, vec, mat, array, tensor, tape, struct, (tuple, of, types)"
     ),
     "vec<f32, n>": "cannot read the IR (<text>:1:10): expected a number, found `n`",
-    "vec<f32, -1>": "a size must be known (<text>:1:10): expected a natural number, found -1",
+    "vec<f32, -1>": "a size must be a non-negative integer (<text>:1:10): found -1",
     "vec<(f32,), 3>": "elements of vectors and matrices must be scalars (<text>:1:5): found (f32,)",
     "tensor<f32, [n*]>": "cannot read the IR (<text>:1:16): expected a size: an integer or a name, found `]`",
     "tensor<f32, [0.5]>": "a size must be an integer (<text>:1:14): found 0.5",
@@ -102,13 +102,13 @@ BAD_TYPES = {
 
 
 @pytest.mark.parametrize("text", BAD_TYPES)
-def test_a_text_that_is_no_type_is_refused_with_its_place(text: str) -> None:
+def test_text_that_is_not_a_type_is_rejected_with_its_location(text: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse_type(text)
     assert str(caught.value) == BAD_TYPES[text]
 
 
-def test_an_order_that_leaves_a_function_out_is_refused() -> None:
+def test_an_order_without_a_function_is_rejected() -> None:
     text = "export function @f() { return }\nexport function @g() { return }\norder @g\n"
     with pytest.raises(ParseError) as caught:
         parse_module(text, file="bad.ir")
@@ -117,7 +117,7 @@ def test_an_order_that_leaves_a_function_out_is_refused() -> None:
     )
 
 
-def test_what_an_op_refuses_is_reported_at_its_line_of_the_text() -> None:
+def test_type_errors_of_ops_are_reported_at_their_line_of_the_text() -> None:
     with pytest.raises(TypeRuleError) as caught:
         parse_function("function @f(%x: f32, %y: f64) {\n  %0 = add(%x, %y)\n  return %0\n}", file="bad.ir")
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""Functions that break a rule of the IR, and exactly what the verifier says about them."""
+"""Exact messages of the verifier for functions that violate a rule of the IR."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_an_op_that_a_pass_should_have_removed() -> None:
     )
 
 
-def test_a_value_from_outside() -> None:
+def test_an_outer_value() -> None:
     text = "function @shade() {\n  %0 = input(key=$time, type=f32)\n  return %0\n}"
     assert message_for(parse_function(text, file="scene.ir")) == (
         "function `shade`: `input` is an outer value, but the function must be closed (scene.ir:2:3): "

@@ -1,4 +1,4 @@
-"""What the tests of the IR share: an op that takes any attributes, and graphs without places."""
+"""Fixtures for tests of the IR: an op that accepts any attributes, and graphs without source lines."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""bfloat16 as two opaque bytes: exact to float32, nearest from it, and no arithmetic by accident."""
+"""bfloat16 as two opaque bytes: exact widening, round-to-nearest narrowing, no accidental arithmetic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livegrad.ir.types import SCALARS, bf16, f16, scalar_of_dtype
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(BFLOAT16)
 
 
-def test_every_number_goes_to_float32_and_back():
+def test_every_number_round_trips_through_float32():
     wide = widen(EVERY)
     back = narrow(wide).view(np.uint16)
     numbers = ~np.isnan(wide)
@@ -20,7 +20,7 @@ def test_every_number_goes_to_float32_and_back():
     assert np.isnan(widen(narrow(wide[~numbers]))).all()
 
 
-def test_narrowing_takes_the_nearest_number_and_the_even_one_of_two():
+def test_narrowing_rounds_to_nearest_ties_to_even():
     generator = np.random.default_rng(0)
     bits = generator.integers(0, 1 << 32, 200_000, dtype=np.uint32)
     ties = (generator.integers(0, 1 << 16, 5_000, dtype=np.uint32) << np.uint32(16)) | np.uint32(0x8000)
@@ -41,10 +41,10 @@ def test_narrowing_takes_the_nearest_number_and_the_even_one_of_two():
     ("value", "expected"),
     [(3.4e38, np.inf), (-3.4e38, -np.inf), (np.inf, np.inf), (1e300, np.inf), (-0.0, -0.0), (1e-45, 0.0), (7, 7.0)],
 )
-def test_corners(value, expected):
-    found = widen(narrow(value))
-    assert found == np.float32(expected)
-    assert np.signbit(found) == np.signbit(expected)
+def test_edge_cases(value, expected):
+    actual = widen(narrow(value))
+    assert actual == np.float32(expected)
+    assert np.signbit(actual) == np.signbit(expected)
 
 
 def test_shapes_and_layouts_are_kept():
@@ -54,7 +54,7 @@ def test_shapes_and_layouts_are_kept():
     np.testing.assert_array_equal(widen(narrow(values).T), values.T)
 
 
-def test_arithmetic_that_forgot_to_widen_raises():
+def test_arithmetic_without_widening_raises():
     with pytest.raises(TypeError):
         _ = narrow([1.0]) + narrow([2.0])
     assert readable(narrow([1.0])).dtype == np.float32
@@ -68,6 +68,6 @@ def test_the_type_is_known_by_name_and_by_dtype():
     assert (bf16.kind, bf16.bits, bf16.dtype.itemsize, bf16.long_name) == ("float", 16, 2, "bfloat16")
 
 
-def test_constants_are_rounded_to_what_the_type_holds():
+def test_constants_are_rounded_to_the_type():
     assert constant(0.1, bf16).attribute("value") == 0.10009765625
     assert constant(0.1, bf16) is constant(0.10009765625, bf16)

@@ -1,4 +1,4 @@
-"""The collector of cyclic garbage rests while programs are compiled, and only then."""
+"""The cyclic garbage collector is paused during compilation, and only then."""
 
 import gc
 import threading
@@ -16,16 +16,16 @@ from livegrad.runtime.cpu.cpu_function import CpuFunction
 from tests.forked import run_in_fork
 
 
-def test_the_collector_rests_while_passes_run_and_works_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[bool] = []
+def test_the_collector_is_paused_while_passes_run_and_enabled_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed: list[bool] = []
     compile_plan = CpuFunction._compile
 
     def compiled(self: CpuFunction, sizes: dict[str, int]) -> Any:
-        seen.append(gc.isenabled())
+        observed.append(gc.isenabled())
         return compile_plan(self, sizes)
 
     def derived(function: Any) -> Any:
-        seen.append(gc.isenabled())
+        observed.append(gc.isenabled())
         return map_over(function)
 
     monkeypatch.setattr(CpuFunction, "_compile", compiled)
@@ -33,7 +33,7 @@ def test_the_collector_rests_while_passes_run_and_works_again_afterwards(monkeyp
     points = np.arange(3, dtype=np.float32)
     compile_function(map_over(trace(lambda x: x * 3.25 + 1.5, f32)))(points)
     DerivedFunction(trace(lambda x: x * 5.25 - 1.5, f32), "of collecting", derived).compiled(points)
-    assert seen == [False, False, False]
+    assert observed == [False, False, False]
     assert gc.isenabled()
 
 
@@ -42,7 +42,7 @@ def nested() -> float:
         return 1 / 0
 
 
-def test_the_collector_is_as_it_was_after_an_error_and_after_nested_pauses() -> None:
+def test_the_collector_is_restored_after_an_error_and_after_nested_pauses() -> None:
     assert gc.isenabled()
     with collection_paused():
         with pytest.raises(ZeroDivisionError):

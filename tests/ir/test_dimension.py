@@ -1,4 +1,4 @@
-"""Symbolic sizes are polynomials: they add, multiply and divide as the numbers that they stand for."""
+"""Symbolic sizes are polynomials: their arithmetic agrees with that of the sizes they represent."""
 
 import pickle
 from typing import Any
@@ -44,7 +44,7 @@ def test_equal_polynomials_are_equal_however_they_were_made(a: Size, b: Size, c:
 
 
 @given(sizes)
-def test_what_cancels_is_a_plain_integer(a: Size) -> None:
+def test_terms_that_cancel_leave_an_integer(a: Size) -> None:
     assert type(a - a) is int
     assert a - a == 0
     assert a + 0 == a
@@ -52,7 +52,7 @@ def test_what_cancels_is_a_plain_integer(a: Size) -> None:
 
 
 @given(sizes, sizes)
-def test_division_gives_the_quotient_back_or_none(a: Size, b: Size) -> None:
+def test_division_returns_the_quotient_or_none(a: Size, b: Size) -> None:
     quotient = divide_exactly(a * b, b)
     if quotient is not None and b != 0:
         assert quotient * b == a * b
@@ -85,7 +85,7 @@ def test_the_product_of_a_shape_is_its_number_of_elements() -> None:
     assert size_product(()) == 1
 
 
-def test_a_size_does_not_change() -> None:
+def test_a_size_is_immutable() -> None:
     with pytest.raises(AttributeError):
         Dimension.symbol("n").terms = ()
 
@@ -96,7 +96,7 @@ def test_a_size_is_named_by_an_identifier() -> None:
 
 
 @pytest.mark.parametrize("other", [0.5, None, 1j])
-def test_what_is_no_size_is_refused_by_arithmetic(other: Any) -> None:
+def test_arithmetic_rejects_values_that_are_not_sizes(other: Any) -> None:
     n: Any = Dimension.symbol("n")
     for compute in (lambda: n + other, lambda: other + n, lambda: n * other, lambda: other * n):
         with pytest.raises(UsageError, match=f"combined with integers.*found {type(other).__name__}"):

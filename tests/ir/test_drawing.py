@@ -1,4 +1,4 @@
-"""Drawings of graphs: every box apart from the others, every edge from above to below, circles broken."""
+"""Drawings of graphs: boxes do not overlap, edges point downwards, cycles are broken."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from livegrad.ir.drawing import COLORS, Box, draw_graph
 
 
 def rectangles(svg: str) -> list[tuple[float, float, float, float]]:
-    found = re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', svg)
-    return [(float(x), float(y), float(x) + float(w), float(y) + float(h)) for x, y, w, h in found]
+    actual = re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', svg)
+    return [(float(x), float(y), float(x) + float(w), float(y) + float(h)) for x, y, w, h in actual]
 
 
 def random_graph(seed: int) -> tuple[list[Box], list[tuple[str, str]]]:
@@ -25,7 +25,7 @@ def random_graph(seed: int) -> tuple[list[Box], list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_boxes_overlap_nowhere_and_stay_on_the_paper(seed):
+def test_boxes_do_not_overlap_and_stay_inside_the_picture(seed):
     boxes, edges = random_graph(seed)
     svg = draw_graph(boxes, edges)
     width, height = (float(re.findall(rf'{side}="(\d+)"', svg)[0]) for side in ("width", "height"))
@@ -41,13 +41,13 @@ def test_boxes_overlap_nowhere_and_stay_on_the_paper(seed):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_box_stands_below_all_that_lead_to_it(seed):
+def test_a_box_is_below_all_its_predecessors(seed):
     boxes, edges = random_graph(seed)
     place = dict(zip([box.key for box in boxes], rectangles(draw_graph(boxes, edges)), strict=True))
     assert all(place[source][3] < place[target][1] for source, target in edges)
 
 
-def test_an_edge_that_closes_a_circle_is_dashed():
+def test_a_back_edge_is_dashed():
     svg = draw_graph([Box("a", ("a",)), Box("b", ("b",))], [("a", "b"), ("b", "a"), ("a", "a")])
     assert svg.count("stroke-dasharray") == 2
     assert svg.count('class="edge"') == 3
@@ -60,5 +60,5 @@ def test_text_is_escaped_and_the_picture_is_well_formed():
     assert COLORS["leaf"] in svg
 
 
-def test_nothing_is_an_empty_picture():
+def test_an_empty_graph_is_an_empty_picture():
     assert ElementTree.fromstring(draw_graph([], [])).tag.endswith("svg")

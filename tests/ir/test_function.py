@@ -1,4 +1,4 @@
-"""Functions are closed: made from nodes or traced, captured values become parameters, calls can be put in place."""
+"""Functions are closed: built from nodes or traced, with captured values as parameters; calls can be inlined."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_parameter_that_is_not_the_functions_own_is_refused() -> None:
         make_function("f", [parameter(0, f32)], [parameter(0, f32) + parameter(1, f32)])
 
 
-def test_tracing_gives_what_the_callable_computes() -> None:
+def test_tracing_computes_what_the_callable_computes() -> None:
     function = trace(lambda x, y: (x * y, x), f32, f32, name="f")
     p, q = parameter(0, f32), parameter(1, f32)
     assert function == Function("f", (p, q), (p * q, p))
@@ -55,7 +55,7 @@ def test_a_callable_that_returns_no_node_is_refused() -> None:
         trace(lambda x: 1.0, f32)
 
 
-def test_captured_values_become_further_parameters() -> None:
+def test_captured_values_become_additional_parameters() -> None:
     outside = leaf()
     function, captures = trace_open(lambda x: x * outside, [f32])
     assert captures == (outside,)
@@ -92,7 +92,7 @@ def test_parameters_of_the_function_around_are_captured() -> None:
     assert len(function.results[0].operands) == 2
 
 
-def test_inlining_gives_what_the_call_computes() -> None:
+def test_inlining_computes_what_the_call_computes() -> None:
     x, y = leaf(), leaf()
     function = trace(lambda a, b: a * b + a, f32, f32)
     assert inline(function, [x, y]) == (x * y + x,)
@@ -112,10 +112,10 @@ def test_inlining_checks_the_arguments(arguments: list[Node]) -> None:
 
 def test_a_rule_is_applied_to_each_node_once_from_the_bottom_up() -> None:
     x = leaf()
-    seen: list[Node] = []
+    observed: list[Node] = []
     root = (x + 1.0) * (x + 1.0)
-    assert rewrite([root], lambda node: seen.append(node)) == (root,)
-    assert seen == toposort([root])
+    assert rewrite([root], lambda node: observed.append(node)) == (root,)
+    assert observed == toposort([root])
 
 
 def test_a_rule_sees_rewritten_operands() -> None:

@@ -1,4 +1,4 @@
-"""The same expression is the same object; what differs in any bit is not."""
+"""Equal expressions are the same object; expressions that differ in any bit are not."""
 
 import sys
 import threading
@@ -30,7 +30,7 @@ def test_the_same_expression_is_the_same_object() -> None:
     assert x * y is not y * x
 
 
-def test_operands_ops_and_attributes_tell_nodes_apart(annotate: Op) -> None:
+def test_nodes_differ_by_operands_ops_and_attributes(annotate: Op) -> None:
     x = parameter(0, f32)
     assert x + x is not x * x
     assert annotate(x, a=1) is not annotate(x, b=1)
@@ -68,13 +68,13 @@ def test_a_constant_is_rounded_to_its_type_before_it_interns() -> None:
     assert constant(0.1, f64) is not constant(0.1 + 1e-12, f64)
 
 
-def test_is_constant_tells_the_zeros_apart() -> None:
+def test_is_constant_distinguishes_signed_zeros() -> None:
     assert is_constant(constant(-0.0, f32), -0.0)
     assert not is_constant(constant(-0.0, f32), 0.0)
     assert not is_constant(parameter(0, f32))
 
 
-def test_keys_are_told_apart_by_identity_not_by_name() -> None:
+def test_keys_compare_by_identity_not_by_name() -> None:
     first, second = Key("time"), Key("time")
     assert input_node(first, f32) is input_node(first, f32)
     assert input_node(first, f32) is not input_node(second, f32)
@@ -95,17 +95,17 @@ def test_calls_of_equal_functions_are_the_same_node(annotate: Op) -> None:
     assert annotate(x, body=first) is annotate(x, body=second)
 
 
-def test_a_node_is_not_made_by_hand() -> None:
+def test_a_node_cannot_be_constructed_directly() -> None:
     with pytest.raises(UsageError):
         Node()
 
 
-def test_a_mutable_attribute_is_refused(annotate: Op) -> None:
+def test_a_mutable_attribute_is_rejected(annotate: Op) -> None:
     with pytest.raises(UsageError):
         annotate(parameter(0, f32), a=[1, 2])
 
 
-def test_a_node_whose_twin_has_died_is_made_anew() -> None:
+def test_a_node_is_created_again_after_an_equal_node_has_died() -> None:
     key = Key("fleeting")
     for _ in range(100):
         node = input_node(key, f32) + 1.0
@@ -137,7 +137,7 @@ def test_threads_that_build_the_same_graph_get_the_same_nodes() -> None:
 
 
 @pytest.mark.usefixtures("frequent_switches")
-def test_threads_that_make_and_drop_nodes_never_get_a_wrong_one() -> None:
+def test_threads_that_create_and_drop_nodes_never_get_a_wrong_node() -> None:
     leaf = input_node(Key("shared"), i32)
     failures: list[str] = []
 
@@ -157,7 +157,7 @@ def test_threads_that_make_and_drop_nodes_never_get_a_wrong_one() -> None:
     assert failures == []
 
 
-def test_a_table_keeps_what_somebody_holds_and_nothing_else() -> None:
+def test_a_table_keeps_referenced_objects_and_nothing_else() -> None:
     table: InternTable[Key] = InternTable()
     first, second = Key("first"), Key("second")
     assert table.enter(("a",), first) is first

@@ -1,11 +1,11 @@
-"""The cache of what was used last."""
+"""The LRU cache evicts the least recently used entry."""
 
 import random
 
 from livegrad.ir.lru import LruCache
 
 
-def test_it_holds_what_a_list_of_uses_says():
+def test_the_cache_agrees_with_a_list_of_uses():
     chance = random.Random(0)
     dropped: list[int] = []
     cache: LruCache[int, int] = LruCache(5, dropped.append)
@@ -26,7 +26,7 @@ def test_it_holds_what_a_list_of_uses_says():
         assert list(cache) == uses
 
 
-def test_looking_is_no_use():
+def test_get_does_not_count_as_use():
     cache: LruCache[str, int] = LruCache(2)
     cache.keep("first", 1)
     cache.keep("second", 2)

@@ -1,4 +1,4 @@
-"""A node knows the user's lines that it stands for: the file, the line, the column; rewrites keep them."""
+"""A node stores the user's lines that created it, with file, line and column; rewrites propagate them."""
 
 import os
 

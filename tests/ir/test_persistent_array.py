@@ -7,7 +7,7 @@ from livegrad.ir.persistent_array import PersistentArray
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.integers()), max_size=40), st.data())
-def test_every_version_stays_what_it_was(changes, data):
+def test_every_version_is_unchanged(changes, data):
     versions, models = [PersistentArray()], [{}]
     for base, index, value in changes:
         parent = base % len(versions)

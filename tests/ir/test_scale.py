@@ -1,4 +1,4 @@
-"""Nothing in the IR recurses, everything is linear, and what is dropped is freed: graphs of any size and depth."""
+"""Nothing in the IR recurses, every algorithm is linear, and dropped graphs are freed, at any size and depth."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""Lines to blame are part of the nodes that may fail, and of no others; marks stand for them in code that is shared."""
+"""Source lines are part of nodes that may fail, and of no others; marks replace them in shared code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from livegrad.ir.line_sites import (
 )
 from livegrad.ir.node import Key, Node
 from livegrad.ir.propagate_lines import propagating_lines
-from livegrad.ir.source_lines import originating_from, telling_lines_apart
+from livegrad.ir.source_lines import distinguish_lines, originating_from
 from livegrad.ir.types import f32, i32, i64
 from livegrad.ir.verify import verify_function
 from livegrad.ir.walk import nodes_of
@@ -32,7 +32,7 @@ def test_a_node_that_cannot_fail_is_shared_by_all_lines() -> None:
     assert first is second
 
 
-def test_a_node_that_may_fail_is_its_lines_own() -> None:
+def test_a_node_that_may_fail_belongs_to_its_line() -> None:
     x, y = input_node(Key("x"), i32), input_node(Key("y"), i32)
     first = x // y
     second = x // y
@@ -42,7 +42,7 @@ def test_a_node_that_may_fail_is_its_lines_own() -> None:
     assert again[0] is again[1] is again[2]
 
 
-def test_places_never_pile_up_on_a_node_that_may_fail() -> None:
+def test_a_node_that_may_fail_keeps_a_single_line() -> None:
     x, y = input_node(Key("x"), i32), input_node(Key("y"), i32)
     with originating_from((FIRST, SECOND)):
         node = x // y
@@ -57,7 +57,7 @@ def divided(at: TextOrigin) -> lg.ir.Function:
     return trace(lambda a, b: ops.make_for_loop(constant(3, i64), lambda i, v: body(i, v, b), a)[0] * 2, i32, i32)
 
 
-def test_marks_stand_for_lines_also_inside_loops() -> None:
+def test_marks_replace_lines_inside_loops_too() -> None:
     first, second = divided(FIRST), divided(SECOND)
     assert first != second
     (marked, lines), (other, others) = mark_locations(first), mark_locations(second)
@@ -70,7 +70,7 @@ def test_marks_stand_for_lines_also_inside_loops() -> None:
     verify_function(marked)
 
 
-def test_a_function_without_checks_is_its_own_shared_form() -> None:
+def test_marking_a_function_without_checks_returns_it() -> None:
     function = trace(lambda x: x * x, f32)
     assert mark_locations(function) == (function, ())
     assert mark_locations(function)[0] is function
@@ -107,9 +107,9 @@ def test_a_pass_finds_the_lines_of_the_function_it_was_given() -> None:
             assert result.origins == function.origins_of(result)
 
 
-def test_where_lines_are_told_apart_each_is_a_node() -> None:
+def test_distinguished_lines_have_separate_nodes() -> None:
     x = input_node(Key("x"), f32)
-    with telling_lines_apart():
+    with distinguish_lines():
         first = x * x
         second = x * x
         function = trace(lambda a: ops.sin(a) * 2.0, f32)

@@ -1,4 +1,4 @@
-"""Symbolic sizes: whatever is computed with them is what numbers give, for all sizes that satisfy the guards."""
+"""Symbolic sizes compute what integers compute, for all sizes that satisfy the guards."""
 
 import math
 import random
@@ -6,7 +6,14 @@ import random
 import pytest
 
 from livegrad.ir.size_guards import SizeGuards
-from livegrad.ir.symbolic_size import SymbolicReal, SymbolicSize, computed, hint_of, replace_sizes, symbolic_within
+from livegrad.ir.symbolic_size import (
+    SymbolicReal,
+    SymbolicSize,
+    compute_for_sizes,
+    hint_of,
+    replace_sizes,
+    symbolic_within,
+)
 from livegrad.ir.types import Tensor, f32
 
 
@@ -42,12 +49,12 @@ def run_program(rng, sizes, decisions):
             case "cost":
                 decisions.append(bool(a * 0.5 + 3.0 > c / 4))
             case "floor":
-                numbers.append(computed(lambda x, y: math.isqrt(abs(x)) + y, a, c))
+                numbers.append(compute_for_sizes(lambda x, y: math.isqrt(abs(x)) + y, a, c))
     return numbers
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_a_program_of_sizes_that_fit_decides_and_computes_as_with_numbers(seed):
+def test_a_program_decides_and_computes_as_with_integers_for_sizes_that_fit(seed):
     rng = random.Random(seed)
     hints = [rng.randrange(2, 60), rng.randrange(2, 60)]
     guards, decisions = SizeGuards(hints), []
@@ -97,7 +104,7 @@ def test_a_machine_number_pins_the_size_and_names_the_line(use):
     assert not guards.fits([3])
 
 
-def test_types_of_symbolic_sizes_are_none_of_numbers():
+def test_types_of_symbolic_sizes_differ_from_types_of_integers():
     guards = SizeGuards([10])
     plain = Tensor(f32, (10, 3))
     with guards.recording() as (n,):
@@ -129,7 +136,7 @@ def test_costs_are_compared_exactly():
     assert not guards.fits([16])
 
 
-def test_outside_of_a_recording_sizes_are_their_hints():
+def test_outside_a_recording_sizes_are_their_hints():
     guards = SizeGuards([10])
     (n,) = guards.symbols
     assert n + 1 == 11

@@ -1,4 +1,4 @@
-"""Functions print to text that reads well and parses back to the same objects, whatever their attributes are."""
+"""Functions print as readable text that parses to the same objects, for any attributes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +72,7 @@ def test_a_function_prints_one_node_a_line() -> None:
     )
 
 
-def test_functions_stand_before_their_users() -> None:
+def test_functions_come_before_their_users() -> None:
     function = trace(nested_loops, i64, f32)
     assert print_function(function) == NESTED_TEXT
     assert parse_function(NESTED_TEXT) == function
@@ -104,7 +104,7 @@ def test_types_may_be_left_out_and_space_is_free() -> None:
     assert parse_function(text.replace(", }", "}")) == Function("f", (x, y), (-(x + y),))
 
 
-def test_two_functions_of_one_name_are_told_apart() -> None:
+def test_two_functions_of_one_name_get_different_names() -> None:
     def f(p: Node, x: Node) -> Node:
         return make_cond(p > 0.0, lambda a: a * a, lambda a: a + a, x)
 
@@ -115,7 +115,7 @@ def test_two_functions_of_one_name_are_told_apart() -> None:
     assert parse_function(text) == function
 
 
-def test_a_made_up_name_never_hits_a_real_one() -> None:
+def test_a_generated_name_never_collides_with_an_existing_one() -> None:
     x = parameter(0, f32)
     bodies = [Function(name, (x,), (x + float(i),)) for i, name in enumerate(["g", "g.1", "g"])]
     node = x
@@ -235,7 +235,7 @@ def is_read_or_refused(parse: Callable[[str], object], text: str) -> bool:
 
 
 @given(position=st.integers(0, len(NESTED_TEXT)), removed=st.integers(0, 12), pieces=st.lists(PIECES, max_size=3))
-def test_changed_text_raises_nothing_but_our_errors(position: int, removed: int, pieces: list[str]) -> None:
+def test_changed_text_raises_only_livegrad_errors(position: int, removed: int, pieces: list[str]) -> None:
     text = NESTED_TEXT[:position] + "".join(pieces) + NESTED_TEXT[position + removed :]
     assert all(is_read_or_refused(parse, text) for parse in (parse_function, parse_module))
 
@@ -261,7 +261,7 @@ def test_a_text_with_every_kind_of_attribute_round_trips() -> None:
 
 
 @given(data=st.data())
-def test_changed_attributes_raise_nothing_but_our_errors(data: st.DataObject) -> None:
+def test_changed_attributes_raise_only_livegrad_errors(data: st.DataObject) -> None:
     words = [*RICH_TEXT.replace("(", " ( ").replace("=", " = ").replace("]", " ] ").split(" ")]
     for _ in range(data.draw(st.integers(1, 3))):
         index = data.draw(st.integers(0, len(words) - 1))
@@ -272,12 +272,12 @@ def test_changed_attributes_raise_nothing_but_our_errors(data: st.DataObject) ->
 
 
 @given(text=st.lists(PIECES | st.text(max_size=3), max_size=12).map("".join))
-def test_any_text_raises_nothing_but_our_errors(text: str) -> None:
+def test_any_text_raises_only_livegrad_errors(text: str) -> None:
     assert all(is_read_or_refused(parse, text) for parse in (parse_function, parse_module, parse_type))
 
 
 @pytest.mark.parametrize("opening", ["[", "(", "tape<", "array<", "struct A{b:"])
-def test_nesting_without_end_is_an_error_of_ours(opening: str) -> None:
+def test_unlimited_nesting_is_a_livegrad_error(opening: str) -> None:
     with pytest.raises(LivegradError, match="nested more than 64 deep"):
         parse_function("function @f() { %0 = constant(value=" + opening * 100_000)
 

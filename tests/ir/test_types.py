@@ -1,4 +1,4 @@
-"""Types are interned, survive pickling, and know their parts and their differentials."""
+"""Types are interned, survive pickling, and have components and differentials."""
 
 import copy
 import pickle
@@ -59,19 +59,19 @@ def test_types_that_differ_in_any_part_are_different() -> None:
 
 
 def test_threads_get_the_same_type() -> None:
-    found: list[Type] = []
+    actual: list[Type] = []
     barrier = threading.Barrier(8)
 
     def make() -> None:
         barrier.wait()
-        found.append(Struct("made by threads", (("x", Vector(f32, 7)),)))
+        actual.append(Struct("made by threads", (("x", Vector(f32, 7)),)))
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(type is found[0] for type in found)
+    assert all(type is actual[0] for type in actual)
 
 
 @pytest.mark.parametrize("name", SCALARS)
@@ -99,7 +99,7 @@ def test_a_tensor_needs_a_scalar_element_and_whole_sizes() -> None:
         Tensor(Tuple((f32,)), (2,))  # type: ignore[arg-type]
 
 
-def test_an_aggregate_knows_its_components() -> None:
+def test_components_of_aggregates() -> None:
     assert components(Matrix(f32, 2, 3)) == (f32,) * 6
     assert components(Struct("A", (("x", f32), ("y", i32)))) == (f32, i32)
     assert components(f32) == ()

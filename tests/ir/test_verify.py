@@ -1,4 +1,4 @@
-"""The verifier passes what ops make, and finds each way in which a function can break the rules of the IR."""
+"""The verifier accepts what ops create, and finds each way in which a function can violate the IR."""
 
 import gc
 import weakref
@@ -41,7 +41,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looked_at
 
 
-def test_what_ops_make_is_right() -> None:
+def test_functions_created_by_ops_are_valid() -> None:
     def f(n: Node, x: Node) -> Node:
         return make_for_loop(n, lambda i, a: a * x, x)[0]
 
@@ -50,7 +50,7 @@ def test_what_ops_make_is_right() -> None:
     verify_module(Module((function,)))
 
 
-def test_a_verified_function_is_not_looked_at_again(checks: list[str]) -> None:
+def test_a_verified_function_is_not_checked_again(checks: list[str]) -> None:
     inner = trace(lambda x: x * 1.25, f32, name="inner")
     outer = trace(lambda x: call(x, function=inner), f32, name="outer")
     verify_function(outer)
@@ -60,7 +60,7 @@ def test_a_verified_function_is_not_looked_at_again(checks: list[str]) -> None:
     assert checks == ["outer", "inner"]
 
 
-def test_a_new_function_that_uses_a_verified_one_is_all_that_is_looked_at(checks: list[str]) -> None:
+def test_only_a_new_function_is_checked_and_not_the_verified_one_it_uses(checks: list[str]) -> None:
     inner = trace(lambda x: x * 1.5, f32, name="inner")
     verify_function(inner)
     verify_function(trace(lambda x: call(x, function=inner), f32, name="outer"))

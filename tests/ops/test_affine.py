@@ -26,7 +26,7 @@ def test_a_form_of_64_bits_does_not_look_into_arithmetic_of_32_bits_that_may_wra
 
 
 def test_a_constant_difference_is_the_difference_of_the_values() -> None:
-    source, found = random.Random(1), 0
+    source, actual = random.Random(1), 0
     for _ in range(300):
         inputs = [input_node(Key(name), i64) for name in "ij"]
 
@@ -47,8 +47,8 @@ def test_a_constant_difference_is_the_difference_of_the_values() -> None:
         function = make_function("difference", inputs, [first - second])
         values = {int(evaluate(function, i, j)) for i, j in ((0, 0), (1, 0), (0, 1), (7, -3))}
         if difference is not None:
-            found += 1
+            actual += 1
             assert values == {difference}
         else:
             assert len(values) > 1  # these expressions are linear: none is missed
-    assert found > 50
+    assert actual > 50

@@ -60,15 +60,15 @@ def test_functions_of_complex_numbers_are_numpys(name: str, dtype: Any, run: Any
     z = every_number(dtype)
     with np.errstate(all="ignore"):
         expected = UNARY[name](z)
-    found = run(trace(getattr(ops, name), Tensor(scalar_of_dtype(dtype), z.shape)), z)
-    assert found.dtype == expected.dtype
+    actual = run(trace(getattr(ops, name), Tensor(scalar_of_dtype(dtype), z.shape)), z)
+    assert actual.dtype == expected.dtype
     if name in ("abs", "exp") and run is not evaluate:
         # The vector math: its table says 1.5 ulp for `hypot`; an exponential is multiplied by a sine or cosine.
         finite = np.isfinite(expected)
         for part in (np.real, np.imag):
-            np.testing.assert_array_max_ulp(part(found[finite]), part(expected[finite]), 2 if name == "abs" else 3)
-        found, expected = found[~finite], expected[~finite]
-    np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_max_ulp(part(actual[finite]), part(expected[finite]), 2 if name == "abs" else 3)
+        actual, expected = actual[~finite], expected[~finite]
+    np.testing.assert_array_equal(actual, expected)
 
 
 @BACKENDS
@@ -95,9 +95,9 @@ def test_finite_parts_make_a_finite_number_even_if_its_length_overflows(run: Any
 def test_the_logarithm_of_one_plus_a_small_number_keeps_its_digits(z: complex, run: Any) -> None:
     with mpmath.workdps(50):
         exact = mpmath.log(1 + mpmath.mpmathify(z))
-        found = mpmath.mpmathify(complex(run(trace(ops.log1p, Tensor(c128, (1,))), np.array([z]))[0]))
-        assert abs(found.real - exact.real) <= 4e-16 * abs(exact)
-        assert abs(found.imag - exact.imag) <= 4e-16 * abs(exact)
+        actual = mpmath.mpmathify(complex(run(trace(ops.log1p, Tensor(c128, (1,))), np.array([z]))[0]))
+        assert abs(actual.real - exact.real) <= 4e-16 * abs(exact)
+        assert abs(actual.imag - exact.imag) <= 4e-16 * abs(exact)
 
 
 @BACKENDS
@@ -119,8 +119,8 @@ def test_the_logarithm_of_one_plus_a_small_number_keeps_its_digits(z: complex, r
     ],
 )
 def test_expm1_of_special_numbers_is_the_standard_s(z: complex, expected: complex, run: Any) -> None:
-    found = run(trace(ops.expm1, Tensor(c128, (1,))), np.array([z]))[0]
-    np.testing.assert_array_equal([found.real, found.imag], [expected.real, expected.imag])
+    actual = run(trace(ops.expm1, Tensor(c128, (1,))), np.array([z]))[0]
+    np.testing.assert_array_equal([actual.real, actual.imag], [expected.real, expected.imag])
 
 
 @BACKENDS
@@ -128,8 +128,8 @@ def test_expm1_of_special_numbers_is_the_standard_s(z: complex, expected: comple
 def test_expm1_and_tanh_of_complex_numbers_keep_their_digits(z: complex, run: Any) -> None:
     with mpmath.workdps(50):
         for op, exact in ((ops.expm1, mpmath.expm1(z)), (ops.tanh, mpmath.tanh(z))):
-            found = complex(run(trace(op, Tensor(c128, (1,))), np.array([z]))[0])
-            assert abs(mpmath.mpmathify(found) - exact) <= 1e-15 * abs(exact)
+            actual = complex(run(trace(op, Tensor(c128, (1,))), np.array([z]))[0])
+            assert abs(mpmath.mpmathify(actual) - exact) <= 1e-15 * abs(exact)
 
 
 @BACKENDS

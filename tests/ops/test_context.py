@@ -1,4 +1,4 @@
-"""Features and the leaf that reads one."""
+"""Features of contexts, and the leaf op that reads one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Convolutions and pooling against loops that spell out their meaning, and their derivatives."""
+"""Convolutions and pooling against explicit loops, and their derivatives."""
 
 from itertools import product
 from typing import Any

@@ -1,4 +1,4 @@
-"""Factors multiply to the matrix, are unique, and differentiate where the mathematics allows; what fails says where."""
+"""Matrix factors multiply to the matrix, are unique, and have derivatives; failures name the user's line."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether a node can fail is read off its operands: what cannot is shared by all lines, and may be left out."""
+"""Operands decide whether a node can fail; nodes that cannot are shared by all lines, and may be dead code."""
 
 from __future__ import annotations
 

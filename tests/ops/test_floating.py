@@ -1,4 +1,4 @@
-"""Neighbours of floats, signs of zeros, sums of exponentials and powers of integers, in all their corners."""
+"""Edge cases of `nextafter`, signed zeros, sums of exponentials and integer powers."""
 
 import math
 from typing import Any
@@ -31,9 +31,9 @@ def test_the_next_number_is_one_bit_away(run: Any, type: Scalar) -> None:
     towards = [2.0, 0.0, 0.0, 1.0, -1.0, -1.0, math.inf, 0.0, 1.0, math.nan, -0.0, 0.0]
     expected = [1.0 + float(info.eps), 1.0 - float(info.epsneg), -1.0 + float(info.epsneg), least, -least]
     expected += [0.0, math.inf, float(info.max), math.nan, math.nan, -0.0, 0.0]
-    found = on(run, nextafter, type, starts, towards)
-    np.testing.assert_array_equal(found, np.array(expected, type.dtype))
-    np.testing.assert_array_equal(np.signbit(found[-2:]), [True, False])
+    actual = on(run, nextafter, type, starts, towards)
+    np.testing.assert_array_equal(actual, np.array(expected, type.dtype))
+    np.testing.assert_array_equal(np.signbit(actual[-2:]), [True, False])
 
 
 @BACKENDS

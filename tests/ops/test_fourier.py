@@ -1,4 +1,4 @@
-"""Fourier transforms are NumPy's in the precision of their operand, and linear with exact transposes."""
+"""Fourier transforms agree with NumPy in the precision of the operand, and have exact transposes."""
 
 from typing import Any
 

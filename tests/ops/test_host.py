@@ -1,4 +1,4 @@
-"""Python callables inside programs: on both backends, in control flow, with derivatives, in order, and in batches."""
+"""Python functions inside programs, on both backends: control flow, derivatives, program order and batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -183,10 +183,10 @@ def test_a_gradient_prints_what_its_function_prints(run: Run, capsys: pytest.Cap
 
 @both
 def test_a_batch_calls_once_for_each_member(run: Run) -> None:
-    seen: list[Any] = []
+    observed: list[Any] = []
 
     def remembers(x: Any, y: Any) -> Any:
-        seen.append(float(y))
+        observed.append(float(y))
         return np.sort(x) * y, y + 1.0
 
     host = HostFunction(remembers)
@@ -195,7 +195,7 @@ def test_a_batch_calls_once_for_each_member(run: Run) -> None:
     ((first, second),) = run(batch(function, size=2), rows, factors)
     np.testing.assert_array_equal(first, np.sort(rows) * factors[:, None])
     np.testing.assert_array_equal(second, factors + 1.0)
-    assert seen == [2.0, 3.0]
+    assert observed == [2.0, 3.0]
     scalars = batch(trace(lambda y: make_host_call(HostFunction(doubled), [f64], y), f64), size=2)
     np.testing.assert_array_equal(run(scalars, factors), factors * 2.0)
 

@@ -1,4 +1,4 @@
-"""What is known of indices without their values, against the values of random expressions."""
+"""Static knowledge about indices, against the values of random expressions."""
 
 import random
 from itertools import product

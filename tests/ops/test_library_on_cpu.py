@@ -1,4 +1,4 @@
-"""Derivatives of library ops through the native backend, host steps and kernels mixed: the reference's, both modes."""
+"""Derivatives of library ops on the native backend, with host steps and kernels, agree with the reference."""
 
 from collections.abc import Iterator
 
@@ -27,14 +27,14 @@ SOURCES = (
 
 def second_of_each() -> Iterator[Case]:
     """For each op and scalar type the second of its cases, which mostly is one with a batch."""
-    seen: dict[tuple[str, object], int] = {}
+    observed: dict[tuple[str, object], int] = {}
     for source in SOURCES:
         for case in source():
             type = case.function.parameter_types[0]
             if isinstance(type, Tensor) and type.element in (f64, c128) and case.op.differentiable:
                 key = (case.op.name, type.element)
-                seen[key] = seen.get(key, 0) + 1
-                if seen[key] == 2:
+                observed[key] = observed.get(key, 0) + 1
+                if observed[key] == 2:
                     yield case
 
 

@@ -1,4 +1,4 @@
-"""Constants hold what was written: rounded to their precision, never wrapped, truncated or overflowed."""
+"""Constants are rounded to the precision of their type, but never wrapped, truncated or overflowed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The op table is whole: every record has the rules that its readers need, and they do not contradict each other."""
+"""The op table is complete: every record has the rules that its readers need, without contradictions."""
 
 import pytest
 
@@ -19,7 +19,7 @@ OPS = list(Op.table.values())
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_every_op_has_a_meaning(op: Op) -> None:
+def test_every_op_can_be_evaluated(op: Op) -> None:
     assert op.evaluate is not None or op.name in EVALUATED_BY_THE_REFERENCE | NEVER_RUN.keys()
 
 

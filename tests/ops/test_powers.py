@@ -1,4 +1,4 @@
-"""Derivatives of powers: a constant exponent has a simple slope, which loops need not remember."""
+"""Derivatives of powers: a constant exponent has a simple derivative, for which loops store no residual."""
 
 import numpy as np
 import pytest
@@ -20,24 +20,24 @@ def power(exponent: float) -> lg.ir.Function:
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
 @pytest.mark.parametrize("at", [0.7, 2.5])
-def test_the_slope_of_a_power_is_that_of_calculus(exponent: float, at: float) -> None:
+def test_the_derivative_of_a_power(exponent: float, at: float) -> None:
     gradient = lg.ir.compile(vjp(power(exponent)))(at, 1.0)
     np.testing.assert_allclose(gradient, exponent * at ** (exponent - 1.0), rtol=1e-14)
 
 
 @pytest.mark.parametrize(("exponent", "slope"), [(0.0, 0.0), (1.0, 1.0), (2.0, 0.0), (3.0, 0.0), (0.5, np.inf)])
-def test_the_slope_at_zero_is_that_of_calculus(exponent: float, slope: float) -> None:
+def test_the_derivative_at_zero(exponent: float, slope: float) -> None:
     assert lg.ir.compile(vjp(power(exponent)))(0.0, 1.0) == slope
 
 
-def test_the_slope_of_a_square_is_a_product() -> None:
+def test_the_derivative_of_a_square_is_a_product() -> None:
     names = {node.op.name for node in nodes_of(vjp(power(2.0)))}
     assert "pow" not in names
     assert "select" not in names
 
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
-def test_a_computed_exponent_has_the_same_slope(exponent: float) -> None:
+def test_a_computed_exponent_has_the_same_derivative(exponent: float) -> None:
     def function(x: Node, y: Node) -> Node:
         return ops.pow(x, y)
 

@@ -1,4 +1,4 @@
-"""Operands that an op does not take are refused where the user wrote them, with what was expected and found."""
+"""Operands that an op does not accept are errors at the user's line, with what was expected and found."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the tests of the scheduler share: plans of traced functions, and rows of common work."""
+"""Helpers for tests of the scheduler: plans of traced functions, and common row computations."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a loop carries and changes by one number in each iteration has bounds, and indices within them no checks."""
+"""Values that a loop changes by a constant in each iteration have bounds, and indices within them no checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many lanes there are: what a loop counts is the same for all of them, and loops have more to hide latencies."""
+"""The number of lanes: uniform values take no vector registers, and loops need more lanes to hide latency."""
 
 from collections.abc import Callable
 from random import Random
@@ -184,8 +184,8 @@ def test_random_loops_have_the_same_bits_with_the_lanes_that_all_numbers_would_l
     table = np.cos(np.arange(7)).astype(np.float32)
     arguments = [values, np.int64(4), table]
     plan = CpuFunction(function).schedule({"n": len(values)})
-    found = CompiledPlan.from_plan(plan, run_function).run(arguments)
+    actual = CompiledPlan.from_plan(plan, run_function).run(arguments)
     monkeypatch.setattr(divergence, "divergent_types", all_types_of)
     monkeypatch.setattr(vectorise, "_loop_registers", lambda node, vector_bytes: 1)
     expected = CompiledPlan.from_plan(plan, run_function).run(arguments)
-    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(actual[0], expected[0])

@@ -1,4 +1,4 @@
-"""What is compared with its own extremum has the bits that the extremum has, however kernels are formed."""
+"""A tensor that is compared with its own extremum has the same bits on both sides, for any fusion."""
 
 import random
 from typing import Any

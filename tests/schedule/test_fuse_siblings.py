@@ -1,4 +1,4 @@
-"""Kernels that write parts of several tensors at the same points become one, where no step depends on another."""
+"""Kernels that write parts of several tensors at the same points are merged unless steps depend on each other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PROGRAMS: dict[str, Program] = {"fields": fields, "boxes": boxes, "in turn": in_
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_joined_kernels_compute_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_kernels_compute_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = PROGRAMS[name]
     together = scheduled(program, GRID, OTHER)
     with monkeypatch.context() as patched:
@@ -68,7 +68,7 @@ def test_joined_kernels_compute_the_same_bits(name: str, monkeypatch: pytest.Mon
         assert one.tobytes() == other.tobytes()
 
 
-def test_what_several_kernels_read_is_read_once() -> None:
+def test_values_that_several_kernels_read_are_read_once() -> None:
     steps = [step for step in scheduled(fields, GRID, OTHER).steps if isinstance(step, KernelStep)]
     inside = max(steps, key=lambda step: step.domain)
     assert len(inside.outputs) == 2
@@ -96,12 +96,12 @@ def test_random_boxes_of_random_fields_keep_their_values() -> None:
                 state[to][into[0] : into[0] + 100, into[1] : into[1] + 100] = part
             return tuple(state)
 
-        found = lg.jit(lambda x, y, program=program: program(lg, x, y))(GRID, OTHER)
-        for one, other in zip(found, program(np, GRID, OTHER), strict=True):
+        actual = lg.jit(lambda x, y, program=program: program(lg, x, y))(GRID, OTHER)
+        for one, other in zip(actual, program(np, GRID, OTHER), strict=True):
             np.testing.assert_array_equal(np.asarray(one), other)
 
 
-def test_steps_over_empty_tensors_may_be_joined() -> None:
+def test_steps_over_empty_tensors_may_be_merged() -> None:
     x = lg.asarray(np.ones((0, 3)))
     first, second = lg.jit(lambda x: (lg.sin(x[:, :2]) * 2.0, lg.cos(x[:, 1:]) + 1.0))(x)
     assert first.shape == second.shape == (0, 2)

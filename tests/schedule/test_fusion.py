@@ -1,4 +1,4 @@
-"""Which work is done together: kernels counted, bytes counted, nothing stored that need not be."""
+"""Fusion, by counts of kernels and bytes: nothing is stored unnecessarily."""
 
 from collections.abc import Callable
 
@@ -35,8 +35,8 @@ def test_a_chain_of_elementwise_ops_is_one_kernel() -> None:
 
 def test_movements_are_part_of_the_kernel_that_reads() -> None:
     def moved(x: Node) -> Node:
-        turned = flip(permute(x, axes=(1, 0)), axes=(0,))
-        return sin(slice_(turned, start=(3, 2), size=(60, 40), step=(2, 2))) * 2.0
+        transposed = flip(permute(x, axes=(1, 0)), axes=(0,))
+        return sin(slice_(transposed, start=(3, 2), size=(60, 40), step=(2, 2))) * 2.0
 
     plan = plan_of(moved, GRID)
     assert (plan.kernels, len(plan.steps), plan.arena_bytes) == (1, 1, 0)
@@ -49,7 +49,7 @@ def test_work_on_rows_is_one_kernel(rows: Callable[[Node, int], Node], axis: int
     assert (plan.kernels, len(plan.steps), plan.arena_bytes) == (1, 1, 0)
 
 
-def test_a_reduction_and_what_is_made_of_it_row_by_row_are_one_kernel() -> None:
+def test_a_reduction_and_its_use_row_by_row_are_one_kernel() -> None:
     plan = plan_of(lambda x: exp(total(sin(x), 1)) * 2.0, GRID)
     assert (plan.kernels, plan.arena_bytes) == (1, 0)
 
@@ -88,7 +88,7 @@ def test_what_follows_a_product_of_matrices_is_one_kernel() -> None:
     assert (plan.kernels, plan.arena_bytes) == (1, 64 * 32 * 4)
 
 
-def test_a_dear_value_that_two_kernels_need_is_stored_once() -> None:
+def test_an_expensive_value_that_two_kernels_need_is_stored_once() -> None:
     def twice(x: Node) -> tuple[Node, Node]:
         dear = tanh(sin(x))
         return total(dear, 0), total(dear, 1)
@@ -108,7 +108,7 @@ def test_a_reshape_of_stored_memory_moves_nothing() -> None:
     assert (plan.kernels, plan.arena_bytes) == (1, 0)
 
 
-def test_a_running_sum_is_a_kernel_that_takes_its_operand_with_it() -> None:
+def test_a_scan_is_a_kernel_that_computes_its_operand() -> None:
     def running(x: Node) -> Node:
         return cumulative(sin(x), kind="sum", axis=1, reverse=False, exclusive=False)
 
@@ -233,7 +233,7 @@ def test_spread_rows_are_never_stored() -> None:
     assert all(buffer.bytes <= 128 * 4 for buffer in plan.arena_offsets)
 
 
-def test_sweeps_down_long_columns_are_kernels_of_their_own() -> None:
+def test_sweeps_down_long_columns_are_separate_kernels() -> None:
     """A group of lanes would find nothing of long columns in the cache in its next sweep."""
 
     def shares(x: Node) -> Node:

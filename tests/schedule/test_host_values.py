@@ -1,4 +1,4 @@
-"""Values that no memory holds: tuples, traces and complex numbers between kernels and host steps."""
+"""Values that buffers cannot hold: tuples, tapes and complex numbers between kernels and host steps."""
 
 from typing import Any
 
@@ -24,8 +24,8 @@ VALUES = np.linspace(-1.0, 1.0, 5)
 
 
 def assert_same(function: Function, *arguments: Any) -> None:
-    found, wanted = run_function(function, *arguments), evaluate(function, *arguments)
-    for a, b in zip(found, wanted, strict=True) if isinstance(wanted, tuple) else [(found, wanted)]:
+    actual, expected = run_function(function, *arguments), evaluate(function, *arguments)
+    for a, b in zip(actual, expected, strict=True) if isinstance(expected, tuple) else [(actual, expected)]:
         np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-13)
 
 

@@ -1,4 +1,4 @@
-"""Writes by computed index: kernels that change memory in place, or choices inside expressions; counted, not timed."""
+"""Writes by computed index: in-place kernels, or selects inside expressions; counted, not timed."""
 
 from collections.abc import Callable
 from math import prod
@@ -76,7 +76,7 @@ def test_what_others_read_before_an_update_is_not_overwritten() -> None:
     assert plan_of(function, Tensor(f32, (10_000,)), Tensor(f32, (500,)), PLACES).kernels == 4
 
 
-def test_one_value_a_row_is_chosen_without_writing_by_index() -> None:
+def test_one_value_per_row_is_selected_without_writing_by_index() -> None:
     def picked(x: Node, i: Node) -> Node:
         return take_along_axis(x, i, 1)
 
@@ -85,7 +85,7 @@ def test_one_value_a_row_is_chosen_without_writing_by_index() -> None:
     assert writing_kernels(plan) == []
 
 
-def test_several_values_a_row_are_written_row_by_row() -> None:
+def test_several_values_per_row_are_written_row_by_row() -> None:
     plan = gradient_plan(lambda x, i: take_along_axis(x, i, 1), Tensor(f32, (500, 64)), Tensor(i64, (500, 9)))
     (step,) = [step for step in plan.steps if isinstance(step, KernelStep) and step.kernel.written]
     assert (step.domain, step.inner, step.vector_axis) == ((500,), (9,), "inner")
@@ -136,7 +136,7 @@ def test_a_padded_tensor_that_is_wanted_is_written_part_by_part() -> None:
     assert not any(step.kernel.indexed_buffers for step in plan.steps if isinstance(step, KernelStep))
 
 
-def test_places_along_an_axis_are_told_from_computed_ones() -> None:
+def test_affine_indices_are_distinguished_from_computed_ones() -> None:
     along = index_along((3, 4), 1)
     assert affine_position(along) == Affine(1, 0, 1)
     assert affine_position(along * 2 + 5) == Affine(1, 5, 2)

@@ -1,4 +1,4 @@
-"""Expressions of any depth: cut into pieces that are alike, so their code is compiled once."""
+"""Expressions of any depth are cut into equal pieces, whose code is compiled once."""
 
 import numpy as np
 

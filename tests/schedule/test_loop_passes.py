@@ -60,7 +60,7 @@ def test_every_loop_pass_changes_a_golden_file() -> None:
     assert [name for name in NAMES if f"{MARK}{name}\n" not in text] == []
 
 
-def test_a_loop_pass_that_leaves_a_buffer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_pass_that_accesses_memory_outside_a_buffer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def widen(nest: LoopNest) -> LoopNest:
         return nest.replace(step=replace(nest.step, domain=(1 << 30,)))
 
@@ -95,7 +95,7 @@ def test_a_single_element_is_stored_beside_a_tensor_that_is_too_large_for_the_ca
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_keys_tell_decisions_apart_that_change_code(target: str) -> None:
+def test_keys_distinguish_decisions_that_change_code(target: str) -> None:
     (function,) = parse_module(GOLDEN[0].read_text(encoding="utf-8").split(FOR, 1)[0]).functions
     step = next(step for step in compile_plan(function, TARGETS[target]).steps if isinstance(step, KernelStep))
     nest = nest_of(step, target)

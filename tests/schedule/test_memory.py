@@ -1,4 +1,4 @@
-"""Memory of plans: buffers share bytes when their lives allow it, and the verifier sees every mistake."""
+"""Memory of plans: buffers with disjoint lifetimes share bytes, and the verifier finds every violation."""
 
 import dataclasses
 
@@ -32,14 +32,14 @@ def products(x: Node, count: int) -> Node:
 def overlapping(plan: Plan) -> list[tuple[str, str]]:
     """The pairs of buffers that live at one time in the same bytes: by definition, without cleverness."""
     ranges = live_ranges(plan.steps, list(plan.arena_offsets))
-    found = []
+    actual = []
     for a, (first, last) in ranges.items():
         for b, (begin, end) in ranges.items():
             alive = first <= end and begin <= last
             start, other = plan.arena_offsets[a], plan.arena_offsets[b]
             if a.number < b.number and alive and start < other + b.bytes and other < start + a.bytes:
-                found.append((str(a), str(b)))
-    return found
+                actual.append((str(a), str(b)))
+    return actual
 
 
 def test_a_long_chain_needs_two_buffers_however_long_it_is() -> None:
@@ -65,7 +65,7 @@ def test_arguments_and_results_take_nothing_of_the_arena() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), backward=st.booleans())
-def test_no_two_living_buffers_share_bytes(data: st.DataObject, backward: bool) -> None:
+def test_no_two_live_buffers_share_bytes(data: st.DataObject, backward: bool) -> None:
     function = float_graph(data, f64).function
     plan = plan_of(vjp(function) if backward else function)
     verify_plan(plan)
@@ -89,13 +89,13 @@ def test_a_buffer_that_is_read_before_it_is_written_is_found() -> None:
         verify_plan(dataclasses.replace(plan, steps=plan.steps[1:]))
 
 
-def test_a_result_that_nothing_writes_is_found() -> None:
+def test_a_result_that_no_step_writes_is_found() -> None:
     plan = chain()
     with pytest.raises(VerifyError, match="never writes its result"):
         verify_plan(dataclasses.replace(plan, steps=plan.steps[:-1]))
 
 
-def test_living_buffers_in_the_same_bytes_are_found() -> None:
+def test_live_buffers_in_the_same_bytes_are_found() -> None:
     plan = chain()
     with pytest.raises(VerifyError, match="in the same bytes at the same time"):
         verify_plan(dataclasses.replace(plan, arena_offsets=dict.fromkeys(plan.arena_offsets, 0)))
@@ -114,7 +114,7 @@ def test_a_buffer_outside_of_the_arena_is_found() -> None:
         verify_plan(dataclasses.replace(plan, arena_bytes=plan.arena_bytes - 64))
 
 
-def test_a_buffer_without_a_place_is_found() -> None:
+def test_a_buffer_without_an_offset_is_found() -> None:
     with pytest.raises(VerifyError, match="no arena offset for"):
         verify_plan(dataclasses.replace(chain(), arena_offsets={}))
 

@@ -1,4 +1,4 @@
-"""Each optimisation of the schedule can be switched off: the plan is another, and what it computes is the same."""
+"""Each optimisation of the scheduler can be disabled: the plan changes, but not the results."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def test_a_plan_without_an_optimisation_computes_the_same(name: str) -> None:
     usual, other = source.schedule(), source.schedule(target=CPU.without(name))
     assert "\n".join(map(str, usual.steps)) != "\n".join(map(str, other.steps))
     expected = CompiledPlan.from_plan(usual, run_function).run([GRID])
-    found = CompiledPlan.from_plan(other, run_function).run([GRID])
-    for own, usually in zip(found, expected, strict=True):
+    actual = CompiledPlan.from_plan(other, run_function).run([GRID])
+    for own, usually in zip(actual, expected, strict=True):
         np.testing.assert_allclose(own, usually, rtol=1e-12, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Of the steps that can run, the one that frees memory runs first: what a gradient needs no more does not wait."""
+"""Among the ready steps, one that frees memory runs first: values that a gradient no longer needs are freed."""
 
 from typing import Any
 
@@ -56,8 +56,8 @@ def test_the_order_does_not_change_the_gradient() -> None:
     rng = np.random.default_rng(0)
     function = vjp(network(recompute_call))
     arguments = [rng.normal(size=(EXAMPLES, WIDTH)), *rng.normal(size=(LAYERS, WIDTH, WIDTH)) * 0.3, 1.0]
-    for found, expected in zip(compile_function(function)(*arguments), evaluate(function, *arguments), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    for actual, expected in zip(compile_function(function)(*arguments), evaluate(function, *arguments), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_many_independent_results_are_ordered_quickly_and_all_run() -> None:

@@ -1,4 +1,4 @@
-"""Points read fixed columns of what surrounds or overwrites the results of a map, also beyond those results."""
+"""Points read fixed columns of padded or overwritten results of a map, also out of the bounds of these results."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A padded source is bounded by its own shape, also where it is a part of what lies in memory."""
+"""A padded source is bounded by its own shape, even if it is a part of a larger buffer."""
 
 from collections.abc import Callable
 

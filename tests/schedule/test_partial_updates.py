@@ -1,4 +1,4 @@
-"""Loops over whole tensors change the state that they write parts of in place: the values of NumPy, and no copies."""
+"""Loops over tensors update state in place if they write only parts of it: NumPy's values, and no copies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,7 +67,7 @@ ARRAYS = [np.random.default_rng(0).normal(size=(STEPS, 4, 16)), np.random.defaul
 
 
 @pytest.mark.parametrize(("program", "written"), [(recurrent, [1]), (cached, [0, 1])])
-def test_an_iteration_moves_what_it_writes_and_no_more(program: Callable[..., Any], written: list[int]) -> None:
+def test_an_iteration_moves_only_the_bytes_it_writes(program: Callable[..., Any], written: list[int]) -> None:
     plan = body_of(program, ARRAYS)
     assert [n for n in range(2) if plan.results[n] is plan.arguments[1 + n]] == written
     notes = [step.note for step in plan.steps if isinstance(step, KernelStep) and step.note]
@@ -126,8 +126,8 @@ def test_random_updates_compute_what_numpy_computes(seed: int) -> None:
     program = random_program(seed)
     expected = program(np, *[array.copy() for array in arrays])
     for target in (BY_TENSOR, BY_TENSOR.without("write_in_place"), BY_TENSOR.without("fuse")):
-        for found, own in zip(run(program, arrays, target), expected, strict=True):
-            np.testing.assert_allclose(found, own, 1e-9, 1e-9)
+        for actual, own in zip(run(program, arrays, target), expected, strict=True):
+            np.testing.assert_allclose(actual, own, 1e-9, 1e-9)
 
 
 def test_gradients_of_a_loop_that_writes_rows_of_its_state() -> None:

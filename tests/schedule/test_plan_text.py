@@ -1,4 +1,4 @@
-"""Golden files: each `*.txt` is a plan as people read it."""
+"""Golden files: each `*.txt` is the readable text of a plan."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Maps over one axis are scheduled once: the plan for another length is the one that scheduling would give."""
+"""Maps over one axis are scheduled once: a resized plan equals the plan that scheduling would build."""
 
 from collections.abc import Callable
 from random import Random
@@ -31,15 +31,15 @@ LENGTHS = (2, 5, 64, 513, 4096)
 @pytest.fixture
 def scheduled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Function, Any]]:
     """The functions that are scheduled, and for which sizes; no plan comes from disk."""
-    found: list[tuple[Function, Any]] = []
+    actual: list[tuple[Function, Any]] = []
 
     def record(lowered: Function, target: Any, sizes: Any = None) -> Compilation:
-        found.append((lowered, sizes))
+        actual.append((lowered, sizes))
         return Compilation(lowered, target, sizes)
 
     monkeypatch.setattr(cpu_function, "Compilation", record)
     monkeypatch.setattr(CpuFunction, "_load", lambda self, sizes: None)
-    return found
+    return actual
 
 
 def spread_out(x: Node, v: Node, k: Node) -> tuple[Node, Node]:
@@ -92,15 +92,15 @@ def random_map(random: Random) -> Function:
 
 def arguments_for(function: Function, length: int) -> list[Any]:
     rng = np.random.default_rng(length)
-    found: list[Any] = []
+    actual: list[Any] = []
     for type in function.parameter_types:
         if isinstance(type, Tensor):
             shape = [length if isinstance(size, Dimension) else size for size in type.shape]
             dtype = type.element.dtype
-            found.append((rng.random(shape) * 9).astype(dtype))
+            actual.append((rng.random(shape) * 9).astype(dtype))
         else:
-            found.append(type.dtype.type(0.5))  # type: ignore[attr-defined]
-    return found
+            actual.append(type.dtype.type(0.5))  # type: ignore[attr-defined]
+    return actual
 
 
 def described(plan: Plan) -> list[Any]:
@@ -121,13 +121,13 @@ def assert_planned_once(function: Function, scheduled: list[tuple[Function, Any]
     source = CpuFunction(function)
     for length in LENGTHS:
         arguments = arguments_for(function, length)
-        found = source(*arguments)
+        actual = source(*arguments)
         plan = source.schedule({"n": length})
         resized = resize_plan(source.schedule({"n": 37}), source.lowered, {"n": length})
         assert resized is not None
         assert described(resized) == described(plan)
         expected = CompiledPlan.from_plan(plan, run_function).run(arguments)
-        for own, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+        for own, other in zip(actual if isinstance(actual, tuple) else (actual,), expected, strict=True):
             np.testing.assert_array_equal(own, other)
     assert len(scheduled) == 1 + 2 * len(LENGTHS)  # all but one were made here, to compare
 
@@ -152,7 +152,7 @@ def test_a_picture_schedules_each_of_its_functions_once(scheduled: list[tuple[Fu
 
 
 @pytest.mark.parametrize("length", [0, 1])
-def test_no_elements_and_one_are_scheduled_for_themselves(length: int, scheduled: list[tuple[Function, Any]]) -> None:
+def test_lengths_zero_and_one_are_scheduled_separately(length: int, scheduled: list[tuple[Function, Any]]) -> None:
     source = CpuFunction(made_map("a loop"))
     source(np.ones(4))
     assert np.shape(source(np.ones(length))) == (length,)
@@ -194,7 +194,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_whatever_else_depends_on_the_length_is_scheduled_for_each(name: str) -> None:
+def test_other_programs_that_depend_on_the_length_are_scheduled_for_each(name: str) -> None:
     program, types = OTHERS[name]
     source = CpuFunction(trace(program, *types))
     assert resize_plan(source.schedule({"n": 8}), source.lowered, {"n": 9}) is None

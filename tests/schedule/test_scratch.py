@@ -1,4 +1,4 @@
-"""What a sweep of a kernel keeps in the thread's own memory for the sweeps behind it."""
+"""Values that a sweep of a kernel keeps in thread-local memory for later sweeps."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Maps that read a tensor both ways: its value at the point, and any other of its values by index."""
+"""Maps that read a tensor in two ways: its value at the point, and any of its elements by index."""
 
 import numpy as np
 import pytest

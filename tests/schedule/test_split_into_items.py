@@ -1,4 +1,4 @@
-"""Work is split into chunks that are worth a thread each; what is over soon wakes nobody."""
+"""Work is split into chunks that are worth a thread each; brief work wakes no thread."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_small_grids_are_shared_by_threads_that_are_awake(shape: tuple[int, ...]
 
 
 @pytest.mark.parametrize("shape", [(20, 20), (5_000,), (1, 100), (100, 100)])
-def test_what_is_over_in_a_moment_is_one_chunk(shape: tuple[int, ...]) -> None:
+def test_brief_work_is_one_chunk(shape: tuple[int, ...]) -> None:
     items = items_of(shape)
     assert not items.brief
     assert chunks(items) == 1
@@ -75,7 +75,7 @@ def steps_of_sum(rows: int, products: int) -> list[KernelStep]:
     return [step for step in plan.steps if isinstance(step, KernelStep)]
 
 
-def test_a_sum_of_few_dear_elements_is_split_into_chunks() -> None:
+def test_a_sum_of_few_expensive_elements_is_split_into_chunks() -> None:
     partial, combine = steps_of_sum(200, 50)
     assert partial.chunk > 0
     assert partial.domain[0] >= FEWEST_CHUNKS

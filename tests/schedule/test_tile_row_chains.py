@@ -1,4 +1,4 @@
-"""Chains of steps that work row by row: what belongs to one, what ends one, and the memory of a plan with chains."""
+"""Chains of steps that work row by row: what belongs to a chain, what ends it, and the memory of its plan."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_reduction_over_rows_ends_a_chain():
     assert find_row_chains(plan.steps) == []
 
 
-def test_what_is_read_turned_or_as_right_operand_ends_a_chain():
+def test_a_transposed_or_right_operand_ends_a_chain():
     assert (
         find_row_chains(plan_of(lambda x, w: matmul(swap_last(softmax(matmul(x, w), 0)), w), SQUARE, SQUARE).steps)
         == []
@@ -76,9 +76,9 @@ def test_what_is_read_turned_or_as_right_operand_ends_a_chain():
 def test_steps_that_do_not_work_by_rows_wait_until_the_chain_is_over():
     def gradient_like(x: Node, w: Node) -> tuple[Node, Node]:
         weights = softmax(matmul(x, w), 1)
-        turned = matmul(swap_last(weights), x)
+        transposed = matmul(swap_last(weights), x)
         scaled = matmul(weights, w)
-        return turned, scaled - along(total(scaled, 1), scaled, 1)
+        return transposed, scaled - along(total(scaled, 1), scaled, 1)
 
     plan = plan_of(gradient_like, SQUARE, SQUARE)
     (chain,) = find_row_chains(plan.steps)
@@ -107,7 +107,7 @@ def test_what_a_chain_reads_shares_no_memory_with_what_it_writes():
                     assert spans[read][1] <= spans[written][0] or spans[written][1] <= spans[read][0]
 
 
-def test_a_turned_product_is_the_product_of_turned_operands():
+def test_a_transposed_product_is_the_product_of_transposed_operands():
     plan = plan_of(lambda x, w: swap_last(matmul(x, w)) + 1.0, SQUARE, Tensor(f32, (64, 32)))
     assert plan.kernels == 1
     step = plan.steps[0]

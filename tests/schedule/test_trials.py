@@ -1,4 +1,4 @@
-"""Kernels are built while groups are formed: what was tried in vain, or with memory that stands in, leaves no trace."""
+"""Trial builds during fusion leave no trace: failed trials and placeholder buffers are not in the plan."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ PROGRAMS: list[Program] = [needed_elsewhere, turned, shared]
 
 def unused_reads(plan: Plan) -> list[str]:
     """Accesses of kernels that no stage has for an argument."""
-    found = []
+    actual = []
     for step in plan.steps:
         if isinstance(step, KernelStep):
             used = {source.number for stage in step.kernel.stages for source in stage.sources if source.kind == "read"}
-            found += [step.kernel.name for number in range(len(step.reads)) if number not in used]
-    return found
+            actual += [step.kernel.name for number in range(len(step.reads)) if number not in used]
+    return actual
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -66,14 +66,14 @@ def test_a_kernel_reads_only_what_its_stages_use_and_only_memory_of_the_plan(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_what_was_tried_computes_what_the_reference_does(program: Program) -> None:
+def test_plans_after_trials_compute_what_the_reference_computes(program: Program) -> None:
     function = trace(program, SQUARE)
     x = np.random.default_rng(3).standard_normal((24, 24))
-    for found, expected in zip(compile_function(function)(x), evaluate(function, x), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    for actual, expected in zip(compile_function(function)(x), evaluate(function, x), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
 
 
-def test_a_root_is_built_once_in_a_group_that_could_take_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_is_built_once_in_a_group_that_accepts_it_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Node] = []
     original = work.KernelBuilder.build_work
 
@@ -96,7 +96,7 @@ def looked_up(x: Node, y: Node) -> Node:
 
 
 @pytest.mark.parametrize("inner", [quotients, looked_up])
-def test_what_may_fail_is_not_computed_beyond_its_border(inner: Callable[[Node, Node], Node]) -> None:
+def test_ops_that_may_fail_are_not_computed_out_of_bounds(inner: Callable[[Node, Node], Node]) -> None:
     def program(x: Node, y: Node) -> Node:
         padded = pad(inner(x, y), zero(i64), low=(0,), high=(3,), interior=(0,))
         return slice_(padded, start=(2,), size=(3,), step=(1,))  # as many points as there are quotients

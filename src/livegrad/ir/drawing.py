@@ -86,17 +86,17 @@ def _find_back_edges(keys: Iterable[str], edges: list[tuple[str, str]]) -> set[t
 
 def _assign_layers(keys: Iterable[str], edges: list[tuple[str, str]]) -> dict[str, int]:
     """Assigns each box the length of the longest path to it. Sources go directly above their first user."""
-    after, missing = _successors(keys, edges), dict.fromkeys(keys, 0)
+    after, pending_inputs = _successors(keys, edges), dict.fromkeys(keys, 0)
     for _, target in edges:
-        missing[target] += 1
-    layer = dict.fromkeys(missing, 0)
-    ready = [key for key, count in missing.items() if count == 0]
+        pending_inputs[target] += 1
+    layer = dict.fromkeys(pending_inputs, 0)
+    ready = [key for key, count in pending_inputs.items() if count == 0]
     sources = list(ready)
     for key in ready:  # grows during the loop
         for target in after[key]:
             layer[target] = max(layer[target], layer[key] + 1)
-            missing[target] -= 1
-            if missing[target] == 0:
+            pending_inputs[target] -= 1
+            if pending_inputs[target] == 0:
                 ready.append(target)
     for key in sources:
         layer[key] = min((layer[target] for target in after[key]), default=1) - 1

@@ -140,7 +140,7 @@ def cached_derivation(
 ) -> Callable[[Callable[Concatenate[Function, _P], _Result]], CachedDerivation[_P, _Result]]:
     """`lru_cache` for functions derived from a function.
 
-    A cache entry may have the source lines of another, equal function. Inside `telling_lines_apart`, results are
+    A cache entry may have the source lines of another, equal function. Inside `distinguish_lines`, results are
     therefore cached only in the current location table.
     """
     return lambda transform: CachedDerivation(transform, maxsize)

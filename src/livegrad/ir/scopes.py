@@ -34,14 +34,14 @@ class Scope:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Nodes traced inside belong to the scope and to the enclosing scopes."""
-        around, plain = ambient.scope_nodes, ambient.plain
+        outer_nodes, plain = ambient.scope_nodes, ambient.plain
         ambient.scope_nodes, ambient.plain = self._nodes, False
         try:
             yield
         finally:
-            ambient.scope_nodes, ambient.plain = around, plain
-            if around is not None:
-                around |= self._nodes
+            ambient.scope_nodes, ambient.plain = outer_nodes, plain
+            if outer_nodes is not None:
+                outer_nodes |= self._nodes
 
     def can_be_passed(self, node: Node) -> bool:
         """Whether a value is defined outside the scope, so that the scope can capture it."""

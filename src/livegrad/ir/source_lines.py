@@ -83,7 +83,7 @@ class created_at:
         vars(ambient).update(self._before)
 
 
-class telling_lines_apart:
+class distinguish_lines:
     """Inside, equal expressions written on two lines are two nodes, so that errors can name the right line."""
 
     __slots__ = ("_before",)

@@ -276,14 +276,14 @@ def _floor_quotient(guards: SizeGuards, numerator: tuple[Terms, int], denominato
             return _size(guards, exact, hint // divisor_hint)
         return guards.compute(_floor, (_size(guards, terms, hint), SymbolicSize(guards, divisor, divisor_hint)))
     # floor((factor * p + rest) / factor) is p + floor(rest / factor)
-    whole = tuple([(monomial, c // factor) for monomial, c in terms if monomial and c % factor == 0])
+    exact_part = tuple([(monomial, c // factor) for monomial, c in terms if monomial and c % factor == 0])
     rest = tuple([(monomial, c) for monomial, c in terms if not (monomial and c % factor == 0)])
-    left, constant = split_constant(rest)
-    if not left:
-        return _size(guards, add_terms(whole, constant_terms(constant // factor)), hint // factor)
+    varying_rest, constant = split_constant(rest)
+    if not varying_rest:
+        return _size(guards, add_terms(exact_part, constant_terms(constant // factor)), hint // factor)
     rest_hint = evaluate_terms(rest, guards._values)
     quotient = guards.compute(_floor, (SymbolicSize(guards, rest, rest_hint), factor))
-    return quotient + _size(guards, whole, (hint - rest_hint) // factor)
+    return quotient + _size(guards, exact_part, (hint - rest_hint) // factor)
 
 
 def _floor(numerator: int, denominator: int) -> int:
@@ -334,7 +334,7 @@ def symbolic_within(values: Iterable[Any]) -> SymbolicSize | None:
     return None
 
 
-def computed(function: Callable[..., Any], *arguments: Any) -> Any:
+def compute_for_sizes(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls `function(*arguments)`. If an argument is symbolic, the results are recomputed for each set of sizes.
 
     For choices that need more than integer comparisons: costs, divisors, logarithms. The function returns an integer or

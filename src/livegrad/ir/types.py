@@ -205,7 +205,7 @@ _MAX_MEMBERS = 1 << 16
 def _require_size(type: Type, *sizes: int) -> None:
     """Checks that sizes are non-negative integers and not too large: vectors, matrices and arrays live in registers."""
     if any(size.__class__ is not int or size < 0 for size in sizes) or int(np.prod(sizes)) > _MAX_MEMBERS:
-        expected = f"whole numbers, of {_MAX_MEMBERS} members at most"
+        expected = f"non-negative integers, with at most {_MAX_MEMBERS} members"
         raise UsageError("invalid size", expected=expected, found=str(type), help="use a tensor for many elements")
 
 

@@ -69,8 +69,9 @@ def _verify(
     unwanted = forbidden if allow_inputs else forbidden | {input_op}
     for function in functions:
         if not ops_below(function).isdisjoint(unwanted):
-            every = reachable_functions([function])
-            raise _unwanted_op_error(next(inner for inner in every if not ops_in(inner).isdisjoint(unwanted)), unwanted)
+            inner_functions = reachable_functions([function])
+            culprit = next(inner for inner in inner_functions if not ops_in(inner).isdisjoint(unwanted))
+            raise _unwanted_op_error(culprit, unwanted)
 
 
 def _check_structure(function: Function, outer_nodes: Collection[Node]) -> None:

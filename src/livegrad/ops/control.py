@@ -105,7 +105,7 @@ def _for_loop_type(
     private: tuple[int, ...] = (),
 ) -> Type:
     if lanes < 1 or lanes & (lanes - 1) or (lanes > 1 and (reverse or not carried)):
-        raise TypeRuleError("a loop in lanes is a reduction: it carries values, forward", found=f"{lanes} lanes")
+        raise TypeRuleError("a loop with lanes must be a forward reduction that carries values", found=f"{lanes} lanes")
     if iterations is not i64:
         raise TypeRuleError("the number of iterations must be an i64", found=str(iterations))
     return Tuple(_carried_types(types, carried, body))

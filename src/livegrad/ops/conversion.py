@@ -17,7 +17,7 @@ from livegrad.ops.rules import FLOATS, INEXACT, INTEGERS, or_zero, same, zero
 def _cast_type(source: Type, *, type: Type) -> Type:
     scalar, target = scalar_of(source), type
     if scalar is None or not isinstance(target, Scalar):
-        raise TypeRuleError("a cast goes from scalar to scalar", found=f"{source} to {type}")
+        raise TypeRuleError("a cast converts scalars to scalars", found=f"{source} to {type}")
     if scalar.kind == "complex" and target.kind != "complex":
         raise TypeRuleError(f"a {scalar} cannot be cast to {target}", help="take real(x) or imag(x) first")
     return with_scalar(source, target)

@@ -57,7 +57,7 @@ def require_windows(
             "windows, strides and dilations must be at least 1", found=f"{window}, {strides}, {dilation}"
         )
     if any(isinstance(width, int) and width < 0 for widths in padding for width in widths):
-        raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to cut")
+        raise TypeRuleError("padding cannot be negative", found=str(padding), help="use slice to crop")
     return tuple(
         window_count(size + low + high, extent, stride, step)
         for size, extent, stride, (low, high), step in zip(shape, window, strides, padding, dilation, strict=True)
@@ -85,10 +85,10 @@ def _convolve_type(
 
 def windows_of(x: Any, window: Any, strides: Any, dilation: Any) -> Any:
     """A view of the windows of an array's last dimensions: [..., *counts, *window]."""
-    spread = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
+    extents = [(n - 1) * d + 1 for n, d in zip(window, dilation, strict=True)]
     rank = len(window)
     axes = tuple(range(x.ndim - rank, x.ndim))
-    view = np.lib.stride_tricks.sliding_window_view(x, spread, axes)
+    view = np.lib.stride_tricks.sliding_window_view(x, extents, axes)
     steps = (*(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilation))
     return view[(..., *steps)]
 
@@ -229,8 +229,8 @@ def _taps_by_phase(w: Node, strides: tuple[int, ...], dilation: tuple[int, ...],
     rank, (_, channels, *window) = len(strides), shape_of(w.type)
     spread: Any = [(extent - 1) * step + 1 for extent, step in zip(window, dilation, strict=True)]
     taps = [-(-extent // stride) for extent, stride in zip(spread, strides, strict=True)]
-    missing = [tap * stride - extent for tap, stride, extent in zip(taps, strides, spread, strict=True)]
-    dilated = spaced(w, (0,) * (rank + 2), (0, 0, *missing), (0, 0, *(step - 1 for step in dilation)))
+    padding = [tap * stride - extent for tap, stride, extent in zip(taps, strides, spread, strict=True)]
+    dilated = spaced(w, (0,) * (rank + 2), (0, 0, *padding), (0, 0, *(step - 1 for step in dilation)))
     outputs = divide_exactly(shape_of(w.type)[0], groups)
     assert outputs is not None
     pairs = [size for pair in zip(taps, strides, strict=True) for size in pair]

@@ -59,7 +59,9 @@ fft = Op(
 
 def _require_static_length(size: Size) -> int:
     if not isinstance(size, int):
-        raise TypeRuleError(f"the length {size} must be a number", help="half of it is not a symbolic size")
+        raise TypeRuleError(
+            f"the length {size} must be an integer", help="half of a symbolic length is not a symbolic size"
+        )
     return size
 
 

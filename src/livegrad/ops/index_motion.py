@@ -35,7 +35,7 @@ class _Computed(NamedTuple):
     axes: tuple[int, ...]
 
     @property
-    def moving(self) -> frozenset[int]:
+    def varying_axes(self) -> frozenset[int]:
         """The axes of the points along which the value may vary."""
         sizes = shape_of(self.value.type)
         return frozenset(axis for axis, size in zip(self.axes, sizes, strict=True) if size != 1)
@@ -54,7 +54,7 @@ def motion_of(index: Node) -> Motion:
     form = expand_form(index, lambda node: node.op.name in _AFFINE_OPS, _derive_form, _make_computed)
     axes = [unknown for unknown in form.coefficients if isinstance(unknown, int)]
     computed = [unknown for unknown in form.coefficients if isinstance(unknown, _Computed)]
-    others = frozenset[int]().union(*[value.moving for value in computed])
+    others = frozenset[int]().union(*[value.varying_axes for value in computed])
     if len(axes) > 1:
         return Motion(None, None, 0, others.union(axes))
     start = None if computed else form.constant
@@ -147,7 +147,7 @@ def box_of(shape: Sequence[Size], indices: Sequence[Node]) -> Box | None:
         size.append(count)
         step.append(axis_step)
         axes.append(None if count == 1 else motion.axis)
-    moving = [axis for axis in axes if axis is not None]
-    if moving != [axis for axis, count in enumerate(points) if count != 1]:
+    varying = [axis for axis in axes if axis is not None]
+    if varying != [axis for axis, count in enumerate(points) if count != 1]:
         return None
     return Box(tuple(start), tuple(size), tuple(step), tuple(axes))  # type: ignore[arg-type]

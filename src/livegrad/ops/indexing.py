@@ -26,7 +26,7 @@ def _index_shape(tensor: Tensor, indices: tuple[Type, ...]) -> tuple[bool, tuple
         if scalar not in (i32, i64):
             raise TypeRuleError("an index is an i32 or i64, or a tensor of them", found=str(index))
         if shape_of(index) != shape_of(indices[0]) or isinstance(index, Tensor) != isinstance(indices[0], Tensor):
-            raise TypeRuleError("indices of different shapes", help="broadcast them to one shape")
+            raise TypeRuleError("indices have different shapes", help="broadcast them to one shape")
     lifted = bool(indices) and isinstance(indices[0], Tensor)
     return lifted, shape_of(indices[0]) if indices else ()
 

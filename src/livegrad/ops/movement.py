@@ -160,10 +160,10 @@ def _pad_type(
 ) -> Type:
     tensor = require_tensor(source)
     if not len(low) == len(high) == len(interior) == tensor.rank or value is not tensor.element:
-        raise TypeRuleError("padding takes a scalar of the element's type and widths for each dimension")
+        raise TypeRuleError("padding needs a scalar of the element type, and widths for each dimension")
     for width in (*low, *high, *interior):
         if isinstance(width, int) and width < 0:
-            raise TypeRuleError("padding cannot be negative", help="use slice to cut")
+            raise TypeRuleError("padding cannot be negative", help="use slice to crop")
     shape = tuple(
         before + (n if n == 0 else n + (n - 1) * between) + after
         for n, before, after, between in zip(tensor.shape, low, high, interior, strict=True)

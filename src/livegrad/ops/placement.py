@@ -9,7 +9,7 @@ from livegrad.ir.types import Tensor, Type
 
 def _transfer_type(source: Type, *, device: str) -> Type:
     if not isinstance(source, Tensor) or not isinstance(device, str):
-        raise TypeRuleError("a tensor is moved to a device by name", found=f"{source} to {device!r}")
+        raise TypeRuleError("transfer takes a tensor and the name of a device", found=f"{source} to {device!r}")
     return source
 
 

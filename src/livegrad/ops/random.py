@@ -26,7 +26,7 @@ _ROUNDS = 20
 
 def _bits_type(key: Type, counter: Type) -> Type:
     if key is not counter or scalar_of(key) is not u64:
-        raise TypeRuleError("key and counter must be u64, of one shape", found=f"{key}, {counter}")
+        raise TypeRuleError("key and counter must be u64 and have the same shape", found=f"{key}, {counter}")
     return key
 
 

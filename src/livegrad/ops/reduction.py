@@ -208,9 +208,9 @@ _SCANS: dict[str, Any] = {
 def _cumulative_type(source: Type, *, kind: str, axis: int, reverse: bool, exclusive: bool) -> Type:
     tensor = require_tensor(source)
     if kind not in _SCANS or tensor.element.kind not in _KINDS[kind] or not 0 <= axis < tensor.rank:
-        raise TypeRuleError(f"no running {kind} of {tensor} along axis {axis}")
+        raise TypeRuleError(f"no cumulative {kind} of {tensor} along axis {axis}")
     if exclusive and kind not in ("sum", "prod"):
-        raise TypeRuleError(f"an exclusive running {kind} has no first value")
+        raise TypeRuleError(f"an exclusive cumulative {kind} has no first value")
     return tensor
 
 
@@ -284,7 +284,7 @@ cumulative = Op(
 def _recurrence_type(a: Type, b: Type, *, axis: int, reverse: bool) -> Type:
     tensor = require_tensor(a)
     if a is not b or tensor.element.kind not in NUMBERS or not 0 <= axis < tensor.rank:
-        raise TypeRuleError("factors and terms must be tensors of one type, with that axis")
+        raise TypeRuleError("factors and terms must be tensors of the same type, with that axis")
     return tensor
 
 

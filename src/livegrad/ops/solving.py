@@ -109,7 +109,9 @@ def _pinv_type(a: Type, tolerance: Type) -> Type:
     tensor = require_matrices(a, square=False)
     expected = Tensor(tensor.element.real, tensor.shape[:-2])
     if tolerance is not expected:
-        raise TypeRuleError("one relative tolerance for each matrix", expected=str(expected), found=str(tolerance))
+        raise TypeRuleError(
+            "pinv needs one relative tolerance for each matrix", expected=str(expected), found=str(tolerance)
+        )
     return Tensor(tensor.element, (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2]))
 
 
@@ -141,9 +143,9 @@ def _zero_at_full_rank(a: Node, b: Node, outside: Node) -> Node:
     """
     rank = len(shape_of(a.type))
     on_diagonal = real_part(reduce(a * swap_last(b), kind="sum", axes=(rank - 1,)))
-    missing = reduce(1.0 - on_diagonal, kind="sum", axes=(rank - 2,))  # a projection's trace is its rank
+    corank = reduce(1.0 - on_diagonal, kind="sum", axes=(rank - 2,))  # a projection's trace is its rank
     has_full_rank = spread_back(
-        less(detach(missing), filled(0.5, missing.type)), shape_of(outside.type), (rank - 2, rank - 1)
+        less(detach(corank), filled(0.5, corank.type)), shape_of(outside.type), (rank - 2, rank - 1)
     )
     return select(has_full_rank, zero(outside.type), outside)
 

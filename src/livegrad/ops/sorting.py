@@ -129,7 +129,7 @@ def take_along_axis(x: Node, indices: Node, axis: int) -> Node:
     sizes, index_sizes = shape_of(x.type), shape_of(indices.type)
     if len(sizes) != len(index_sizes) or not 0 <= axis < len(sizes):
         raise TypeRuleError(
-            "`take_along_axis` takes a tensor and indices of as many dimensions",
+            "`take_along_axis` takes a tensor and indices with the same number of dimensions",
             where=caller_origin(),
             found=f"{x.type} and {indices.type} along axis {axis}",
         )

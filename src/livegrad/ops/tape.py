@@ -81,7 +81,7 @@ tape_new = Op(
 
 def _set_type(tape: Type, index: Type, value: Type) -> Type:
     if index is not i64 or _element(tape) is not value:
-        raise TypeRuleError("a tape is set at an i64 to a value of its element type")
+        raise TypeRuleError("tape_set takes an i64 index and a value of the element type")
     return tape
 
 
@@ -111,7 +111,7 @@ tape_set = Op(
 
 def _get_type(tape: Type, index: Type) -> Type:
     if index is not i64:
-        raise TypeRuleError("a tape is read at an i64", found=str(index))
+        raise TypeRuleError("tape_get takes an i64 index", found=str(index))
     return _element(tape)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from livegrad.ir.symbolic_size import computed
+from livegrad.ir.symbolic_size import compute_for_sizes
 from livegrad.schedule.plan import Buffer, reserved_bytes
 
 
@@ -36,7 +36,7 @@ def allocate_arena(steps: Sequence[BufferUser], buffers: Sequence[Buffer]) -> tu
     ranges = live_ranges(steps, buffers)
     used = sorted(ranges, key=lambda buffer: buffer.number)
     sizes = tuple([buffer.bytes for buffer in used])
-    offsets = computed(first_fit, sizes, tuple([ranges[buffer] for buffer in used]))
+    offsets = compute_for_sizes(first_fit, sizes, tuple([ranges[buffer] for buffer in used]))
     return dict(zip(used, offsets, strict=False)), offsets[-1]
 
 

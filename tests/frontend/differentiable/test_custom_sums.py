@@ -1,6 +1,6 @@
-"""A type's own `dadd` and `dzero` inside derivatives: sums of differentials are made by them, in every position.
+"""Custom `dadd` and `dzero` in derivatives: they compute every sum of differentials of their type.
 
-The `dadd` here is addition that ends at ten, which shows in the result wherever it was used, and nowhere else.
+The `dadd` here saturates at ten, so the result shows where it was used.
 """
 
 from typing import Annotated, Any
@@ -43,13 +43,13 @@ def bounded(x: float, y: float) -> Any:
     return Bounded.Differential(x, y)
 
 
-def test_the_cotangents_of_a_value_with_two_uses_are_added_by_its_dadd():
+def test_cotangents_of_a_value_with_two_uses_are_added_by_its_dadd():
     assert lg.bwd_diff(twice)(Bounded(1.0, 2.0), 1.0) == (bounded(10.0, 2.0),)
     assert lg.grad(twice)(Bounded(1.0, 2.0)) == bounded(10.0, 2.0)
 
 
 def test_reads_of_fields_are_summed_as_numbers_first():
-    """Only what arrives for the whole value goes through dadd: the fields of one use are its one summand."""
+    """Cotangents of fields of one use form a single summand; only cotangents of the whole value go through dadd."""
 
     @lg.differentiable
     def fields(m: Bounded) -> float:
@@ -64,7 +64,7 @@ def test_tangents_need_no_sum_and_forward_mode_is_linear():
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 2, 5])
-def test_what_the_iterations_of_a_loop_give_is_added_by_dadd(iterations: int):
+def test_cotangents_of_loop_iterations_are_added_by_dadd(iterations: int):
     @lg.differentiable
     def repeated(m: Bounded, n: int) -> float:
         total = 0.0
@@ -96,7 +96,7 @@ def test_branches():
     assert lg.bwd_diff(either)(Bounded(1.0, 2.0), -7.0, 1.0) == (bounded(-6.0, 2.0), 1.0)
 
 
-def test_types_that_hold_one_add_it_by_its_dadd():
+def test_types_that_contain_a_type_with_a_dadd_use_it():
     @lg.differentiable
     def held(a: Holder) -> float:
         return once(a.bounded, a.factor) + once(a.bounded, 8.0)
@@ -168,19 +168,19 @@ def areas(shape: Shape) -> float:
     return shape.area(6.0) + shape.area(7.0)
 
 
-def test_existential_values_are_added_by_the_dadd_of_their_type():
+def test_interface_values_are_added_by_the_dadd_of_their_type():
     assert lg.bwd_diff(areas)(Square(1.0), 1.0) == (Square.Differential(10.0),)
     assert lg.bwd_diff(areas)(Disc(1.0, 2.0), 1.0) == (Disc.Differential(13.0, 2.0),)
 
 
-def test_existential_dadd_inside_functions_takes_the_dadd_of_the_type():
+def test_dadd_of_an_interface_inside_functions_uses_the_dadd_of_the_type():
     @lg.function
     def total(a: Shape.__livegrad_type__.differential, b: Shape.__livegrad_type__.differential):  # type: ignore
         return lg.dadd(Shape, a, b)
 
     null, seven = lg.NullDifferential(), Square.Differential(7.0)
     assert total(seven, seven) == Square.Differential(10.0)
-    assert total(null, Square.Differential(12.0)) == Square.Differential(12.0)  # null gives way, nothing is added
+    assert total(null, Square.Differential(12.0)) == Square.Differential(12.0)  # null is neutral, nothing is added
     assert total(null, null) == null
     with pytest.raises(Exception, match="cannot add differentials of different types"):
         total(seven, Disc.Differential(1.0, 1.0))
@@ -203,7 +203,7 @@ def test_at_every_point_of_a_map():
     np.testing.assert_array_equal(gradient.y, [2.0, 1.0])
 
 
-def test_a_differential_and_a_dzero_of_ones_own():
+def test_a_custom_differential_and_a_custom_dzero():
     @lg.differentiable
     class Slope:
         dv: float
@@ -229,7 +229,7 @@ def test_a_differential_and_a_dzero_of_ones_own():
     assert lg.bwd_diff(square)(Counted(3.0), 1.0) == (Slope(6.0, 101.0),)
 
 
-def test_a_dadd_is_read_again_when_what_it_uses_changes():
+def test_a_dadd_is_compiled_again_when_a_global_that_it_uses_changes():
     names = lg.run_source(
         "MOST = 10.0\n"
         "@lg.differentiable\n"

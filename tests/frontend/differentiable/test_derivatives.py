@@ -1,4 +1,4 @@
-"""Derivatives as functions: custom ones, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
+"""Derivative operators: custom derivatives, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
 
 import math
 from typing import Literal, TypeVar
@@ -233,7 +233,7 @@ def test_gradients_inside_functions():
     assert lg.bwd_diff(power)(3.0, 2.0, 1.0) == (6.0 + 4.0 + 3.0, 4.5 + 12.0)
 
 
-def test_defaults_stand_still_in_forward_derivatives():
+def test_defaults_have_zero_tangents_in_forward_derivatives():
     @lg.differentiable
     def f(x: float, k: float = 3.0) -> float:
         return x * x * k
@@ -278,7 +278,7 @@ class Sprung:
         return self.stiffness * x * x * x
 
 
-def test_derivatives_of_methods_of_instances_are_by_their_arguments():
+def test_derivatives_of_bound_methods_are_by_their_arguments():
     spring = Sprung(4.0)
     assert lg.bwd_diff(spring.energy)(2.0, 1.0) == (48.0,)
     assert lg.fwd_diff(spring.energy)(lg.pair(2.0, 0.5)) == lg.pair(32.0, 24.0)
@@ -314,7 +314,7 @@ def test_a_method_of_an_instance_is_compiled_by_jit():
     np.testing.assert_array_equal(lg.jit(Sprung(4.0).energy)(x), [4.0, 32.0])
 
 
-def test_a_method_of_an_instance_around_a_function_is_read_as_it_is_now():
+def test_a_bound_method_outside_a_function_uses_the_current_instance():
     spring = Sprung(4.0)
     derivative = lg.bwd_diff(spring.energy)
 
@@ -341,7 +341,7 @@ def test_gradients_at_tensors_stay_lazy():
     assert (float(value), float(slope)) == (8.0, 24.0)
 
 
-def test_gradients_at_arrays_have_one_value_a_point():
+def test_gradients_at_arrays_have_one_value_per_point():
     @lg.differentiable
     def f(x: float, k: float) -> float:
         return x * x * k
@@ -350,7 +350,7 @@ def test_gradients_at_arrays_have_one_value_a_point():
     np.testing.assert_array_equal(lg.grad(f)(xs, 3.0), 6.0 * xs)
 
 
-def test_gradients_that_do_not_exist_are_refused():
+def test_gradients_that_do_not_exist_are_rejected():
     @lg.differentiable
     def f(x: float, n: int) -> float:
         return x * n
@@ -407,7 +407,7 @@ def test_the_hessian():
     assert lg.hessian(f)(x, y) == pytest.approx(expected[0][0], rel=1e-13)
 
 
-def test_the_hessian_by_vectors_and_arrays():
+def test_the_hessian_with_respect_to_vectors_and_arrays():
     @lg.differentiable
     def f(v: lg.dvec2, weights: lg.tensor[float, Literal[1]], n: int) -> float:
         return v.x * v.x * v.y * weights[0] * weights[1] * n
@@ -469,7 +469,7 @@ def test_derivatives_are_mapped_over_arrays():
     np.testing.assert_array_equal(moved.differential, 4.0 * points.sum(axis=1))
 
 
-def test_what_reverse_mode_remembers_is_told_with_its_lines():
+def test_the_storage_report_names_the_lines_of_stored_values():
     names = lg.run_source(
         "@lg.differentiable\n"
         "def f(x: float, n: int) -> float:\n"
@@ -506,7 +506,7 @@ def test_a_custom_derivative_of_a_generic_function():
     assert product.differentiable_types(float, float) == {lg.f64: lg.f64}
 
 
-def test_a_number_is_no_differential_of_a_tuple():
+def test_a_number_is_not_a_differential_of_a_tuple():
     @lg.differentiable
     def both(x: float) -> tuple[float, float]:
         return x, x
@@ -517,7 +517,7 @@ def test_a_number_is_no_differential_of_a_tuple():
         lg.bwd_diff(both)(1.0, 1.0)
 
 
-def test_no_diff_on_self_by_the_name_of_the_class():
+def test_no_diff_on_self_with_the_name_of_the_class():
     assert lg.bwd_diff(Gain.apply)(Gain(3.0), 2.0, 1.0) == (None, 3.0)
 
 

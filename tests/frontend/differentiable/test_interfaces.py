@@ -1,4 +1,4 @@
-"""Interfaces: dispatch, inheritance, conversion, derivatives of any order; generics bound to them."""
+"""Interfaces: dispatch, inheritance, conversion and derivatives of any order; generic functions with bounds."""
 
 import math
 from typing import Any, TypeVar
@@ -83,7 +83,7 @@ def test_a_derived_interface_can_be_used_as_its_base():
         assert math.isclose(weight(solid), weight.python(solid))
 
 
-def test_a_type_that_does_not_implement_the_interface_is_refused():
+def test_a_type_that_does_not_implement_the_interface_is_rejected():
     with pytest.raises(lg.FunctionError, match="LG108: `weight`: `solid` expects Solid, found Circle"):
         weight(Circle(1.0))
 
@@ -144,7 +144,7 @@ def test_third_derivatives_through_dispatch():
     assert math.isclose(lg.bwd_diff(second)(2.0, block(), 1.0)[0], 6 * 22.0)
 
 
-def test_a_new_implementer_is_seen_by_compiled_functions():
+def test_a_new_implementer_invalidates_compiled_functions():
     @lg.interface
     class Source:
         @lg.differentiable
@@ -202,7 +202,7 @@ def test_a_generic_function_is_checked_when_it_is_defined():
         lg.run_source(text, {"lg": lg, "Body": Body})
 
 
-def test_a_generic_function_gives_back_its_own_type():
+def test_a_generic_function_returns_the_type_of_its_argument():
     @lg.differentiable
     def same(body: Body) -> Body:
         return body
@@ -220,7 +220,7 @@ def test_a_bound_is_checked_where_the_function_is_called():
 
 
 def test_a_generic_function_bound_to_differentiable_is_checked_when_it_is_defined():
-    """It may do what some differentiable type can do, and nothing that the bound does not promise."""
+    """Its body must compile for some differentiable type, and use only what the bound provides."""
     Any = TypeVar("Any", bound=lg.Differentiable)
 
     @lg.differentiable
@@ -264,7 +264,7 @@ def test_methods_of_interfaces_are_functions_that_dispatch():
     assert math.isclose(d.r, 4.0 * math.pi * math.pi)
 
 
-def test_isinstance_opens_a_value_of_an_interface():
+def test_isinstance_narrows_an_interface_value():
     @lg.differentiable
     def opened(shape: Shape, x: float) -> float:
         if isinstance(shape, Circle):

@@ -1,4 +1,4 @@
-"""Derivatives called with lazy tensors are lazy, and differentiate and compile like everything else; Hessians."""
+"""Derivatives of captured functions at lazy tensors: they are lazy, and can be transformed and compiled; Hessians."""
 
 from collections.abc import Callable
 from typing import Any
@@ -83,14 +83,14 @@ def test_derivatives_of_structs_of_tensors_are_structs_of_tensors():
 
 
 def test_a_jitted_function_returns_pairs_and_structs():
-    both = lg.jit(lambda x: lg.fwd_diff(cube)(lg.pair(x, x)))(lg.asarray(X))
-    assert (both.primal.tolist(), both.differential.tolist()) == ([1.0, 8.0], [3.0, 24.0])
-    found = lg.jit(lambda x: scaled(Point(x, lg.asarray(np.ones((2, 2)))), 3.0))(lg.asarray(X))
-    assert isinstance(found, Point)
-    assert found.weight.tolist() == [3.0, 6.0]
+    pair_result = lg.jit(lambda x: lg.fwd_diff(cube)(lg.pair(x, x)))(lg.asarray(X))
+    assert (pair_result.primal.tolist(), pair_result.differential.tolist()) == ([1.0, 8.0], [3.0, 24.0])
+    result = lg.jit(lambda x: scaled(Point(x, lg.asarray(np.ones((2, 2)))), 3.0))(lg.asarray(X))
+    assert isinstance(result, Point)
+    assert result.weight.tolist() == [3.0, 6.0]
 
 
-def test_a_derivative_by_a_whole_array_takes_a_tensor():
+def test_a_derivative_with_respect_to_a_whole_array_takes_a_tensor():
     assert lg.bwd_diff(of_a_table)(lg.asarray(X), 1.0)[0].tolist() == [4.0, 1.0]
     assert lg.jit(lambda x: lg.bwd_diff(of_a_table)(x, 1.0)[0])(lg.asarray(X)).tolist() == [4.0, 1.0]
     assert lg.fwd_diff(of_a_table)(lg.pair(lg.asarray(X), lg.asarray(X))).differential.item() == 6.0
@@ -99,7 +99,7 @@ def test_a_derivative_by_a_whole_array_takes_a_tensor():
 # --- Hessians --------------------------------------------------------------------------------------------------------
 
 
-def test_a_hessian_at_arrays_has_one_for_each_point():
+def test_a_hessian_at_arrays_has_one_block_per_point():
     @lg.differentiable
     def f(v: lg.dvec2, k: float) -> float:
         return v.x * v.x * v.y * k
@@ -113,33 +113,33 @@ def test_a_hessian_at_arrays_has_one_for_each_point():
     assert np.shape(by_both[1][1]) == (3,)
 
 
-def test_a_hessian_by_a_struct_is_a_struct_of_structs():
+def test_a_hessian_with_respect_to_a_struct_is_a_struct_of_structs():
     @lg.differentiable
     def f(p: Point, k: float) -> float:
         return p.weight * p.weight * p.at.x * p.at.y * k
 
-    found = lg.hessian(f, argnums=(0, 1))(Point(1.0, lg.dvec2(2, 3)), 1.0)
-    by_point = found[0][0]
+    result = lg.hessian(f, argnums=(0, 1))(Point(1.0, lg.dvec2(2, 3)), 1.0)
+    by_point = result[0][0]
     assert by_point.weight.weight == 12.0
     assert by_point.weight.at.tolist() == [6.0, 4.0]
     assert by_point.at.weight.tolist() == [6.0, 4.0]
     assert by_point.at.at.tolist() == [[0.0, 1.0], [1.0, 0.0]]
-    assert (found[0][1].weight, found[0][1].at.tolist(), found[1][1]) == (12.0, [3.0, 2.0], 0.0)
-    assert found[1][0].at.tolist() == [3.0, 2.0]
+    assert (result[0][1].weight, result[0][1].at.tolist(), result[1][1]) == (12.0, [3.0, 2.0], 0.0)
+    assert result[1][0].at.tolist() == [3.0, 2.0]
 
 
-def test_a_hessian_by_lists_and_tuples_has_their_shape():
+def test_a_hessian_with_respect_to_lists_and_tuples_has_their_structure():
     @lg.differentiable
     def f(pairs: tuple[float, lg.dvec2], values: list[float]) -> float:
         return pairs[0] * pairs[1].x * values[0] * values[1]
 
-    found = lg.hessian(f, argnums=(0, 1))((2.0, lg.dvec2(3, 4)), [5.0, 6.0])
-    assert found[1][1].tolist() == [[0.0, 6.0], [6.0, 0.0]]
-    assert found[0][0][0][1].tolist() == [30.0, 0.0]
-    assert found[0][1][0].tolist() == [18.0, 15.0]
+    result = lg.hessian(f, argnums=(0, 1))((2.0, lg.dvec2(3, 4)), [5.0, 6.0])
+    assert result[1][1].tolist() == [[0.0, 6.0], [6.0, 0.0]]
+    assert result[0][0][0][1].tolist() == [30.0, 0.0]
+    assert result[0][1][0].tolist() == [18.0, 15.0]
 
 
-def test_a_hessian_by_an_optional_says_what_to_do():
+def test_a_hessian_with_respect_to_an_optional_is_an_error_with_advice():
     @lg.differentiable
     def f(x: float | None) -> float:
         return 1.0 if x is None else x * x
@@ -149,7 +149,7 @@ def test_a_hessian_by_an_optional_says_what_to_do():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
-def test_structs_and_pairs_of_arrays_are_taken_beside_a_tensor(dtype: Any) -> None:
+def test_structs_and_pairs_of_arrays_mix_with_tensors(dtype: Any) -> None:
     weights = np.array([1, 2], dtype)
     tensor = lg.asarray([3.0, 5.0], dtype=lg.float64)
     moved = scaled(Point(weights, lg.dvec2(1.0, 2.0)), tensor)
@@ -162,8 +162,8 @@ def test_structs_and_pairs_of_arrays_are_taken_beside_a_tensor(dtype: Any) -> No
     def product(x: float, y: float) -> float:
         return x * y
 
-    both = lg.fwd_diff(product)(lg.pair(tensor, 1.0), lg.pair(weights, np.array([1, 0], dtype)))
-    assert both.primal.tolist() == [3.0, 10.0]
-    assert both.differential.tolist() == [1.0 + 3.0, 2.0]
+    pair_result = lg.fwd_diff(product)(lg.pair(tensor, 1.0), lg.pair(weights, np.array([1, 0], dtype)))
+    assert pair_result.primal.tolist() == [3.0, 10.0]
+    assert pair_result.differential.tolist() == [1.0 + 3.0, 2.0]
     by_point = lg.grad(lambda k: lg.sum(scaled(Point(weights, lg.dvec2(0.0)), k).weight ** 2))(tensor)
     assert by_point.tolist() == [6.0, 40.0]

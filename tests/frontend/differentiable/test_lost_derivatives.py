@@ -1,4 +1,4 @@
-"""A derivative that gets lost on its way is an error, through whatever it is stored in and read back from."""
+"""The derivative flow check: losing a derivative is an error, wherever it is stored and read back."""
 
 import pytest
 
@@ -40,7 +40,7 @@ CONTAINERS = {
 
 
 @pytest.mark.parametrize("body", CONTAINERS.values(), ids=CONTAINERS)
-def test_a_call_that_loses_a_derivative_is_refused_whatever_its_result_is_stored_in(body):
+def test_a_call_that_loses_a_derivative_is_rejected_wherever_its_result_is_stored(body):
     with pytest.raises(lg.FunctionError, match="LG301: the derivative is lost in the call of `lookup`"):
         gradient(body)
 
@@ -60,7 +60,7 @@ READ_BACK = {
 
 
 @pytest.mark.parametrize("body", READ_BACK.values(), ids=READ_BACK)
-def test_a_derivative_that_is_read_back_from_a_no_diff_field_is_refused(body):
+def test_a_derivative_that_is_read_back_from_a_no_diff_field_is_rejected(body):
     with pytest.raises(lg.FunctionError, match="LG302: the derivative is lost in the field `seed`"):
         gradient(body)
 
@@ -75,5 +75,5 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("body", "expected"), ALLOWED.values(), ids=ALLOWED)
-def test_what_loses_no_derivative_is_not_refused(body, expected):
+def test_functions_that_lose_no_derivative_are_accepted(body, expected):
     assert gradient(body) == expected

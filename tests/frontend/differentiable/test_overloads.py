@@ -1,4 +1,4 @@
-"""Derivatives of overloads: the overload that a call takes is the one that is differentiated."""
+"""Derivatives of overloaded functions: the overload that matches the call is differentiated."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def make_overloads():
 VECTOR = lg.vec3(1, 2, 3)
 
 
-def test_the_overload_that_is_called_is_the_one_that_is_differentiated():
+def test_the_called_overload_is_differentiated():
     f = make_overloads()
     assert f(VECTOR) == 60.0
     assert lg.bwd_diff(f)(VECTOR, 1.0)[0].tolist() == [10.0, 10.0, 10.0]
@@ -32,7 +32,7 @@ def test_the_overload_that_is_called_is_the_one_that_is_differentiated():
     assert lg.vjp(f, VECTOR)[1](2.0)[0].tolist() == [20.0, 20.0, 20.0]
 
 
-def test_python_numbers_fit_the_derivatives_of_overloads_of_any_width():
+def test_python_numbers_match_derivatives_of_overloads_of_any_width():
     f = make_overloads()
     assert lg.bwd_diff(f)(3.0, 1.0) == (6.0,)
     assert lg.fwd_diff(f)(lg.pair(3.0, 1.0)).differential == 6.0
@@ -40,7 +40,7 @@ def test_python_numbers_fit_the_derivatives_of_overloads_of_any_width():
     assert lg.hessian(f)(3.0) == 2.0
 
 
-def test_derivatives_of_overloads_are_chosen_inside_functions_too():
+def test_derivatives_of_overloads_are_resolved_inside_functions():
     f = make_overloads()
 
     @lg.differentiable
@@ -52,7 +52,7 @@ def test_derivatives_of_overloads_are_chosen_inside_functions_too():
     assert (gradients[0].tolist(), gradients[1]) == ([10.0] * 3, 10.0 + 2.0 + 6.0)
 
 
-def test_an_overload_keeps_the_derivatives_that_it_was_given():
+def test_an_overload_keeps_its_custom_derivatives():
     @lg.differentiable
     def f(a: float) -> float:
         return a * a
@@ -77,7 +77,7 @@ def test_an_overload_keeps_the_derivatives_that_it_was_given():
     assert lg.bwd_diff(f)(lg.dvec2(1, 2), 1.0)[0].tolist() == [7.0, 7.0]
 
 
-def test_a_function_that_calls_overloads_sees_those_that_are_added_later():
+def test_overloads_that_are_added_later_are_used_by_compiled_functions():
     @lg.differentiable
     def f(x: float) -> float:
         return x * x
@@ -97,7 +97,7 @@ def test_a_function_that_calls_overloads_sees_those_that_are_added_later():
     assert lg.bwd_diff(uses)(3, 1.0, 1.0) == (None, 300.0)
 
 
-def test_no_overload_fits_a_pair_where_none_has_a_derivative():
+def test_no_overload_matches_a_pair_if_none_has_a_derivative():
     @lg.differentiable
     def f(n: int) -> float:
         return 1.0 * n
@@ -151,7 +151,7 @@ def make_overloads_of_many_kinds():
     return f, Point
 
 
-def test_a_value_takes_the_overload_of_its_own_type_before_one_of_lists():
+def test_an_overload_of_the_exact_type_is_preferred_to_one_of_lists():
     f, Point = make_overloads_of_many_kinds()
     assert (f([1.0, 2.0]), f(Point(2.0, 3.0)), f(lg.dvec3(1, 2, 3)), f((5.0, 2.0))) == (5.0, 6.0, 10.0, 3.0)
     assert f((1.0, 2.0, 3.0)) == 14.0  # a tuple that no other overload takes
@@ -166,7 +166,7 @@ def test_a_conversion_that_keeps_the_kind_of_value_is_preferred():
     assert (f(np.int32(7)), f(np.float32(7)), f(lg.vec3(1, 2, 3))) == (1.0, 21.0, 10.0)
 
 
-def test_a_struct_is_no_list():
+def test_a_struct_is_not_a_list():
     _, Point = make_overloads_of_many_kinds()
 
     @lg.differentiable

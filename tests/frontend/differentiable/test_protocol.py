@@ -1,4 +1,4 @@
-"""The vector-space laws of every differentiable type, and the same operations inside functions."""
+"""The differential protocol: vector-space laws for every differentiable type, in Python and in captured functions."""
 
 from typing import Any, Literal
 
@@ -91,9 +91,9 @@ def same(first: Any, second: Any) -> bool:
 @given(data=st.data())
 def test_differentials_form_a_vector_space(name: str, data: st.DataObject):
     type = TYPES[name]
-    own = differential_type(plain_type(type))
-    assert own is not None
-    a, b, c = (data.draw(values(own)) for _ in range(3))
+    differential = differential_type(plain_type(type))
+    assert differential is not None
+    a, b, c = (data.draw(values(differential)) for _ in range(3))
     s, t = data.draw(numbers), data.draw(numbers)
 
     def add(x: Any, y: Any) -> Any:
@@ -115,16 +115,16 @@ def test_differentials_form_a_vector_space(name: str, data: st.DataObject):
 
 def test_the_differential_of_a_differential_is_itself():
     for name in ("float", "vec3", "Leaf.Differential", "array"):
-        own = differential_type(plain_type(TYPES[name]))
-        assert own is not None
-        assert differential_type(own) == own
+        differential = differential_type(plain_type(TYPES[name]))
+        assert differential is not None
+        assert differential_type(differential) == differential
 
 
 def test_fields_without_a_derivative_are_not_in_the_differential():
     assert [field.name for field in Leaf.Differential.fields] == ["x", "v"]
 
 
-def test_the_operations_inside_a_function_are_those_of_python_values():
+def test_operations_inside_a_function_agree_with_those_on_python_values():
     @lg.function
     def combine(a: Tree.Differential, b: Tree.Differential, s: float):
         return Tree.dadd(Tree.dmul(s, a), Tree.dadd(b, Tree.dzero()))
@@ -143,7 +143,7 @@ def test_the_operations_inside_a_function_are_those_of_python_values():
     assert same(combine(a, b, 3.0), Tree.dadd(Tree.dmul(3.0, a), b))
 
 
-def test_a_supplied_dadd_is_used_inside_functions():
+def test_a_custom_dadd_is_used_inside_functions():
     @lg.differentiable
     class Angle:
         turns: float

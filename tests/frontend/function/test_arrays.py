@@ -1,4 +1,4 @@
-"""Captured functions over whole arrays: they read, slice, write and return them like CPython on NumPy arrays."""
+"""Whole arrays in captured functions: reads, slices, writes and results agree with CPython on NumPy arrays."""
 
 # ruff: noqa: F821  (names of sizes are variables of a captured function)
 # pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
@@ -26,26 +26,26 @@ def random(*shape: int) -> np.ndarray:
 
 
 def assert_like_python(function: CapturedFunction, *arguments: Any, exactly: bool = True) -> Any:
-    """The function gives what CPython makes of its source, and leaves its arguments alone."""
+    """Checks that the function returns what CPython computes from its source, and leaves its arguments unchanged."""
     before = [np.copy(argument) for argument in arguments]
-    found, expected = function(*arguments), function.python(*arguments)
-    several = isinstance(expected, tuple)
-    assert isinstance(found, tuple) is several
-    for one, other in zip(found if several else [found], expected if several else [expected], strict=True):
-        assert np.asarray(one).dtype == np.asarray(other).dtype
+    result, expected = function(*arguments), function.python(*arguments)
+    is_tuple = isinstance(expected, tuple)
+    assert isinstance(result, tuple) is is_tuple
+    for actual, reference in zip(result if is_tuple else [result], expected if is_tuple else [expected], strict=True):
+        assert np.asarray(actual).dtype == np.asarray(reference).dtype
         if exactly:
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(actual, reference)
         else:
-            np.testing.assert_allclose(one, other, rtol=1e-13)
+            np.testing.assert_allclose(actual, reference, rtol=1e-13)
     for argument, old in zip(arguments, before, strict=True):
         np.testing.assert_array_equal(argument, old)
-    return found
+    return result
 
 
 def assert_one_kernel(function: CapturedFunction) -> None:
-    """A copy of the argument, which its caller still sees, and one kernel that writes the copy."""
-    for made in function._specializations.values():
-        copy, loop = compile_plan(made.function, CPU).steps
+    """Checks that the plan has two steps: it copies the argument, and one kernel writes the copy."""
+    for specialization in function._specializations.values():
+        copy, loop = compile_plan(specialization.function, CPU).steps
         assert isinstance(loop, KernelStep)
         assert isinstance(copy, KernelStep)
 
@@ -61,7 +61,7 @@ def relax(a: lg.inout[GRID], w: float) -> GRID:
     return a
 
 
-def test_a_nest_of_loops_is_one_kernel_that_writes_in_place():
+def test_a_loop_nest_is_one_kernel_that_writes_in_place():
     assert_like_python(relax, random(6, 7), 0.5)
     assert_one_kernel(relax)
 
@@ -75,12 +75,12 @@ def factorise(a: lg.inout[SQUARE]):
                 a[i, j] -= a[i, k] * a[k, j]
 
 
-def test_a_function_that_returns_nothing_gives_its_inout_array():
+def test_a_function_without_a_result_returns_its_inout_array():
     assert_like_python(factorise, random(7, 7) + 4.0 * np.eye(7), exactly=False)
     assert_one_kernel(factorise)
 
 
-def test_several_inout_arrays_are_a_tuple():
+def test_several_inout_arrays_are_returned_as_a_tuple():
     @lg.function
     def exchange(a: lg.inout[LINE], b: lg.inout[LINE]):
         for i in range(len(a)):
@@ -144,13 +144,13 @@ def test_tuples_of_arrays():
     np.testing.assert_array_equal(x, random(3))
 
 
-def test_an_index_that_is_known_not_to_be_negative_is_used_as_it_is():
+def test_a_provably_nonnegative_index_needs_no_adjustment():
     def selects(bounds: str, index: str) -> bool:
         text = f"def f(a: lg.inout[LINE], k: int):\n    for i in range({bounds}):\n        a[{index}] = 1.0\n"
         function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
         assert_like_python(function, random(4), 1)
-        (made,) = function._specializations.values()
-        return "select" in lg.ir.print_function(made.function)
+        (specialization,) = function._specializations.values()
+        return "select" in lg.ir.print_function(specialization.function)
 
     assert not selects("n", "i")
     assert not selects("1, n", "i - 1")
@@ -203,7 +203,7 @@ def mark_until(a: lg.inout[LINE], x: float) -> LINE:
 
 
 @pytest.mark.parametrize("limit", [-1.0, 2.5, 9.0])
-def test_an_early_return_carries_one_array(limit: float):
+def test_an_early_return_from_a_loop_carries_one_array(limit: float):
     assert_like_python(mark_until, np.arange(6.0), limit)
     assert_one_kernel(mark_until)
 
@@ -247,7 +247,7 @@ def test_different_arrays_are_returned_on_different_paths(x: float):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
-def test_buffers_change_their_names_after_each_step(steps: int):
+def test_buffers_may_be_swapped_after_each_step(steps: int):
     @lg.function
     def jacobi(a: LINE, steps: int) -> LINE:
         old = a.copy()
@@ -262,7 +262,7 @@ def test_buffers_change_their_names_after_each_step(steps: int):
 
 
 @pytest.mark.parametrize("last", ["old = new", "if a[0] > i:\n            old, new = new, old", "old, new = new, new"])
-def test_buffers_that_may_be_one_array_are_refused(last: str):
+def test_swapping_buffers_that_may_be_one_array_is_rejected(last: str):
     text = f"""
 def f(a: LINE, steps: int):
     old = a.copy()
@@ -309,7 +309,7 @@ def normalise(row: lg.inout[LINE]) -> float:
     return total
 
 
-def test_a_call_writes_the_row_that_it_is_given():
+def test_a_call_writes_the_row_that_is_passed():
     @lg.function
     def every(a: lg.inout[GRID]):
         norms = lg.zeros(n)
@@ -412,7 +412,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_provably_shared_writes_are_refused(body: str):
+def test_provable_races_are_rejected(body: str):
     lines = "\n".join(f"        {line}" for line in body.splitlines())
     text = f"def f(a: lg.inout[LINE], k: int):\n    s = 0\n    for i in lg.parallel(n):\n{lines}\n"
     function = lg.function(lg.run_source(text, {"lg": lg, "LINE": LINE})["f"])
@@ -495,7 +495,7 @@ def test_a_tuple_of_tensors():
     assert float(product((x, x))) == pytest.approx(float(np.sum(random(3) ** 2)))
 
 
-def test_a_new_size_compiles_again_and_an_old_one_does_not():
+def test_only_a_new_size_compiles_again():
     @lg.function
     def total(a: LINE) -> float:
         s = 0.0
@@ -507,7 +507,7 @@ def test_a_new_size_compiles_again_and_an_old_one_does_not():
     assert total.compile_count == 2
 
 
-def test_a_slice_with_a_negative_computed_start_is_pythons():
+def test_a_slice_with_a_negative_computed_start_follows_python():
     @lg.function
     def read(a: lg.array[float, "n"], i: int):
         return a[i : i + 2]
@@ -533,7 +533,7 @@ def test_a_slice_with_a_negative_computed_start_is_pythons():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "float64"])
-def test_lazy_tensors_widen_to_the_elements_of_an_array_as_numpys_arrays_do(dtype):
+def test_lazy_tensors_widen_to_the_element_type_like_numpy_arrays(dtype):
     @lg.function
     def total(a: lg.array[float, "n", "m"]) -> float:
         result = 0.0
@@ -547,7 +547,7 @@ def test_lazy_tensors_widen_to_the_elements_of_an_array_as_numpys_arrays_do(dtyp
     assert (result.dtype, float(result)) == (lg.float64, total(data)) == (lg.float64, 9.0)
 
 
-def test_arguments_that_are_no_arrays_say_what_was_found():
+def test_arguments_that_are_not_arrays_are_described_in_the_error():
     @lg.function
     def first(a: lg.array[lg.f32, "n"]) -> lg.f32:
         return a[0]

@@ -1,4 +1,4 @@
-"""Python's builtins in captured functions: what they compute, and what is said of calls that do not fit."""
+"""Python's builtins in captured functions: their results, and errors of invalid calls."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import pytest
 import livegrad as lg
 
 
-def test_a_sum_begins_where_it_is_told_to():
+def test_sum_accepts_a_start_value():
     @lg.differentiable
     def f(x: float) -> float:
         return sum([x, 2.0 * x], start=10.0) + sum([x, x], 5.0) + sum((x * i for i in range(3)), start=x)
@@ -18,7 +18,7 @@ def test_a_sum_begins_where_it_is_told_to():
     assert lg.bwd_diff(f)(1.5, 1.0) == (9.0,)
 
 
-def test_the_length_of_one_number_is_never_negative():
+def test_hypot_of_one_number_is_its_absolute_value():
     @lg.differentiable
     def f(x: float) -> float:
         return math.hypot(x)
@@ -27,7 +27,7 @@ def test_the_length_of_one_number_is_never_negative():
     assert lg.bwd_diff(f)(-3.0, 1.0) == (-1.0,)
 
 
-def test_infinity_and_nan_are_written_as_in_python():
+def test_infinity_and_nan_have_pythons_spellings():
     @lg.function
     def f(values: list[float]) -> tuple[float, float, float]:
         least, most = float("inf"), float("-Infinity")
@@ -39,7 +39,7 @@ def test_infinity_and_nan_are_written_as_in_python():
     assert math.isnan(f([1.0])[2])
 
 
-def test_a_strict_zip_takes_lists_of_one_length():
+def test_a_strict_zip_requires_equal_lengths():
     @lg.function
     def f(x: float) -> float:
         total = 0.0
@@ -61,7 +61,10 @@ def test_a_strict_zip_takes_lists_of_one_length():
         ("for i in enumerate(): x += 1.0", "LG108: `enumerate` takes an iterable and `start`"),
         ("for i, v in enumerate([x], begin=3): x += i", "LG108: `enumerate` takes an iterable and `start`"),
         ("for i in reversed(): x += 1.0", "LG108: `reversed` takes one iterable"),
-        ("for a, b in zip([x, x], [x], strict=True): x += a", "LG107: a strict `zip` of different lengths"),
+        (
+            "for a, b in zip([x, x], [x], strict=True): x += a",
+            "LG107: the iterables of a strict `zip` have different lengths",
+        ),
         ("for a in zip([x], by=2): x += 1.0", "LG108: `zip` takes iterables and `strict`"),
         ("x = sum([x], begin=2.0)", "LG108: `sum` takes values and `start`"),
         ("x = sum()", "LG108: `sum` takes values and `start`"),
@@ -73,7 +76,7 @@ def test_a_strict_zip_takes_lists_of_one_length():
         ("yield x", "LG102: compiled functions do not support `yield`"),
     ],
 )
-def test_calls_of_builtins_that_do_not_fit_are_refused_at_their_line(body: str, said: str):
+def test_invalid_calls_of_builtins_are_rejected_at_their_line(body: str, said: str):
     source = f"import math\nimport livegrad as lg\n@lg.function\ndef f(x: float):\n    {body}\n    return x\n"
     with pytest.raises(lg.FunctionError, match=re.escape(said)) as caught:
         lg.run_source(source)["f"](1.5)
@@ -83,7 +86,7 @@ def test_calls_of_builtins_that_do_not_fit_are_refused_at_their_line(body: str, 
 # --- numbers and lists from outside ----------------------------------------------------------------------------------
 
 
-def test_elements_of_arrays_are_as_good_as_pythons_numbers():
+def test_elements_of_arrays_count_as_python_numbers():
     @lg.differentiable
     def square(x: lg.f32) -> lg.f32:
         return x * x
@@ -101,7 +104,7 @@ def test_elements_of_arrays_are_as_good_as_pythons_numbers():
         following(np.float64(3.0))
 
 
-def test_a_differential_of_another_length_is_refused_at_its_line():
+def test_a_differential_of_another_length_is_rejected_at_its_line():
     @lg.differentiable
     def both(x: float, y: float) -> tuple[float, float]:
         return x * y, x + y
@@ -125,8 +128,8 @@ def test_a_float_is_rounded_to_digits_as_python_rounds_its_exact_decimal_value(d
     edges = [math.inf, -math.inf, 0.0, -0.0, -1e-30, 1.115, 2.675, 45035996273704.97, 2.0**53, -(2.0**52) - 1.5, 1e300]
     any_bits = random.integers(0, 1 << 64, 500, dtype=np.uint64).view(np.float64)
     values = np.concatenate([ties, edges, random.normal(size=500), any_bits[np.isfinite(any_bits)]])
-    found, expected = names["f"](values), np.array([round(float(value), digits) for value in values])
-    np.testing.assert_array_equal(found.view(np.uint64), expected.view(np.uint64))
+    actual, expected = names["f"](values), np.array([round(float(value), digits) for value in values])
+    np.testing.assert_array_equal(actual.view(np.uint64), expected.view(np.uint64))
 
 
 def test_rounding_to_digits_keeps_integers_and_has_no_derivative():
@@ -153,7 +156,7 @@ def test_rounding_to_digits_keeps_integers_and_has_no_derivative():
         ("int(x, base=2)", "LG108: `int` takes"),
     ],
 )
-def test_digits_that_cannot_be_rounded_to_are_refused(call: str, said: str):
+def test_unsupported_digits_of_round_are_rejected(call: str, said: str):
     names = lg.run_source(f"@lg.function\ndef f(x: float) -> float:\n    return {call}\n", {"lg": lg})
     with pytest.raises(lg.FunctionError, match=re.escape(said)):
         names["f"](1.0)

@@ -1,4 +1,4 @@
-"""Where functions come from, what they see, and when they are compiled again."""
+"""Capture: sources of functions, the names that they use, and recompilation after changes."""
 
 import linecache
 import subprocess
@@ -40,7 +40,7 @@ def test_two_lambdas_on_one_line():
     assert [f(1.0) for f in pair] == [2.0, 5.0]
 
 
-def test_text_that_is_run():
+def test_source_text_that_run_source_runs():
     assert names_of("@lg.differentiable\ndef f(x: float):\n    return x * x\n")["f"](3.0) == 9.0
 
 
@@ -53,8 +53,10 @@ def test_a_notebook_cell_is_found_through_linecache():
     assert names["cell"](4.0) == 16.0
 
 
-def test_exec_of_a_text_that_the_program_still_holds():
-    """Python forgets the text; it is found where `exec` was called, and taken only if it gives the very same code."""
+def test_exec_of_a_string_that_the_program_still_holds():
+    """Python does not keep the text. It is found in the caller of `exec`, and accepted only if it compiles to the same
+    code object.
+    """
     names: dict[str, Any] = {"lg": lg}
     text = "def half(x):\n    return x / 2.0\n@lg.differentiable\ndef f(x: float):\n    return x * 3.0 + half(1.0)\n"
     exec(text, names)
@@ -78,7 +80,7 @@ def test_exec_without_source_says_what_to_do():
 
 
 def test_the_interactive_prompt(monkeypatch: pytest.MonkeyPatch):
-    """What was typed is in the history of the line editor."""
+    """The typed text is in the readline history."""
     typed = ["x = 1", "@lg.differentiable", "def f(x: float):", "    return x * 7.0", ""]
     history = types.SimpleNamespace(
         get_current_history_length=lambda: len(typed), get_history_item=lambda index: typed[index - 1]
@@ -89,8 +91,8 @@ def test_the_interactive_prompt(monkeypatch: pytest.MonkeyPatch):
     assert names["f"](2.0) == 14.0
 
 
-def test_python_given_by_standard_input_has_no_source():
-    """Nothing keeps the text then, and the error says so."""
+def test_python_from_standard_input_has_no_source():
+    """The text is not kept anywhere, and the error says so."""
     script = textwrap.dedent(
         """
         from livegrad.frontend.differentiable import differentiable
@@ -132,7 +134,7 @@ def test_module_constants_are_read_again_when_they_change():
     assert f.compile_count == 2
 
 
-def test_an_array_that_is_changed_in_place_is_seen():
+def test_an_array_that_changes_in_place_is_noticed():
     names = names_of(
         """
         @lg.differentiable
@@ -252,7 +254,7 @@ def test_every_check_names_its_line_and_column():
     assert (where.line, where.column) == (4, 12)
 
 
-def test_constants_in_dictionaries_classes_and_structs_are_read_again_when_they_change():
+def test_constants_in_dictionaries_classes_and_structs_are_dependencies():
     names = names_of(
         "class Settings:\n"
         "    rate = 2.0\n"
@@ -278,7 +280,7 @@ def test_constants_in_dictionaries_classes_and_structs_are_read_again_when_they_
     assert f.compile_count == compiled
 
 
-def test_a_lambda_inside_a_lambda_of_one_line_is_told_from_the_outer_one():
+def test_nested_lambdas_on_one_line_are_distinguished():
     # fmt: off
     made = lambda k: lg.function(lambda x: x * 3.0 + k)  # noqa: E731
     assert (made(1.0)(2.0), made(2.0)(2.0)) == (7.0, 8.0)
@@ -290,7 +292,7 @@ def test_a_lambda_inside_a_lambda_of_one_line_is_told_from_the_outer_one():
     # fmt: on
 
 
-def test_lambdas_of_one_line_are_told_apart_without_columns_too(tmp_path):
+def test_lambdas_on_one_line_are_distinguished_without_column_information(tmp_path):
     file = tmp_path / "lambdas.py"
     file.write_text(
         "import livegrad as lg\n"

@@ -1,4 +1,4 @@
-"""Complex numbers in captured functions: their parts, `complex(re, im)`, and derivatives through them."""
+"""Complex numbers in captured functions: real and imaginary parts, `complex(re, im)`, and derivatives."""
 
 import math
 import re
@@ -40,7 +40,7 @@ def transform(a: lg.inout[lg.tensor[complex, Literal[1]]]) -> Any:
     return a
 
 
-def test_parts_are_those_of_python() -> None:
+def test_complex_parts_agree_with_python() -> None:
     points = [1.0 + 2.0j, 3.0 - 1.0j, complex(-0.0, math.inf)]
     for z in points[:2]:
         assert mix(z, 0.5) == pytest.approx(mix.python(z, 0.5), rel=1e-14)
@@ -53,7 +53,7 @@ def test_parts_are_those_of_python() -> None:
     assert [repr(swap(z)) for z in points] == [repr(swap.python(z)) for z in points]
 
 
-def test_derivatives_go_through_parts() -> None:
+def test_derivatives_flow_through_complex_parts() -> None:
     z, x, step = 1.0 + 2.0j, 0.5, 1e-6
     by_z, by_x = lg.bwd_diff(mix)(z, x, 1.0)
     assert by_x == pytest.approx((mix(z, x + step) - mix(z, x - step)) / (2 * step), abs=1e-6)
@@ -63,7 +63,7 @@ def test_derivatives_go_through_parts() -> None:
     assert forward == pytest.approx(slopes[1], abs=1e-6)
 
 
-def test_a_fourier_transform_in_loops_is_that_of_numpy() -> None:
+def test_a_fourier_transform_in_loops_agrees_with_numpy() -> None:
     values = np.random.default_rng(0).normal(size=16) + 0j
     np.testing.assert_allclose(transform(values), np.fft.fft(values), atol=1e-13)
 
@@ -77,13 +77,13 @@ def test_a_fourier_transform_in_loops_is_that_of_numpy() -> None:
         ("lg.real(lg.vec2(1.0))", "LG201: `real` takes a number, not vec2"),
     ],
 )
-def test_what_is_not_complex_is_refused(call: str, said: str) -> None:
+def test_invalid_uses_of_complex_numbers_are_rejected(call: str, said: str) -> None:
     names = lg.run_source(f"@lg.function\ndef f(z: complex) -> complex:\n    return {call}\n", {"lg": lg})
     with pytest.raises(lg.FunctionError, match=re.escape(said)):
         names["f"](1j)
 
 
-def test_functions_of_math_at_constants_are_computed_by_python() -> None:
+def test_math_functions_of_constants_are_folded_by_python() -> None:
     @lg.function
     def f(x: float) -> float:
         return x * math.factorial(4) + math.comb(5, 2)

@@ -1,4 +1,4 @@
-"""Programs that nest deeper than Python's stack of calls compile; those that are too deep get an error with a line."""
+"""Programs that nest deeper than Python's recursion limit compile; too deep ones raise an error with a line."""
 
 import sys
 import threading
@@ -54,7 +54,7 @@ def test_hundreds_of_calls_and_operators_compile() -> None:
     assert compiled(long_sum(4 * DEPTH))(2.0) == 8.0 * DEPTH
 
 
-def test_what_is_too_deep_is_said_of_the_function_that_was_called() -> None:
+def test_too_deep_nesting_is_reported_for_the_called_function() -> None:
     with pytest.raises(FunctionError) as caught:
         compiled(calls(MAX_CALLS // 4))(3)
     assert caught.value.code == "LG112"
@@ -63,7 +63,7 @@ def test_what_is_too_deep_is_said_of_the_function_that_was_called() -> None:
 
 
 @pytest.mark.own_process  # compilers in the background raise the limit too
-def test_the_limit_of_recursion_is_as_before_when_the_last_thread_is_done() -> None:
+def test_the_recursion_limit_is_restored_after_the_last_thread() -> None:
     before, inside, leave = sys.getrecursionlimit(), threading.Event(), threading.Event()
 
     def other() -> None:
@@ -82,7 +82,7 @@ def test_the_limit_of_recursion_is_as_before_when_the_last_thread_is_done() -> N
 
 
 @pytest.mark.own_process
-def test_a_limit_of_recursion_that_the_program_sets_meanwhile_stays() -> None:
+def test_a_recursion_limit_that_the_program_sets_meanwhile_is_kept() -> None:
     before = sys.getrecursionlimit()
     try:
         with deep_recursion():

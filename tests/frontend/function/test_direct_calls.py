@@ -1,4 +1,4 @@
-"""Calls that were made before go straight to native code, and give what the general way gives."""
+"""Direct calls: repeated calls bypass dispatch and run native code, with the results of general calls."""
 
 # pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
 
@@ -49,7 +49,7 @@ def python_calls(function: Callable[..., Any], *arguments: Any) -> list[str]:
     return names
 
 
-def test_a_quick_call_looks_at_no_argument_in_python() -> None:
+def test_a_direct_call_inspects_no_argument_in_python() -> None:
     for size in (5, 4, 4):  # the last call is looked for first
         warm(scaled, np.ones(size), 2.0)
     names = python_calls(scaled, np.ones(4), 3.0)
@@ -57,7 +57,7 @@ def test_a_quick_call_looks_at_no_argument_in_python() -> None:
     assert [name for name in names[3:] if name != "lookup"] == ["convert_result", "from_result", "from_result"]
 
 
-def test_quick_calls_tell_kinds_types_and_shapes_apart() -> None:
+def test_direct_calls_distinguish_kinds_types_and_shapes() -> None:
     x = np.arange(6.0)
     np.testing.assert_array_equal(warm(scaled, x, 2.0), 2 * x)
     np.testing.assert_array_equal(warm(scaled, x[:3], 2.0), 2 * x[:3])
@@ -70,7 +70,7 @@ def test_quick_calls_tell_kinds_types_and_shapes_apart() -> None:
         scaled(x.reshape(2, 3), 2.0)
 
 
-def test_a_function_without_annotations_keeps_its_types_apart() -> None:
+def test_a_function_without_annotations_distinguishes_types() -> None:
     square = lg.function(lambda x: x * x)
     for _ in range(4):
         results = [square(3), square(3.0), square(np.float64(3.0)), square(True)]
@@ -78,7 +78,7 @@ def test_a_function_without_annotations_keeps_its_types_apart() -> None:
         assert results[:3] == [9, 9.0, 9.0]
 
 
-def test_results_of_quick_calls_are_arrays_of_their_own() -> None:
+def test_results_of_direct_calls_are_new_arrays() -> None:
     x = np.ones(4)
     first, second = warm(scaled, x, 2.0), scaled(x, 2.0)
     second[:] = 0.0
@@ -86,7 +86,7 @@ def test_results_of_quick_calls_are_arrays_of_their_own() -> None:
     np.testing.assert_array_equal(x, np.ones(4))
 
 
-def test_a_constant_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_constant_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = [1.0]
 
     @lg.function
@@ -101,7 +101,7 @@ def test_a_constant_that_changes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     assert warm(shifted, x) == 35.0
 
 
-def test_a_variable_around_a_function_that_changes_is_noticed() -> None:
+def test_a_changed_closure_variable_is_noticed() -> None:
     factor = 2.0
 
     @lg.function
@@ -113,7 +113,7 @@ def test_a_variable_around_a_function_that_changes_is_noticed() -> None:
     assert scaled_first(np.array([10.0])) == 40.0
 
 
-def test_an_index_out_of_range_is_an_error_after_quick_calls() -> None:
+def test_an_index_out_of_range_is_an_error_in_direct_calls() -> None:
     x = np.arange(3.0)
     assert warm(at, x, 2) == 2.0
     with pytest.raises(lg.LivegradError, match="out of range"):
@@ -121,7 +121,7 @@ def test_an_index_out_of_range_is_an_error_after_quick_calls() -> None:
     assert at(x, -1) == 2.0
 
 
-def test_several_results_come_as_a_tuple() -> None:
+def test_several_results_are_returned_as_a_tuple() -> None:
     @lg.function
     def ends(x: LINE) -> tuple[float, LINE]:
         return x[0], x

@@ -1,4 +1,4 @@
-"""Lists without elements: what a compiled function makes of one is what Python makes of it."""
+"""Empty lists: compiled functions treat them like Python."""
 # ruff: noqa: C416, C419, B007, RUF015 (comprehensions are what is tested)
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def is_empty(v: list[float]) -> bool:
      is_empty],
     ids=lambda function: function.__name__,
 )  # fmt: skip
-def test_lists_of_every_length_are_pythons(function: Any, length: int) -> None:
+def test_lists_of_every_length_agree_with_python(function: Any, length: int) -> None:
     values: Any = list(range(1, 1 + length)) if function is doubled_integers else [0.5 * k for k in range(length)]
     assert function(values) == function.python(values)
 
@@ -96,7 +96,7 @@ def weighted(v: list[float], x: float) -> float:
     return sum([x * y for y in v]) + x
 
 
-def test_the_derivative_by_an_empty_list_is_one() -> None:
+def test_the_derivative_with_respect_to_an_empty_list_is_an_empty_list() -> None:
     assert lg.bwd_diff(weighted)([], 2.0, 1.0) == ([], 1.0)
     assert lg.bwd_diff(weighted)([3.0], 2.0, 1.0) == ([2.0], 4.0)
 
@@ -119,7 +119,7 @@ def grown(x: float) -> float:
     return sum(values)
 
 
-def test_what_needs_an_element_says_that_there_is_none() -> None:
+def test_operations_that_need_an_element_reject_empty_lists() -> None:
     with pytest.raises(lg.FunctionError, match="LG201: `max` does not accept an empty list"):
         largest([])
     with pytest.raises(lg.FunctionError, match=r"LG208: index 0 is out of range(.*\n)*expected: no index: it is empty"):

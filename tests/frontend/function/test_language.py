@@ -1,4 +1,4 @@
-"""What the language means beyond the corpus: types, mapping over arrays, aliasing, overloads, printing, checks."""
+"""The language beyond the corpus of programs: types, mapping over arrays, aliasing, overloads, printing, checks."""
 
 import math
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from livegrad.ir.leaves import parameter
 from livegrad.ir.types import Tensor
 
 
-def test_literals_take_the_type_of_what_stands_beside_them():
+def test_literals_take_the_type_of_the_other_operand():
     @lg.function
     def f(x: lg.f32):
         return 1.0 + x * 2 - 0.1
@@ -155,16 +155,16 @@ def test_geometry():
 
 
 def test_arguments_are_values():
-    """A function that changes its parameter changes a copy."""
+    """Changing a parameter changes a copy of the caller's value."""
 
     @lg.function
     def f(values: list[float]):
         values[0] = 5.0
         return values[0] + values[1]
 
-    given = [1.0, 2.0]
-    assert f(given) == 7.0
-    assert given == [1.0, 2.0]
+    values = [1.0, 2.0]
+    assert f(values) == 7.0
+    assert values == [1.0, 2.0]
 
 
 def test_a_copy_can_be_changed():
@@ -292,7 +292,7 @@ def test_printing(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == "start 1.0\n1 4.0\n2 8.0\n"
 
 
-def test_running_past_a_stated_bound_is_an_error():
+def test_running_past_the_limit_of_bounded_is_an_error():
     @lg.differentiable
     def f(x: float) -> float:
         while lg.bounded(x < 1000.0, 5):
@@ -305,7 +305,7 @@ def test_running_past_a_stated_bound_is_an_error():
         f(1.0)
 
 
-def test_what_is_lost_in_an_untaken_branch_is_no_nan():
+def test_an_untaken_branch_causes_no_nan_in_gradients():
     @lg.differentiable
     def f(x: float) -> float:
         if x > 0.0:
@@ -324,7 +324,7 @@ def test_ties_of_max_split_evenly():
     assert lg.bwd_diff(f)(1.0, 1.0, 1.0) == (0.5, 0.5)
 
 
-def test_a_sum_over_a_loop_remembers_nothing():
+def test_a_sum_over_a_loop_stores_nothing_for_reverse_mode():
     @lg.differentiable
     def f(x: float, n: int) -> float:
         total = 0.0
@@ -351,7 +351,7 @@ def test_the_dictionary_of_differentiable_types():
     assert lg.i64 not in types
 
 
-def test_plain_python_goes_into_the_functions_that_are_called():
+def test_plain_python_steps_into_called_functions():
     seen = []
 
     def note(x: float) -> float:
@@ -373,13 +373,13 @@ def test_plain_python_goes_into_the_functions_that_are_called():
         values[0] = half(values[0])
         return values[0] + half(3)
 
-    given = [4.0]
-    assert f.python(given) == 3.0
+    values = [4.0]
+    assert f.python(values) == 3.0
     assert seen == [4.0]
-    assert given == [4.0]
+    assert values == [4.0]
 
 
-def test_structs_of_equal_layout_are_told_apart():
+def test_structs_of_equal_layout_are_distinguished():
     def make() -> Any:
         @lg.differentiable
         class Point:
@@ -452,7 +452,7 @@ def test_arrays_that_are_read_by_index():
     assert math.isclose(moved.differential, dw.sum())
 
 
-def test_checks_of_called_functions_are_kept():
+def test_checks_of_called_functions_are_effective():
     def require(x: float) -> None:
         assert x > 0.0, "x must be positive"
 
@@ -496,7 +496,7 @@ def test_structs_are_compared_field_by_field():
     assert not same(Point(lg.dvec2(1.0, 2.0), 3), Point(lg.dvec2(1.0, 2.0), 4))
 
 
-def test_python_numbers_fit_overloads_of_every_width():
+def test_python_numbers_match_overloads_of_every_width():
     @lg.function
     def f(x: lg.f32) -> int:
         return 1
@@ -508,7 +508,7 @@ def test_python_numbers_fit_overloads_of_every_width():
     assert f(1.0) == 1
 
 
-def test_a_loop_without_iterations_has_derivatives_of_zero_where_those_of_its_body_are_infinite():
+def test_a_loop_without_iterations_has_zero_derivatives_even_if_its_body_has_infinite_ones():
     @lg.differentiable
     def counted(k: float, n: int) -> float:
         s = 3.0

@@ -1,4 +1,4 @@
-"""Captured functions on lazy tensors: results are lazy, and take part in the gradients of tensor code."""
+"""Captured functions on lazy tensors: results are lazy, and gradients of tensor code flow through them."""
 
 from typing import Literal
 
@@ -100,7 +100,7 @@ def slope_times(x: float) -> float:
     return slope * lg.fwd_diff(cube)(lg.pair(x, 1.0)).primal  # 3 x⁵
 
 
-def test_a_function_that_asks_for_a_derivative_is_differentiated_as_tensor_code():
+def test_a_function_that_calls_a_derivative_is_differentiated_as_tensor_code():
     x = lg.asarray([0.5, 2.0], dtype=lg.float64)
     total = lambda x: lg.sum(slope_times(x))  # noqa: E731
     first, second = 15.0 * x.numpy() ** 4, 60.0 * x.numpy() ** 3
@@ -110,7 +110,7 @@ def test_a_function_that_asks_for_a_derivative_is_differentiated_as_tensor_code(
     np.testing.assert_allclose(lg.grad(lambda x: lg.sum(lg.grad(total)(x)))(x).numpy(), second)
 
 
-def test_a_block_that_asks_for_a_derivative_has_a_gradient():
+def test_a_block_that_calls_a_derivative_has_a_gradient():
     engine = lg.Engine()
     inner = engine.add(lg.block(slope_times, name="inner"))
     loss = engine.add(lg.block(lambda y: lg.sum(y), name="loss"))

@@ -1,4 +1,4 @@
-"""Functions of vectors outside of captured functions: on lazy tensors, and on plain numbers for a debugger."""
+"""Library functions outside captured functions: on lazy tensors, and on plain numbers for debugging."""
 
 import math
 
@@ -58,7 +58,7 @@ def everything(x: float) -> float:
     return top + lg.sin(x) + lg.exp(x) + lg.sqrt(x) + lg.atan2(x, 2.0) + lg.erf(x) + lg.floor(x) + lg.log1p(x)
 
 
-def test_plain_python_has_numbers_of_full_precision():
+def test_plain_python_computes_in_full_precision():
     value = everything.python(1.7)
     assert isinstance(value, float)
     assert math.isclose(value, everything(1.7), rel_tol=1e-14)
@@ -73,7 +73,7 @@ def test_plain_python_reaches_plain_functions_that_are_called():
     assert f.python(-0.3) == math.cos(0.3) + math.sin(-0.3)
 
 
-def test_plain_python_has_vectors():
+def test_plain_python_supports_vectors():
     @lg.function
     def f(v: lg.dvec3) -> lg.dvec3:
         return lg.normalize(lg.sin(v)) * lg.max(v, lg.dvec3(0.5))
@@ -83,7 +83,7 @@ def test_plain_python_has_vectors():
     assert f.python(v).dtype == np.float64
 
 
-def test_vectors_may_be_passed_by_name() -> None:
+def test_vectors_may_be_passed_by_keyword() -> None:
     a, b = [1.0, 2.0], [3.0, 5.0]
     assert lg.dot(a=a, b=b) == lg.dot(a, b=b) == 13.0
     assert float(lg.dot(b=lg.asarray(b), a=lg.asarray(a))) == 13.0

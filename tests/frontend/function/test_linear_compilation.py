@@ -1,4 +1,4 @@
-"""The work of compiling functions of lists grows with the lists, not with their squares."""
+"""Compilation work is linear in the length of lists."""
 
 import cProfile
 import gc
@@ -67,7 +67,7 @@ DERIVATIVES: dict[str, Callable[[Function], Function]] = {"value": lambda f: f, 
 
 
 def calls_of(program: Any, derivative: Callable[[Function], Function], size: int) -> int:
-    """How many calls of functions it takes to compile a program for lists of a size, up to kernels."""
+    """The number of Python function calls that it takes to compile a program for lists of a size to kernels."""
     gc.collect()
     gc.disable()
     profile = cProfile.Profile()
@@ -118,7 +118,7 @@ def nodes_of_innermost_loops(function: Function) -> int:
 
 
 @pytest.mark.parametrize("program", [read_and_written_by_index, read_by_two_indices])
-def test_an_iteration_that_reads_an_element_adds_to_its_gradient_alone(program):
+def test_an_iteration_that_reads_an_element_adds_only_to_its_gradient(program):
     def of_size(size: int) -> int:
         type = ArrayType(f64, size) if program is read_and_written_by_index else ArrayType(ArrayType(f64, size), size)
         return nodes_of_innermost_loops(lower(vjp(PlainFunction(program).specialize((Slot(type),)).function)))
@@ -128,9 +128,9 @@ def test_an_iteration_that_reads_an_element_adds_to_its_gradient_alone(program):
 
 def test_elements_that_are_read_several_times_have_the_sum_of_their_gradients():
     x = [0.5, 1.0, 1.5]
-    (found,) = lg.bwd_diff(lg.differentiable(read_and_written_by_index))(x, 1.0)
+    (gradient,) = lg.bwd_diff(lg.differentiable(read_and_written_by_index))(x, 1.0)
     # The sum of 2 x[i]² x[i-1], where x[-1] is the last.
-    assert found == pytest.approx([4 * x[i] * x[i - 1] + 2 * x[(i + 1) % 3] ** 2 for i in range(3)])
+    assert gradient == pytest.approx([4 * x[i] * x[i - 1] + 2 * x[(i + 1) % 3] ** 2 for i in range(3)])
     m = [[0.5, 1.0], [1.5, 0.25]]
     gradient = lg.grad(lg.differentiable(read_by_two_indices))(m)
     product = (1 + 0.5**2) * (1 + 1.5) ** 2 * (1 + 0.25**2)
@@ -138,7 +138,7 @@ def test_elements_that_are_read_several_times_have_the_sum_of_their_gradients():
     assert [list(row) for row in gradient] == [[pytest.approx(product * v) for v in row] for row in expected]
 
 
-def test_a_gradient_of_a_long_list_is_right():
+def test_the_gradient_of_a_long_list_is_correct():
     x = [0.01 * k for k in range(300)]
-    (found,) = lg.bwd_diff(lg.differentiable(over_elements))(x, 1.0)
-    assert found == [2.0 * v for v in x]
+    (gradient,) = lg.bwd_diff(lg.differentiable(over_elements))(x, 1.0)
+    assert gradient == [2.0 * v for v in x]

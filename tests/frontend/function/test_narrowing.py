@@ -1,4 +1,4 @@
-"""Tests for None and for classes narrow variables and fields on the paths where they hold, and nowhere else."""
+"""Type narrowing: tests for None and classes narrow variables and fields exactly on the paths where they hold."""
 
 import math
 
@@ -89,7 +89,7 @@ def test_chains_of_fields_and_fields_without_derivative():
     assert f(Item(Material(2.0, None), Circle(1.0))) == 0.0
 
 
-def test_a_field_is_of_the_class_that_isinstance_names():
+def test_a_field_is_narrowed_to_the_class_of_isinstance():
     @lg.differentiable
     def f(item: Item) -> float:
         if isinstance(item.shape, Circle):
@@ -99,7 +99,7 @@ def test_a_field_is_of_the_class_that_isinstance_names():
     assert [f(Item(Material(1.0, None), shape)) for shape in (Circle(2.0), Square(3.0))] == [20.0, 9.0]
 
 
-def test_a_loop_that_changes_nothing_keeps_what_was_tested():
+def test_a_loop_without_changes_keeps_narrowed_types():
     @lg.differentiable
     def f(m: Material, n: int) -> float:
         if m.tint is None:

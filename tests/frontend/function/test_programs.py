@@ -1,4 +1,4 @@
-"""Every program of the corpus: compiled code gives what Python gives, and all derivatives agree with differences."""
+"""Every program of the corpus: compiled code agrees with Python, and derivatives agree with finite differences."""
 
 import importlib
 import math
@@ -22,9 +22,9 @@ for _module in pkgutil.iter_modules(programs.__path__, "tests.frontend.function.
     importlib.import_module(_module.name)
 
 
-def same(actual: Any, expected: Any) -> bool:
+def same_value(actual: Any, expected: Any) -> bool:
     if isinstance(expected, tuple | list):
-        return len(actual) == len(expected) and all(map(same, actual, expected))
+        return len(actual) == len(expected) and all(map(same_value, actual, expected))
     return math.isclose(actual, expected, rel_tol=1e-12, abs_tol=1e-13)
 
 
@@ -35,28 +35,30 @@ def prepared(program: Program, arguments: tuple[Any, ...]) -> tuple[Any, list[An
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
-def test_the_reference_gives_what_python_gives(program: Program) -> None:
+def test_the_reference_agrees_with_python(program: Program) -> None:
     for arguments in program.arguments:
-        made, given = prepared(program, arguments)
-        value = from_result(made.result_type, evaluate(made.function, *given))
-        assert same(value, program.function(*arguments)), (value, program.function(*arguments))
+        specialization, operands = prepared(program, arguments)
+        value = from_result(specialization.result_type, evaluate(specialization.function, *operands))
+        assert same_value(value, program.function(*arguments)), (value, program.function(*arguments))
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_native_value_and_gradient(program: Program) -> None:
-    """One native function with the value and the gradient, beside Python's value and the reference's gradient."""
+    """One native function computes the value and the gradient, compared with Python and with the reference."""
     rng = np.random.default_rng(3)
     for arguments in program.arguments[:1]:
-        made, given = prepared(program, arguments)
-        both = vjp(made.function, with_value=True)
-        cotangents = random_differentials(made.function.result_types, rng)
-        value, *gradient = results_of(both, compile_function(both)(*given, *cotangents))
-        assert same(from_result(made.result_type, value), program.function(*arguments))
-        expected = results_of(vjp(made.function), evaluate(vjp(made.function), *given, *cotangents))
+        specialization, operands = prepared(program, arguments)
+        value_and_gradient = vjp(specialization.function, with_value=True)
+        cotangents = random_differentials(specialization.function.result_types, rng)
+        value, *gradient = results_of(value_and_gradient, compile_function(value_and_gradient)(*operands, *cotangents))
+        assert same_value(from_result(specialization.result_type, value), program.function(*arguments))
+        expected = results_of(
+            vjp(specialization.function), evaluate(vjp(specialization.function), *operands, *cotangents)
+        )
         assert_near(tuple(gradient), expected, 1e-11)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_all_derivatives_agree_with_differences(program: Program) -> None:
-    made, given = prepared(program, program.arguments[0])
-    check_orders(made.function, given, order=program.order, tolerance=1e-6)
+    specialization, operands = prepared(program, program.arguments[0])
+    check_orders(specialization.function, operands, order=program.order, tolerance=1e-6)

@@ -1,4 +1,4 @@
-"""Differentiable functions and types: the protocol, structs, pairs, derivatives of functions, and their checks."""
+"""Differentiable functions and types: the differential protocol, structs, interfaces, pairs, derivatives, checks."""
 
 from livegrad.frontend.differentiable import bound_methods, generics, interface_dispatch, optional
 from livegrad.frontend.differentiable import pair as pairs
@@ -21,7 +21,7 @@ from livegrad.frontend.differentiable.pair import Pair, pair
 from livegrad.frontend.differentiable.protocol import OPERATIONS, Differentiable
 from livegrad.frontend.function.type_rules import rules
 
-# The compiler of functions asks them in this order.
+# The compiler applies them in this order.
 rules.install(optional.RULES, pairs.RULES, generics.RULES, interface_dispatch.RULES, bound_methods.RULES)
 
 dzero, dadd, dmul = OPERATIONS["dzero"], OPERATIONS["dadd"], OPERATIONS["dmul"]

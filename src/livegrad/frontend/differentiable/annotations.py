@@ -1,6 +1,6 @@
-"""The names for annotations: `lg.f32`, `lg.vec3`, `lg.array[float, 3]`, `lg.no_diff[lg.vec3]`.
+"""The public names for annotations: `lg.f32`, `lg.vec3`, `lg.array[float, 3]`, `lg.no_diff[lg.vec3]`.
 
-Type checkers read the stub file next to this one, which declares them as classes so that they are valid annotations.
+Type checkers read the stub file beside this module, which declares them as classes, so that they are valid annotations.
 """
 
 from livegrad.frontend.differentiable.no_diff import no_diff

@@ -1,7 +1,7 @@
-"""What type checkers take the types of captured functions for: classes, so that annotations are accepted.
+"""Type stubs for the types of captured functions: classes, so that type checkers accept them as annotations.
 
-When a program runs, `lg.f32` and `lg.vec3` are types of the IR and their constructors: see the module beside this file.
-Values of vectors, matrices and arrays are open: their components and arithmetic are checked by livegrad itself.
+At run time, `lg.f32` and `lg.vec3` are IR types and constructors; see the module beside this file. Vectors, matrices
+and arrays are open classes: livegrad itself checks their components and arithmetic.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Columns = TypeVar("Columns")
 Sizes = TypeVarTuple("Sizes")
 
 class _ScalarClass(type, Scalar):  # type: ignore[misc]
-    """A class that is one of the IR's scalar types."""
+    """The metaclass of classes that are also scalar types of the IR."""
 
 class _ShapedClass(type, ShapedConstructor):  # type: ignore[misc]
-    """A class that is a type of vectors or matrices."""
+    """The metaclass of classes that are also types of vectors or matrices."""
 
 class Arithmetic:
-    """Arithmetic that livegrad itself checks: `x * y` of two f32 is an f32, which float's own methods would deny."""
+    """Arithmetic that livegrad itself checks: `x * y` of two f32 is an f32, but the methods of float return float."""
 
     def __neg__(self) -> Any: ...
     def __lt__(self, other: Any, /) -> Any: ...
@@ -64,7 +64,7 @@ class c128(Arithmetic, complex, metaclass=_ScalarClass): ...
 class bool_(Arithmetic, int, metaclass=_ScalarClass): ...
 
 class Open(Arithmetic):
-    """A value of which the checker knows no more than that it has components and arithmetic."""
+    """A value with arbitrary components and arithmetic, as far as type checkers know."""
 
     def __init__(self, *parts: Any) -> None: ...
     def __getattr__(self, name: str) -> Any: ...

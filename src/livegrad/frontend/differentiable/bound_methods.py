@@ -1,8 +1,7 @@
-"""Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates with respect to the arguments, not the
-instance.
+"""Derivatives of bound methods: `bwd_diff(spring.energy)` differentiates by the arguments, not by the instance.
 
-`derivative_operators` uses it to convert a method to a function. Inside captured functions the instance may be a
-computed value.
+`derivative_operators` uses it to convert a method to a function. Inside captured functions, the instance may be a
+run-time value.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from livegrad.frontend.function.type_rules import TypeRules
 
 
 class Bound(Derivative):
-    """A method with its instance, as a function of the method's other arguments."""
+    """A method bound to its instance, as a function of the method's other arguments."""
 
     def __init__(self, method: CapturedFunction, instance: Any) -> None:
         super().__init__(method, "bound")
@@ -41,13 +40,13 @@ class Bound(Derivative):
             replace(argument, no_diff=True, bound=True) if source == 0 else argument
             for argument, source in zip(inner.arguments, sources, strict=True)
         ]
-        moved = [source if isinstance(source, Default) else source - 1 for source in sources]
-        shifted = [Default(self.instance) if source == -1 else source for source in moved]
-        return replace(inner, arguments=arguments), shifted
+        shifted = [source if isinstance(source, Default) else source - 1 for source in sources]
+        bound_sources = [Default(self.instance) if source == -1 else source for source in shifted]
+        return replace(inner, arguments=arguments), bound_sources
 
 
 def _derivative_target(target: Any) -> Derivative | None:
-    """A method of an instance, or of a value inside a captured function."""
+    """Converts a method of an instance, or of a value inside a captured function, to a derivative target."""
     if isinstance(target, BoundFunction):
         return Bound(target.function, target.instance)
     if not isinstance(target, BoundMethod):

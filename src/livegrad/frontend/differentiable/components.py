@@ -1,6 +1,6 @@
-"""Flattens differentials to lists of arrays, one for each number, vector or array in them, and back.
+"""Flattens differentials to lists of arrays, one for each number, vector or array in them, and unflattens them.
 
-Second derivatives are computed along one component at a time.
+Hessians are computed one component at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 
 def _leaf_shape(type: FrontType) -> Shape | None:
-    """The shape of a type that is one array of numbers; None for types with several arrays, or none."""
+    """The shape of a type that flattens to one array; None for other types."""
     match type:
         case ir.Scalar():
             return ()
@@ -42,7 +42,7 @@ def _leaf_shape(type: FrontType) -> Shape | None:
 
 
 def component_shapes(type: FrontType) -> list[Shape] | None:
-    """The shapes of the arrays that a differential of this type consists of; None if it holds something else."""
+    """The shapes of the arrays that a differential of this type flattens to; None if it cannot be flattened."""
     shape = _leaf_shape(type)
     if shape is not None:
         return [shape]
@@ -64,7 +64,7 @@ def _parts(type: FrontType) -> list[FrontType] | None:
 
 
 def flatten_differential(type: FrontType, value: Any) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a differential; each may have one value a point before its own shape."""
+    """Flattens a differential to arrays; each may have leading axes, with one value per point."""
     if _leaf_shape(type) is not None:
         return [np.asarray(value)]
     if isinstance(type, RecordType):
@@ -76,7 +76,7 @@ def flatten_differential(type: FrontType, value: Any) -> list[np.ndarray[Any, An
 
 
 def unflatten_differential(type: FrontType, components: Sequence[Any]) -> Any:
-    """Something for each array of a differential, in the places that those have."""
+    """Rebuilds a differential of this type from one component for each of its arrays."""
     return _unflatten_from(type, iter(components))
 
 

@@ -1,7 +1,7 @@
-"""Custom derivatives: forward, backward, or another function to differentiate instead.
+"""Attaches custom derivatives to a specialisation: forward rules, backward rules and primal substitutes.
 
-A function with a custom derivative is compiled to a call that carries it, so that every use of the function, including
-uses inside other derivatives, applies it.
+A function with a custom derivative is wrapped in a `custom_call` that carries its rules, so every use of the function,
+also inside other derivatives, applies them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def attach_custom_derivatives(owner: DifferentiableFunction, specialization: Specialization) -> Specialization:
-    """The specialisation with the owner's own derivatives, if it has any, attached to its function."""
+    """Attaches the owner's custom derivatives, custom sums, byte budget and recompute policy to a specialisation."""
     function = specialization.function = use_custom_sums(owner, specialization)
     if owner.budget is not None:
         function = within_budget(function, owner.budget)
@@ -75,7 +75,7 @@ def _recompute_in_backward(function: Function) -> Function:
 
 
 def _wrap_function(function: Function, result: Callable[..., Node]) -> Function:
-    """A function with the same parameters and another result, which is computed from them."""
+    """A function with the same parameters whose result is computed by `result`."""
     nodes = [input_node(Key(f"argument{k}"), type) for k, type in enumerate(function.parameter_types)]
     wrapper = make_function(function.name, nodes, [result(*nodes)])
     wrapper.source_locations.update(function.source_locations)
@@ -83,7 +83,7 @@ def _wrap_function(function: Function, result: Callable[..., Node]) -> Function:
 
 
 def store_each_leaf(value: Node) -> Node:
-    """`kept` for each number, vector and matrix of a value, so that none of them is hidden in an aggregate."""
+    """Applies `kept` to each number, vector and matrix of a value, so that none of them is hidden in an aggregate."""
     if not isinstance(value.type, ir.Struct | ir.Tuple | ir.Array):
         return kept(value)
     parts = [store_each_leaf(member(value, index)) for index in range(len(ir.components(value.type)))]
@@ -101,7 +101,7 @@ def _specialize_rule(
     types: Sequence[FrontType],
     role: str,
 ) -> Specialization:
-    """The rule specialised for these parameter types; an error if it does not accept them."""
+    """Specialises a rule for these parameter types; raises if it does not accept them."""
     span = _span(rule)
     try:
         match = choose(rule, [Value(type) for type in types], {}, span)
@@ -145,8 +145,8 @@ def _parameter_types(specialization: Specialization) -> list[FrontType]:
 def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Specialization) -> Function:
     """(arguments, tangents of the differentiable ones) → the result's tangent."""
     types, active = _parameter_types(specialization), _active_parameters(specialization)
-    taken: list[FrontType] = [pair_type(t) if flag else t for t, flag in zip(types, active, strict=True)]
-    specialized = _specialize_rule(owner, rule, specialization, taken, "forward derivative")
+    rule_types: list[FrontType] = [pair_type(t) if flag else t for t, flag in zip(types, active, strict=True)]
+    specialized = _specialize_rule(owner, rule, specialization, rule_types, "forward derivative")
     result = specialized.result_type
     if not isinstance(result, PairType) or result.primal != specialization.result_type:
         expected = f"Pair[{describe(specialization.result_type)}]"
@@ -160,17 +160,17 @@ def _forward(owner: CapturedFunction, rule: CapturedFunction, specialization: Sp
             tangent = input_node(Key("tangent"), ir.differential_of(ir_of(type)))
             tangents.append(tangent)
         if flag and tangent is not None:
-            paired = pair_type(type)
-            arguments.append(make(primal, raise_differential(type, tangent, primal), type=paired.ir))
+            type_of_pair = pair_type(type)
+            arguments.append(make(primal, raise_differential(type, tangent, primal), type=type_of_pair.ir))
         else:
             arguments.append(primal)
-    (both,) = _inline_with_pairs(specialized.function, arguments)
-    moved = lower_differential(specialization.result_type, member(both, 1), member(both, 0))
-    return make_function(rule.__name__, [*primals, *tangents], [moved])
+    (result_pair,) = _inline_with_pairs(specialized.function, arguments)
+    result_tangent = lower_differential(specialization.result_type, member(result_pair, 1), member(result_pair, 0))
+    return make_function(rule.__name__, [*primals, *tangents], [result_tangent])
 
 
 def _inline_with_pairs(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
-    """The function's results with pairs decomposed, so that linearity in the tangents is visible."""
+    """Inlines the function and simplifies reads of pairs, so that its linearity in the tangents is visible."""
 
     def get_of_make(node: Node) -> Node | None:
         if node.op is get and node.operands[0].op is make:

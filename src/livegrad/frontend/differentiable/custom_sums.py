@@ -1,7 +1,7 @@
-"""Sums cotangents with a type's own `dadd` wherever a value is used more than once.
+"""Makes reverse mode sum cotangents with a type's custom `dadd` where a value has several uses.
 
-In: a captured function as IR, and the types with their own `dadd`. Out: the same function, in which each such value is
-copied for its uses by a call that carries the sum as its derivative. Called by `custom_derivatives.with_rules`.
+In: a captured function as IR, and the types with a custom `dadd`. Out: the function in which each such value is
+duplicated for its uses by a call whose derivative is the sum. Called by `attach_custom_derivatives`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CONTROL = (cond, switch, for_loop, while_loop, map_)
 
 
 def use_custom_sums(owner: CapturedFunction, specialization: Specialization) -> Function:
-    """The function with the `dadd` of its types in its derivative; itself if none of them brings one."""
+    """The function whose derivative uses the custom `dadd` of its types; unchanged if no type has one."""
     types = list(specialization.dependencies.types)
     rules = {ir_of(type): _Sum(owner, specialization, type) for type in types if has_custom_sum(type)}
     for type in types if rules else ():
@@ -47,7 +47,7 @@ def use_custom_sums(owner: CapturedFunction, specialization: Specialization) -> 
         if rule is not None and rule.type is not type:
             raise FunctionError(
                 "LG308",
-                f"two types called {describe(type)} have the same fields, and one of them defines its own dadd",
+                f"two types named {describe(type)} have the same fields, and one of them defines its own dadd",
                 owner.source.span(owner.source.definition),
                 help="rename one of them",
             )
@@ -57,7 +57,7 @@ def use_custom_sums(owner: CapturedFunction, specialization: Specialization) -> 
 
 
 def custom_zero(owner: CapturedFunction, type: FrontType) -> Node | None:
-    """The `dzero` that a type brings, as the node that a derivative of `owner` starts its sum from."""
+    """The node of a type's custom `dzero`, from which a derivative of `owner` starts its sum; None if it has none."""
     if not has_custom_operation(type, "dzero"):
         return None
     context, at = _synthetic_context(owner, Dependencies())
@@ -65,7 +65,7 @@ def custom_zero(owner: CapturedFunction, type: FrontType) -> Node | None:
 
 
 def add_custom_zero(owner: CapturedFunction, type: FrontType, differential: Node) -> Node:
-    """A differential that a derivative gives, added to the `dzero` that its type brings, if it does."""
+    """Adds a differential that a derivative returns to the custom `dzero` of its type, if it has one."""
     start = custom_zero(owner, type)
     if start is None:
         return differential
@@ -77,31 +77,31 @@ def add_custom_zero(owner: CapturedFunction, type: FrontType, differential: Node
 
 
 def _synthetic_context(owner: CapturedFunction, dependencies: Dependencies) -> tuple[Context, ast.AST]:
-    """A context for code that belongs to a function but is not in its source."""
+    """A compiler context for code that belongs to a function but is not in its source."""
     return make_context(owner, dependencies, differentiable=True), owner.source.definition
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """How cotangents of a type are added."""
+    """The custom sum of cotangents of a type."""
 
     owner: CapturedFunction
     specialization: Specialization
     type: FrontType
 
     def record_dependencies(self) -> None:
-        """Records what the sum depends on: the function is compiled again when a method of the type changes."""
+        """Records the dependencies of the sum, so that the function is stale when a method of the type changes."""
         context, at = _synthetic_context(self.owner, self.specialization.dependencies)
         zero = zero_node(context, self.type, at)
         add_nodes(context, self.type, zero, zero, at)
 
     def copies(self, value: Node, count: int) -> list[Node]:
-        """The value `count` times, each to be used once."""
+        """Duplicates a value into `count` copies, each for one use."""
         type, differential = value.type, ir.differential_of(value.type)
         copied = input_node(Key("value"), type)
         function = make_function("copies", [copied], [copied] * count)
-        moved = input_node(Key("tangent"), differential)
-        forward = make_function("copies.forward", [copied, moved], [moved] * count)
+        tangent = input_node(Key("tangent"), differential)
+        forward = make_function("copies.forward", [copied, tangent], [tangent] * count)
         parts = [input_node(Key("cotangent"), differential) for _ in range(count)]
         backward = make_function("copies.backward", [copied, *parts], [self._total(parts, copied)])
         node = make_custom_call(function, value, forward=forward, backward=backward)
@@ -120,11 +120,13 @@ class _Sum:
 
 @dataclass
 class _CopyInserter:
+    """Inserts the copies into a function and the functions of its loops and branches."""
+
     rules: Mapping[ir.Type, _Sum]
     rewritten: dict[Function, Function] = field(default_factory=dict)
 
     def function(self, function: Function) -> Function:
-        """The function with copies, and those of its loops and branches."""
+        """The function with copies for each use of a value with a custom sum; memoised."""
         if function not in self.rewritten:
             self.rewritten[function] = self._rewrite(function)
         return self.rewritten[function]
@@ -150,26 +152,28 @@ class _CopyInserter:
         return rewritten
 
     def _copy_supplier(self, function: Function, value: Node) -> Callable[[Node, Node | None], Node]:
-        """Gives each use of a value its own copy. Reads of its fields share one copy and are summed field by field."""
+        """Returns a function that gives each use of a value its own copy. Reads of fields share one copy, whose
+        cotangents are summed field by field.
+        """
         users = [node for node in nodes_of(function) for operand in node.operands if operand is value]
-        fields = any(node.op is get for node in users)
-        others = sum(node.op is not get for node in users) + sum(result is value for result in function.results)
+        has_field_reads = any(node.op is get for node in users)
+        whole_uses = sum(node.op is not get for node in users) + sum(result is value for result in function.results)
         nodes: list[Node] = []
-        count = int(fields) + others
-        next_other = iter(range(int(fields), count))
+        count = int(has_field_reads) + whole_uses
+        next_copy = iter(range(int(has_field_reads), count))
 
         def take(current: Node, user: Node | None) -> Node:
             if count < 2:
                 return current
             if not nodes:
                 nodes.extend(self.rules[value.type].copies(current, count))
-            return nodes[0 if user is not None and user.op is get else next(next_other)]
+            return nodes[0 if user is not None and user.op is get else next(next_copy)]
 
         return take
 
     def _copy_in_control_flow(self, node: Node) -> Node | None:
-        """Rewrites control flow to functions with copies. A loop carries the values of these types that it captures, so
-        that the contributions of its iterations are also summed through copies.
+        """Rewrites control flow to use functions with copies. Captured values with a custom sum become loop-carried, so
+        that the contributions of the iterations are also summed through copies.
         """
         if node.op not in _CONTROL:
             return None
@@ -179,11 +183,11 @@ class _CopyInserter:
         if node.op in (for_loop, while_loop):
             first = int(node.op is for_loop)
             values = operands[first:]
-            moved = [index for index in range(carried, len(values)) if values[index].type in self.rules]
-            order = [*range(carried), *moved, *(i for i in range(carried, len(values)) if i not in moved)]
+            promoted = [index for index in range(carried, len(values)) if values[index].type in self.rules]
+            order = [*range(carried), *promoted, *(i for i in range(carried, len(values)) if i not in promoted)]
             operands[first:] = [values[index] for index in order]
-            attributes["carried"] = carried + len(moved)
-            attributes["body"] = _reorder_parameters(attributes["body"], order, 1, moved)
+            attributes["carried"] = carried + len(promoted)
+            attributes["body"] = _reorder_parameters(attributes["body"], order, 1, promoted)
             if node.op is while_loop:
                 attributes["condition"] = _reorder_parameters(attributes["condition"], order, 0, [])
         rewritten = node.op(*operands, **{name: self._copy_in_functions(value) for name, value in attributes.items()})
@@ -198,11 +202,12 @@ class _CopyInserter:
 
 
 def _reorder_parameters(function: Function, order: list[int], first: int, also_returned: list[int]) -> Function:
-    """The function with the parameters after the first ones in a different order; some of them are also results."""
+    """Reorders the parameters after the first ones, and appends some of them to the results."""
     types = function.parameter_types
     fresh = parameters_of([*types[:first], *(types[first + index] for index in order)])
-    moved = {index: fresh[first + position] for position, index in enumerate(order)}
     replacements = dict(zip(function.parameters[:first], fresh[:first], strict=True))
-    replacements |= {function.parameters[first + index]: moved[index] for index in order}
+    replacements |= {
+        function.parameters[first + index]: fresh[first + position] for position, index in enumerate(order)
+    }
     results = substitute((*function.results, *(function.parameters[first + i] for i in also_returned)), replacements)
     return Function(function.name, fresh, results)

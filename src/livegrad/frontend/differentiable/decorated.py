@@ -1,4 +1,4 @@
-"""A class becomes a struct or an interface once: `differentiable` and `interface` ask before they change it."""
+"""Detects classes that are already decorated, so that `differentiable` and `interface` change a class only once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from livegrad.frontend.function.function_types import Composite, RecordType
 
 
 def is_decorated(cls: type, kind: type[Composite]) -> bool:
-    """Whether a class has a type of this kind already. A class that has one of another kind is refused."""
+    """Whether a class already has a type of this kind; raises if it has one of another kind."""
     declared = vars(cls).get("__livegrad_type__")
     if declared is None or isinstance(declared, kind):
         return declared is not None

@@ -1,7 +1,7 @@
-"""`fwd_diff` and `bwd_diff`: functions to functions.
+"""`fwd_diff` and `bwd_diff`: operators from functions to functions.
 
-A derivative is resolved like any call: the overload that matches the derivative's signature is specialised, and the
-derivative becomes an IR function, which can be differentiated again.
+A derivative is resolved like any call: the overload that matches the derivative's signature is specialised. The result
+is an IR function, which can be differentiated again.
 """
 
 from __future__ import annotations
@@ -79,26 +79,26 @@ class Derivative:
         if prepared is not None and prepared.is_current():
             return prepared(arguments)
         resolved, sources = resolve(self, abstract_arguments(self, arguments), call_span())
-        kept = [_argument_from(arguments, source) for source in sources]
+        values = [_argument_from(arguments, source) for source in sources]
         types = [argument.type for argument in resolved.arguments]
-        lifted = [is_lifted(type, value) for type, value in zip(types, kept, strict=True)]
-        self._require_seed(types[-1], kept[-1], any(lifted[:-1]))
+        lifted = [is_lifted(type, value) for type, value in zip(types, values, strict=True)]
+        self._require_seed(types[-1], values[-1], any(lifted[:-1]))
         if key is not None and not any(lifted):
             run = compile_cached(resolved.function)
             self._call_cache[key] = CachedCall(run, sources, types, resolved.result, resolved.is_current)
-        return run_prepared(resolved.function, kept, lifted, types, resolved.result)
+        return run_prepared(resolved.function, values, lifted, types, resolved.result)
 
     def _call_lazily(self, arguments: Sequence[Any]) -> Any:
-        """The call as a node of a tensor graph: computed when it is read, and differentiable."""
+        """Builds the call as a node of the tensor graph, which can be differentiated again."""
         resolved, sources = resolve(self, abstract_arguments(self, arguments, abstract_lazily), call_span())
-        kept = [_argument_from(arguments, source) for source in sources]
-        self._require_seed(resolved.arguments[-1].type, kept[-1], lifted=not isinstance(kept[-1], list | tuple))
-        pairs = zip(resolved.arguments, kept, strict=True)
+        values = [_argument_from(arguments, source) for source in sources]
+        self._require_seed(resolved.arguments[-1].type, values[-1], lifted=not isinstance(values[-1], list | tuple))
+        pairs = zip(resolved.arguments, values, strict=True)
         lazy = [LazyArgument(argument.name, argument.type, value) for argument, value in pairs]
         return call_lazily(resolved.function, lazy, resolved.result)
 
     def _require_seed(self, type: FrontType, value: Any, lifted: bool) -> None:
-        """Rejects a last argument that is not a differential of the result."""
+        """Raises if the last argument of a backward derivative is not a differential of the result."""
         if self.mode == "bwd_diff":
             what = f"`{self.__name__}` takes the differential of the result as its last argument"
             require_differential_value(type, value, what, lifted)
@@ -107,14 +107,14 @@ class Derivative:
         return len(base_of(self).overloads)
 
     def bound_values(self) -> tuple[Any, ...]:
-        """The values bound to the function that this is a derivative of."""
+        """The values that are bound to the differentiated function, such as the instance of a method."""
         return self.target.bound_values() if isinstance(self.target, Derivative) else ()
 
     def __livegrad_transform__(self, name: str, lazily: Callable[..., Any], **options: Any) -> Any:
         return base_of(self).transform(self, name, lazily, **options)
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, ArgumentSources]:
-        """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""
+        """Resolves the derivative for arguments of these types; returns it with the source of each of its arguments."""
         return (resolve_forward if self.mode == "fwd_diff" else resolve_backward)(self, values, span)
 
     # --- from captured functions ---
@@ -138,12 +138,12 @@ class Derivative:
             )
         node = call_op(*[node_of(value, span) for value in values], function=resolved.function)
         pairs = zip(values, resolved.arguments, strict=True)
-        carrying = [value for value, argument in pairs if argument.active or (argument.bound and value.flow)]
-        for value in carrying:
+        active = [value for value, argument in pairs if argument.active or (argument.bound and value.flow)]
+        for value in active:
             context.expect(value)
-        return context.with_flow(runtime(resolved.result, node), "operation", carrying, at, self.__name__)
+        return context.with_flow(runtime(resolved.result, node), "operation", active, at, self.__name__)
 
-    # --- looking ---
+    # --- inspection ---
 
     def ir(self, *types: Any) -> str:
         """Returns the IR of the derivative as text, for these primal types or those of the signature."""
@@ -164,7 +164,7 @@ class Derivative:
 
 
 def _captured_argument(source: Any, positional: Sequence[Value], span: Span) -> Value:
-    """An argument inside a captured function; the instance of a method may be a value computed there."""
+    """The value of an argument inside a captured function; the instance of a method may be a run-time value."""
     if not isinstance(source, Default):
         return positional[source]
     return source.value if isinstance(source.value, Value) else from_python(source.value, span)
@@ -179,22 +179,22 @@ def abstract_arguments(
     arguments: Sequence[Any],
     abstract: Callable[..., Value] = abstract_argument,
 ) -> list[Value]:
-    """What is known of Python arguments; with overloads, Python's numbers fit parameters of any width."""
+    """The abstract values of Python arguments; with overloads, Python numbers match parameters of any width."""
     if len(base_of(function).overloads) > 1:
         return [abstract(value, None, True) for value in arguments]
-    expected = _expected_for(function)
+    expected = _expected_types(function)
     pairs = zip_longest(arguments, expected[: len(arguments)], fillvalue=_no_expected_type)
-    return [abstract(value, wanted(_innermost_primal(value))) for value, wanted in pairs]
+    return [abstract(value, expected_type(_innermost_primal(value))) for value, expected_type in pairs]
 
 
-Expected = Callable[[Any], Pattern | None]  # what a Python argument should be
+ExpectedType = Callable[[Any], Pattern | None]  # from a Python argument to the type that it is matched against
 
 
-def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
-    """The argument types of the derivative, from the annotations of a function without overloads."""
+def _expected_types(function: CapturedFunction | Derivative) -> list[ExpectedType]:
+    """The expected argument types of the derivative, from the annotations of a function without overloads."""
     if isinstance(function, CapturedFunction):
         return [parameter.annotation.expected_for for parameter in function.signature.parameters]
-    inner = _expected_for(function.target)
+    inner = _expected_types(function.target)
     if function.mode == "bound":
         return inner[1:]
     of_function = isinstance(function.target, CapturedFunction) or function.target.mode == "bound"
@@ -205,21 +205,21 @@ def _expected_for(function: CapturedFunction | Derivative) -> list[Expected]:
 
 
 def _no_expected_type(value: Any) -> None:
-    """The expected type of an argument without annotation."""
+    """The expected type of an argument without an annotation: none."""
 
 
 def _innermost_primal(value: Any) -> Any:
-    """The primal type of a pair, or of a pair of pairs."""
+    """The primal of a pair, or of nested pairs; other values are returned unchanged."""
     while isinstance(value, Pair):
         value = value.primal
     return value
 
 
-# --- what people write -----------------------------------------------------------------------------------------------
+# --- public operators ------------------------------------------------------------------------------------------------
 
 
 def as_target(target: Any) -> Any:
-    """A function that can be differentiated, or whatever was given."""
+    """Converts an object, such as a bound method, to a differentiable function; returns other objects unchanged."""
     return next((converted for rule in rules.derivative_target if (converted := rule(target)) is not None), target)
 
 
@@ -244,8 +244,7 @@ def _cached_derivative(target: CapturedFunction | Derivative, mode: str) -> Deri
 
 @named_intrinsic("fwd_diff")
 def fwd_diff(function: Any) -> Derivative:
-    """Returns the forward derivative. It takes pairs (plain values for parameters without a derivative) and returns a
-    pair.
+    """Returns the forward derivative. It takes a pair for each differentiable parameter, and returns a pair.
 
     >>> from livegrad.frontend.differentiable import differentiable, pair
     >>> from livegrad.frontend.function.python_source import run_source
@@ -258,7 +257,7 @@ def fwd_diff(function: Any) -> Derivative:
 
 @named_intrinsic("bwd_diff")
 def bwd_diff(function: Any) -> Derivative:
-    """Returns the backward derivative. It takes the arguments and a differential of the result, and returns a
+    """Returns the backward derivative. It takes the arguments, then a differential of the result, and returns a
     differential for each argument.
 
     >>> from livegrad.frontend.differentiable import differentiable

@@ -1,4 +1,4 @@
-"""The decorator `differentiable`, for functions with derivatives and for structs with a Differential."""
+"""The decorator `differentiable` for functions and structs, and the storage policies of reverse mode."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DifferentiableFunction(PlainFunction):
         self.budget: int | None = None
 
     def verify(self, context: Context) -> None:
-        # What has a derivative of its own may use whatever it likes.
+        # The body of a function with a custom derivative is not differentiated.
         if not (self.forward_rule or self.backward_rule or self.substitute_rule):
             check_derivative_flow(context)
 
@@ -58,9 +58,9 @@ class DifferentiableFunction(PlainFunction):
         return store_each_leaf(result) if self.checkpoint else result
 
     def differentiable_types(self, *types: Any) -> dict[Any, Any]:
-        """Returns the differentiable types that the function and its callees use, each with its Differential.
+        """Returns the differentiable types that the function and its callees use, with their Differentials.
 
-        For a generic function, type variables are among them: `{~T: T.Differential}`.
+        For a generic function, they include its type variables: `{~T: T.Differential}`.
 
         >>> from livegrad.frontend.function.python_source import run_source
         >>> f = DifferentiableFunction(run_source("def f(x: float, n: int): return x * n")["f"])
@@ -80,7 +80,7 @@ class DifferentiableFunction(PlainFunction):
         """
         return storage_report(self.specialization_for(*types).function)
 
-    # --- derivatives of the user's own ---
+    # --- custom derivatives ---
 
     def forward_derivative(self, rule: Any) -> CapturedFunction:
         """Registers the forward derivative. It has the signature of `fwd_diff` of this function.
@@ -106,7 +106,7 @@ class DifferentiableFunction(PlainFunction):
         return self.backward_rule
 
     def primal_substitute(self, rule: Any) -> CapturedFunction:
-        """Registers a function that is differentiated in place of this one."""
+        """Registers a function that is differentiated instead of this one."""
         self.substitute_rule = self._rule(rule)
         return self.substitute_rule
 
@@ -138,18 +138,18 @@ def differentiable(target: Any) -> Any:
 
 
 def _frame_of_definition() -> FrameType | None:
-    """The frame in which the decorated class is defined; `differentiable` may be called through a wrapper."""
+    """The frame that defines the decorated class; skips the wrapper of public functions."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename == explain_calls.__code__.co_filename:
         frame = frame.f_back
     return frame
 
 
-# --- what reverse mode remembers -------------------------------------------------------------------------------------
+# --- storage policies of reverse mode --------------------------------------------------------------------------------
 
 
 def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction:
-    """Reverse mode stores only the arguments of a call, and recomputes the rest in the backward pass.
+    """Makes reverse mode store only the arguments of a call and recompute the rest in the backward pass.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source
@@ -163,7 +163,7 @@ def prefer_recompute(function: DifferentiableFunction) -> DifferentiableFunction
 
 
 def prefer_checkpoint(function: DifferentiableFunction) -> DifferentiableFunction:
-    """Reverse mode stores the result of a call, even where it would recompute it.
+    """Makes reverse mode store the result of a call, even where it would otherwise recompute it.
 
     >>> from livegrad.frontend.differentiable import bwd_diff
     >>> from livegrad.frontend.function.python_source import run_source
@@ -180,9 +180,10 @@ _FunctionT = TypeVar("_FunctionT", bound=Callable[..., Any])
 
 
 def remember_at_most(bytes: int) -> Callable[[_FunctionT], _FunctionT]:
-    """Splits loops for which reverse mode would store more bytes into segments that the backward pass recomputes.
+    """Limits the bytes that reverse mode stores for a loop: longer loops are split into segments that the backward pass
+    recomputes.
 
-    A loop of n iterations then stores about √n times as much as one iteration does. Takes differentiable functions and
+    A loop of n iterations then stores about √n times as much as one iteration. Applies to differentiable functions and
     functions of tensors. A `scan` whose body returns outputs is not split: use `lg.checkpoint` for its body.
 
     >>> from livegrad.frontend.differentiable import bwd_diff

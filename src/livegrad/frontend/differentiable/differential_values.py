@@ -26,7 +26,7 @@ from livegrad.ir import types as ir
 
 
 def require_differential_value(type: FrontType, value: Any, what: str, lifted: bool) -> None:
-    """Refuses what is no differential of the type; where something is `lifted`, there may be one for each point."""
+    """Raises if a value is not a differential of the type. A lifted value may have one differential per point."""
     if not _is_differential(type, value, lifted):
         raise FunctionError("LG310", what, call_span(), expected=describe(type), found=_describe_value(value))
 
@@ -47,8 +47,7 @@ def _is_differential(type: FrontType, value: Any, lifted: bool) -> bool:
                 hasattr(value, f.name) and _is_differential(f.type, getattr(value, f.name), lifted) for f in fields
             )
         case TupleType(elements=elements):
-            fitting = _has_length(value, len(elements))
-            return fitting and all(
+            return _has_length(value, len(elements)) and all(
                 _is_differential(item_type, item, lifted) for item_type, item in zip(elements, value, strict=True)
             )
         case ArrayType(element=element, size=size):
@@ -65,8 +64,8 @@ def _is_differential(type: FrontType, value: Any, lifted: bool) -> bool:
 
 
 def _has_length(value: Any, size: int) -> bool:
-    listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
-    return listed and len(value) == size
+    is_sequence = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    return is_sequence and len(value) == size
 
 
 def _is_accepted(type: TaggedType, value: Any) -> bool:
@@ -78,7 +77,7 @@ def _is_accepted(type: TaggedType, value: Any) -> bool:
 
 
 def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool) -> bool:
-    """Whether a value is a number or vector of numbers, or an array with one for each point."""
+    """Whether a value is a number, vector or matrix of this type, or an array with one per point."""
     if contains_tensor(value):
         return True
     shape = {ir.Scalar: (), ir.Vector: (getattr(type, "size", 0),)}.get(
@@ -90,9 +89,9 @@ def _is_number(type: ir.Scalar | ir.Vector | ir.Matrix, value: Any, lifted: bool
         return False
     scalar = ir.scalar_of(type)
     assert scalar is not None
-    # NumPy has no bfloat16: it takes what other floats take.
+    # NumPy has no bfloat16; it accepts the same values as float32.
     dtype = ir.f32.dtype if scalar is ir.bf16 else scalar.dtype
     if not np.can_cast(array.dtype, dtype, "same_kind") or array.shape[array.ndim - len(shape) :] != shape:
         return False
-    # A vector is one value, not one for each of its components, unless that is how the function is called.
+    # A vector or list is a single value; it holds one value per point only if the call is lifted.
     return array.ndim == len(shape) or lifted or not isinstance(value, VectorValue | list | tuple)

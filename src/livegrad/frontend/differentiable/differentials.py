@@ -1,6 +1,6 @@
-"""Converts between the differentials that programs see and those of the IR.
+"""Converts between the Differentials of frontend types and the differentials of IR types.
 
-`lower_differential` and `raise_differential` map the members of a Differential to fields.
+`lower_differential` and `raise_differential` map members of a Differential to differentials of fields, and back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from livegrad.ops.rules import add_values, zero
 
 
 def differential_field(record: RecordType, field: Field) -> int | None:
-    """Where a field's differential stands in the record's Differential; None for a field without one."""
+    """The index of a field's differential in the record's Differential; None for a field without one."""
     if field.no_diff or differential_type(field.type) is None:
         return None
     differential = record.differential
@@ -37,13 +37,15 @@ def differential_field(record: RecordType, field: Field) -> int | None:
 
 
 def count_shared_members(record: RecordType) -> Counter[int]:
-    """How many fields have their differential in each place of the record's Differential."""
+    """The number of fields that share each member of the record's Differential."""
     indices = [differential_field(record, field) for field in record.fields]
     return Counter(index for index in indices if index is not None)
 
 
 def keeps_layout(type: FrontType) -> bool:
-    """Whether the type's own Differential lies as the IR's does: equal IR types alone may still order fields anew."""
+    """Whether the type's Differential has the layout of the IR's differential. Equal IR types are not enough, because
+    members may be in another order.
+    """
     if isinstance(type, TaggedType):
         return False
     if isinstance(type, RecordType):
@@ -56,9 +58,9 @@ def keeps_layout(type: FrontType) -> bool:
 
 
 def lower_differential(type: FrontType, node: Node, primal: Node, cotangent: bool = False) -> Node:
-    """A differential of `primal` as the IR has it: fields that carry none by declaration are zero there.
+    """Converts a differential of `primal` to the IR's differential; `no_diff` fields become zero.
 
-    Fields that share a member move together: each has the member's tangent, and a part of its cotangent.
+    Fields that share a member each get the member's tangent, or an equal part of its cotangent.
     """
     target = ir.differential_of(ir_of(type))
     if node.type is target and keeps_layout(type):
@@ -74,7 +76,7 @@ def lower_differential(type: FrontType, node: Node, primal: Node, cotangent: boo
 
 
 def _lower_record(type: RecordType, node: Node, primal: Node, cotangent: bool) -> Node:
-    common = count_shared_members(type)
+    shared_counts = count_shared_members(type)
     parts: list[Node] = []
     for index, field in enumerate(type.fields):
         if not ir.is_differentiable(ir_of(field.type)):
@@ -84,15 +86,15 @@ def _lower_record(type: RecordType, node: Node, primal: Node, cotangent: bool) -
             parts.append(zero(ir.differential_of(ir_of(field.type))))
         else:
             part = lower_differential(field.type, member(node, member_index), member(primal, index), cotangent)
-            parts.append(divide_floats(part, common[member_index]) if cotangent else part)
+            parts.append(divide_floats(part, shared_counts[member_index]) if cotangent else part)
     return make(*parts, type=ir.differential_of(type.ir))
 
 
 def raise_differential(type: FrontType, node: Node, primal: Node, cotangent: bool = False) -> Node:
-    """An IR differential of `primal` as the type's own Differential.
+    """Converts the IR's differential of `primal` to the type's Differential.
 
-    A member that several fields share gets the sum of their cotangents, and the mean of their tangents: so the identity
-    has the identity for a derivative, and derivatives of functions that move such fields together obey the chain rule.
+    A member that several fields share gets the sum of their cotangents, or the mean of their tangents. The derivative
+    of the identity is then the identity, and functions that move such fields together obey the chain rule.
     """
     differential = differential_type(type)
     if differential is None:
@@ -110,7 +112,7 @@ def raise_differential(type: FrontType, node: Node, primal: Node, cotangent: boo
 
 def _raise_record(type: RecordType, differential: FrontType, node: Node, primal: Node, cotangent: bool) -> Node:
     assert isinstance(differential, RecordType)
-    common = count_shared_members(type)
+    shared_counts = count_shared_members(type)
     parts: list[Node | None] = [None] * len(differential.fields)
     next_member = 0
     for position, field in enumerate(type.fields):
@@ -119,21 +121,21 @@ def _raise_record(type: RecordType, differential: FrontType, node: Node, primal:
         index = differential_field(type, field)
         if index is not None:
             part = raise_differential(field.type, member(node, next_member), member(primal, position), cotangent)
-            part = part if cotangent else divide_floats(part, common[index])
-            before = parts[index]
-            parts[index] = part if before is None else add_values(before, part)
+            part = part if cotangent else divide_floats(part, shared_counts[index])
+            partial_sum = parts[index]
+            parts[index] = part if partial_sum is None else add_values(partial_sum, part)
         next_member += 1
     pairs = zip(parts, differential.fields, strict=True)
     return make(*[zero(ir_of(field.type)) if part is None else part for part, field in pairs], type=differential.ir)
 
 
 def divide_floats(node: Node, count: int) -> Node:
-    """A value whose floats are divided by a number."""
+    """Divides each float in a value by a count."""
     return node if count == 1 else scale_floats(lambda scalar: constant(1.0 / count, scalar), node)
 
 
 def scale_floats(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
-    """A number times each float in a value."""
+    """Multiplies each float in a value by a factor of its type."""
     if isinstance(node.type, ir.Scalar):
         return factor(node.type) * node
     count = len(ir.components(node.type))
@@ -141,7 +143,7 @@ def scale_floats(factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
 
 
 class TaggedType(Composite):
-    """A type whose differentials depend on the primal: on whether it is present, or on its type."""
+    """A tagged union. Its differentials depend on the primal: on its presence (optionals) or its type (interfaces)."""
 
     def lower_differential(self, node: Node, primal: Node, cotangent: bool) -> Node:
         raise NotImplementedError
@@ -156,18 +158,18 @@ class TaggedType(Composite):
         raise NotImplementedError
 
     def payload_types(self) -> list[FrontType]:
-        """The types of the values that a value may hold."""
+        """The types that a value of the union may contain."""
         return []
 
     def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
-        """The sum of two differentials by the `dadd` of what they hold."""
+        """Adds two differentials with the `dadd` of the types that they contain."""
         return self.add_differentials(first, second)
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         raise NotImplementedError
 
     def combine_values(self, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
-        """dadd and dmul of Python values."""
+        """`dadd` or `dmul` of Python values."""
         raise NotImplementedError
 
     def zero_value(self) -> Any:

@@ -1,9 +1,9 @@
-"""The derivative data-flow check: no derivative is lost unless the program says so.
+"""Derivative data-flow analysis: rejects functions that lose a derivative without an explicit `no_diff` or `detach`.
 
-Each value of a differentiable function may produce a derivative (it comes from a parameter) and may be expected to (it
-reaches the result, or a parameter of a differentiable function). A call or field that is expected to pass on a
-derivative that it gets, and does not, is an error. So is a `no_diff` field that is read where a derivative is expected,
-if what was stored there had one.
+A flow produces a derivative if it depends on a parameter, and is expected to have one if the result, or an argument of
+a differentiable callee, depends on it. It is an error if a call or field receives a derivative that is expected from
+it, but drops it. It is also an error to read a `no_diff` field where a derivative is expected, if the stored value had
+one.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ def find_producing(graph: FlowGraph) -> set[Flow]:
 
 
 def find_expecting(graph: FlowGraph) -> set[Flow]:
-    """The flows that a derivative is expected to come through."""
-    expectant = set(graph.expected)
-    pending = list(expectant)
+    """The flows through which a derivative is expected to arrive."""
+    expected = set(graph.expected)
+    pending = list(expected)
     while pending:
         flow = pending.pop()
-        before = flow.inputs if flow.kind in _PASSING else []
+        sources = flow.inputs if flow.kind in _PASSING else []
         if flow.kind == "read_field":
             stored = _stored_in_field(flow)
-            before = [*stored, *(source for field in stored for source in field.inputs)]
-        fresh = [source for source in before if source not in expectant]
-        expectant.update(fresh)
-        pending += fresh
-    return expectant
+            sources = [*stored, *(source for field in stored for source in field.inputs)]
+        new_sources = [source for source in sources if source not in expected]
+        expected.update(new_sources)
+        pending += new_sources
+    return expected
 
 
 def _stored_in_field(read: Flow) -> list[Flow]:
     """The flows that may have been stored in the `no_diff` field that is read."""
-    seen: set[Flow] = set()
+    visited: set[Flow] = set()
     pending = list(read.inputs)
     while pending:
         flow = pending.pop()
-        if flow not in seen:
-            seen.add(flow)
+        if flow not in visited:
+            visited.add(flow)
             pending += flow.inputs if flow.kind in _PASSING else []
-    return [flow for flow in seen if flow.kind == "field" and flow.label == read.label]
+    return [flow for flow in visited if flow.kind == "field" and flow.label == read.label]
 
 
 def check_derivative_flow(context: Context) -> None:
-    """Raises the first problem, in the order of the source."""
+    """Raises the first problem in source order."""
     graph = context.graph
     produces, expects = find_producing(graph), find_expecting(graph)
     problems: list[tuple[Span, FunctionError]] = []
@@ -110,7 +110,7 @@ def _needless_no_diff(flow: Flow) -> FunctionError:
 
 
 def _path(arriving: Iterable[Flow], produces: set[Flow]) -> list[tuple[str, Span]]:
-    """The path of the derivative from a parameter to where it is lost, one entry per line."""
+    """The path of the derivative from a parameter to the point of loss, with one entry per source line."""
     before: dict[Flow, Flow | None] = dict.fromkeys(arriving)
     pending = deque(before)
     while pending:

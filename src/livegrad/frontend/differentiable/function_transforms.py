@@ -1,7 +1,7 @@
-"""Gradients, Jacobian products and Hessians of captured functions at Python values: `lg.grad(f)(3.0)`.
+"""Gradients, Jacobian-vector products and Hessians of captured functions at Python values: `lg.grad(f)(3.0)`.
 
-The transforms of tensor code first look for `__livegrad_transform__` on a function; this module provides it for
-captured functions. With lazy tensors among the arguments, the transforms of tensor code are used.
+The transforms of tensor code dispatch to a function's `__livegrad_transform__`; this module implements it for captured
+functions. If an argument contains a lazy tensor, the transform of tensor code is used.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def _jvp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
         if len(primals) != len(tangents):
             raise UsageError(f"got {len(tangents)} tangents for {len(primals)} primals", where=caller_origin())
         pairs = [p if t is None else pair(p, t) for p, t in zip(primals, tangents, strict=True)]
-        both = fwd_diff(function)(*pairs)
-        return both.primal, both.differential
+        result = fwd_diff(function)(*pairs)
+        return result.primal, result.differential
 
     return run
 
 
 def _vjp(function: Target, lazily: Callable[..., Any]) -> Callable[..., Any]:
     def run(*primals: Any) -> tuple[Any, Callable[[Any], Any]]:
-        """The value, and the function from a differential of the result to the arguments' differentials."""
+        """The value, and the function from a differential of the result to the differentials of the arguments."""
         if any(map(contains_tensor, primals)):
             return lazily(*primals)
         return function(*primals), lambda differential: bwd_diff(function)(*primals, differential)
@@ -86,12 +86,12 @@ def _hessian(function: Target, lazily: Callable[..., Any], *, argnums: int | Seq
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def run(*arguments: Any) -> Any:
-        """For each two of the chosen arguments, the second derivatives by their components."""
+        """The blocks of second derivatives, one for each pair of the selected arguments."""
         if any(map(contains_tensor, arguments)):
             return lazily(*arguments)
         active = _arguments_of(function, arguments)
-        chosen = [position % len(arguments) for position in positions]
-        blocks = [[_block(function, arguments, active, row, column) for column in chosen] for row in chosen]
+        selected = [position % len(arguments) for position in positions]
+        blocks = [[_block(function, arguments, active, row, column) for column in selected] for row in selected]
         return blocks[0][0] if isinstance(argnums, int) else tuple(map(tuple, blocks))
 
     return run
@@ -111,7 +111,7 @@ def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argumen
     at_rest = {
         position: pair(arguments[position], _zero_differential(argument.type)) for position, argument in active.items()
     }
-    columns: list[list[Any]] = []  # for each array of the column's differential, its second derivatives by the row's
+    columns: list[list[Any]] = []  # for each array of the column's differential, derivatives of the row's arrays
     for index, shape in enumerate(shapes):
         derivatives: list[list[Any]] = []
         for component in range(int(np.prod(shape))):
@@ -126,7 +126,7 @@ def _block(function: Target, arguments: Sequence[Any], active: dict[int, Argumen
 
 
 def _stack_components(arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Derivatives along all components of an array, as one array; a number if there is only one."""
+    """Stacks the derivatives along all components of an array of this shape; returns a number if there is only one."""
     stacked = np.stack(arrays, axis=-1)
     joined = stacked.reshape(stacked.shape[:-1] + shape)
     return joined if joined.ndim else joined.item()
@@ -145,7 +145,7 @@ def _zero_differential(type: FrontType) -> Any:
 
 
 def _components(active: dict[int, Argument], position: int) -> tuple[FrontType, list[tuple[int, ...]]]:
-    """The Differential of an argument, and the shapes of the arrays that it consists of."""
+    """The Differential of an argument, and the shapes of the arrays that it flattens to."""
     argument = active.get(position)
     differential = None if argument is None else differential_type(argument.type)
     shapes = None if differential is None else component_shapes(differential)

@@ -1,7 +1,7 @@
-"""Generic functions: checked once, when they are defined, against the bounds of their type variables.
+"""Checks generic functions at their definition, against the bounds of their type variables.
 
-A parameter whose type is a variable bound to an interface accepts everything that implements it, so the function may
-use only what the interface declares. The check compiles the body with a stand-in type that has nothing else.
+A parameter whose type variable is bound to an interface accepts every implementing type, so the function may use only
+members that the interface declares. The check compiles the body with a stand-in type that has only these members.
 """
 
 from __future__ import annotations
@@ -71,30 +71,30 @@ class StandIn(TaggedType):
         return scale_floats(factor, node)
 
 
-# What stands for a variable bound to Differentiable: a body that fits none of them can fit no type.
+# The types that replace a variable bound to Differentiable. A body that compiles for none of them is rejected.
 _STAND_INS = (ir.f64, ir.Vector(ir.f64, 3), ArrayType(ir.f64, 2), ir.Matrix(ir.f64, 3, 3))
 
 
 def check_generic(function: DifferentiableFunction) -> None:
-    """Compiles a generic function for stand-ins of its type variables, for the errors that this may give."""
+    """Compiles a generic function with stand-ins for its type variables; raises the first error if none compiles."""
     annotations = function.python_function.__annotations__
     names = [value for value in annotations.values() if isinstance(value, str)]
     if not names and not any(isinstance(value, TypeVar) for value in annotations.values()):
         return
     if any(not name.isidentifier() or function.source.lookup(name) is MISSING for name in names):
-        return  # names that come later: what is wrong is said when the function is first called
+        return  # names that are defined later: the first call reports errors
     if not any(parameter.annotation.variable for parameter in function.signature.parameters):
         return
     problems: list[FunctionError] = []
     for free in _STAND_INS:
         slots = _slots(function, free)
         if slots is None:
-            return  # not everything is known before it is called
+            return  # some types are known only in a call
         try:
             PlainFunction(function.python_function).specialize(slots)
         except FunctionError as problem:
             if problem.code == "LG403":
-                return  # nothing implements the interface yet
+                return  # no type implements the interface yet
             problems.append(problem)
         else:
             return
@@ -111,12 +111,12 @@ class VariableDifferential:
         return f"{self.variable.__name__}.Differential"
 
 
-# Stand-ins that no function uses otherwise, by which the types that come from type variables are told from the rest.
+# Stand-ins with float16, which functions rarely use: they identify the types that come from type variables.
 _MARKED = (ir.f16, ir.Vector(ir.f16, 3), ArrayType(ir.f16, 2), ir.Matrix(ir.f16, 3, 3))
 
 
 def types_of_generic(function: DifferentiableFunction) -> dict[Any, Any] | None:
-    """The differentiable types of a generic function, its variables among them; None if it is not generic."""
+    """The differentiable types of a generic function, including its type variables; None if it is not generic."""
     variables = [parameter.annotation.variable for parameter in function.signature.parameters]
     if not any(variables):
         return None
@@ -145,7 +145,9 @@ def _scalars(type: ir.Type) -> set[ir.Type]:
 
 
 def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...] | None:
-    """The types that the function is checked with; `free` replaces variables bound to Differentiable."""
+    """The slots that the function is checked with; `free` replaces variables bound to Differentiable. None if a type is
+    not known before a call.
+    """
     slots = []
     for parameter in function.signature.parameters:
         variable = parameter.annotation.variable
@@ -160,8 +162,8 @@ def _slots(function: DifferentiableFunction, free: FrontType) -> tuple[Slot, ...
 
 @cache
 def _stand_in(variable: TypeVar) -> StandIn | None:
-    wanted = getattr(variable.__bound__, "__livegrad_type__", None)
-    return StandIn(variable, wanted) if isinstance(wanted, InterfaceType) else None
+    bound = getattr(variable.__bound__, "__livegrad_type__", None)
+    return StandIn(variable, bound) if isinstance(bound, InterfaceType) else None
 
 
 def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
@@ -196,7 +198,7 @@ def _method(context: Context, value: Value, name: str) -> BoundMethod | None:
 
 
 def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
-    """Converts a stand-in to its interface, or to one that the interface inherits from."""
+    """Converts a stand-in to its interface, or to a base of the interface."""
     if not isinstance(value.type, StandIn) or not isinstance(target, InterfaceType):
         return None
     if not issubclass(value.type.interface.cls, target.cls):
@@ -205,7 +207,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 
 def _type_attribute(type: FrontType, name: str) -> Any:
-    """`T.dzero`, `T.Differential` and methods, where T is a type or a type variable."""
+    """`T.dzero`, `T.Differential` and methods of T, for a type or type variable T."""
     if name in ("dzero", "dadd", "dmul"):
         return ProtocolCall(name, type)
     return differential_type(type) if name == "Differential" else getattr(type, "methods", {}).get(name)

@@ -1,4 +1,4 @@
-"""Python behaviour of struct instances: construction, repr, comparison and copying by fields."""
+"""Methods of struct instances in Python: construction, repr, comparison and copying by fields."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def _call_error(record: RecordType, what: str, description: str | None = None) -
 
 
 def _convert_field(record: RecordType, field: Field, value: Any) -> Any:
-    """Converts the value of a field: lists become vectors where a vector is declared. Raises for values of the wrong
-    type. Arrays may have further leading axes, with one vector or matrix per point.
+    """Converts the value of a field: a list becomes a vector if the field is one; raises for values of the wrong type.
+    Arrays may have leading axes, with one vector or matrix per point.
     """
     type = field.type
     what = f"field `{field.name}` of {record.name} takes {describe(type)}"
@@ -68,7 +68,7 @@ def _convert_field(record: RecordType, field: Field, value: Any) -> Any:
 
 
 def parts(self: Any) -> tuple[Callable[..., Any], tuple[str, ...]]:
-    """What makes such a value, and from which of its attributes."""
+    """The pytree protocol: a constructor, and the names of the attributes that it takes."""
     record: RecordType = type(self).__livegrad_type__
     return type(self), tuple(field.name for field in record.fields)
 

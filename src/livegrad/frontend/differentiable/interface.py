@@ -1,7 +1,7 @@
-"""Interfaces: values of one of a closed set of structs, distinguished at run time.
+"""Interface types: tagged unions over a closed set of implementing structs.
 
-A value is a tag and, for each scalar type, as many slots as the largest implementing struct needs. Floats stay floats,
-so differentiation needs no conversions. Methods are dispatched by a switch over the tag.
+A value is a tag and, for each scalar type, as many slots as any implementing struct needs. Floats are stored as floats,
+so differentiation needs no conversions. `interface_dispatch` dispatches methods by a switch over the tag.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NULL = 0  # the tag of NullDifferential; the differential of implementer k has 
 
 
 class NullDifferential:
-    """The zero differential of an interface value, which fits every implementing type.
+    """The zero differential of an interface value, for every implementing type.
 
     >>> NullDifferential()
     NullDifferential()
@@ -108,7 +108,7 @@ class InterfaceType(TaggedType):
 
     @property
     def slots(self) -> list[tuple[str, ir.Scalar]]:
-        """The slots of the largest implementers."""
+        """The slots that can store every implementing struct, as pairs of a name and a scalar type."""
         return slots_for([struct.ir for struct in self.require_implementers()])
 
     @property
@@ -124,7 +124,7 @@ class InterfaceType(TaggedType):
     # --- values ---
 
     def pack(self, struct: StructType, node: Node) -> Node:
-        """A struct's value as a value of the interface."""
+        """Converts a struct to a value of the interface."""
         slots = self._slot_indices(struct)
         parts = [zero(scalar) for _, scalar in self.slots]
         for slot, leaf in zip(slots, leaf_nodes(node), strict=True):
@@ -133,7 +133,7 @@ class InterfaceType(TaggedType):
         return make(tag, *parts, type=self.ir)
 
     def unpack(self, struct: StructType, node: Node) -> Node:
-        """The value of the struct that an interface value is known to hold."""
+        """Reads the struct from an interface value that contains this type."""
         supply = iter([member(node, 1 + slot) for slot in self._slot_indices(struct)])
         return rebuild_node(struct.ir, supply)
 
@@ -165,7 +165,7 @@ class InterfaceType(TaggedType):
         supply = iter([value[1 + slot] for slot in self._slot_indices(struct)])
         return struct.from_result(rebuild_python_value(struct.ir, supply))
 
-    # --- differentials: the slots of floats at the same places, with a tag of their own ---
+    # --- differentials: the float slots, with another tag ---
 
     @property
     def float_slots(self) -> list[int]:
@@ -194,7 +194,7 @@ class InterfaceType(TaggedType):
         return self._for_each_type(self._raise_struct, node, primal, cotangent)
 
     def _for_each_type(self, convert: Callable[..., Node], node: Node, primal: Node, cotangent: bool) -> Node:
-        """A differential converted according to the type of the primal."""
+        """Converts a differential with a switch over the type of the primal."""
         inputs = [input_node(Key("differential"), node.type), input_node(Key("primal"), primal.type)]
         structs = self.require_implementers()
         branches = [make_function(self.name, inputs, [convert(struct, *inputs, cotangent)]) for struct in structs]
@@ -246,7 +246,7 @@ class InterfaceType(TaggedType):
 
 
 class InterfaceDifferential(TaggedType):
-    """The differentials of an interface's values: that of an implementing struct, or `NullDifferential`."""
+    """The type of differentials of interface values: one of an implementing struct, or `NullDifferential`."""
 
     def __init__(self, interface: InterfaceType) -> None:
         self.interface = interface
@@ -256,7 +256,7 @@ class InterfaceDifferential(TaggedType):
 
     @property
     def slots(self) -> list[tuple[str, ir.Scalar]]:
-        """The slots of the largest Differentials of implementers."""
+        """The slots that can store the Differential of every implementing struct."""
         types = [struct.differential for struct in self.interface.require_implementers()]
         return slots_for([ir_of(differential) for differential in types if differential is not None])
 
@@ -269,7 +269,7 @@ class InterfaceDifferential(TaggedType):
         return self
 
     def pack(self, struct: StructType, node: Node) -> Node:
-        """The differential of a struct as one of the interface."""
+        """Converts the differential of a struct to a differential of the interface."""
         slots = self.slots
         parts = [zero(scalar) for _, scalar in slots]
         for slot, leaf in zip(slot_indices(slots, node.type), leaf_nodes(node), strict=True):
@@ -278,7 +278,7 @@ class InterfaceDifferential(TaggedType):
         return make(tag, *parts, type=self.ir)
 
     def unpack(self, struct: StructType, node: Node) -> Node:
-        """The Differential of the struct that a differential is known to belong to."""
+        """Reads the Differential of a struct from a differential of the interface that belongs to this struct."""
         differential = ir_of(require_differential(struct))
         supply = iter([member(node, 1 + slot) for slot in slot_indices(self.slots, differential)])
         return rebuild_node(differential, supply)
@@ -323,7 +323,7 @@ class InterfaceDifferential(TaggedType):
         return zero(self.ir)
 
     def add_differentials(self, first: Node, second: Node) -> Node:
-        """Null and a value give the value; two values must be of one type."""
+        """Adds slot by slot. Null is neutral; two other differentials must belong to one type."""
         a, b = member(first, 0), member(second, 0)
         fits = equal(a, _NULL) | equal(b, _NULL) | equal(a, b)
         tag = check(select(equal(a, _NULL), b, a), fits, message="cannot add differentials of different types")
@@ -334,7 +334,7 @@ class InterfaceDifferential(TaggedType):
         return self.interface.payload_types()
 
     def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
-        """Two values of one type are added by that type's `dadd`; null gives way."""
+        """Adds two differentials of one type with the type's `dadd`; null is neutral."""
         inputs = [input_node(Key("differential"), self.ir) for _ in range(2)]
         branches = [make_function("dadd", inputs, [self.add_differentials(*inputs)])]
         for struct in self.interface.implementers:
@@ -349,8 +349,8 @@ class InterfaceDifferential(TaggedType):
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         tag, *parts = members_of(node)
-        moved = [scale_floats(factor, part) if ir.is_differentiable(part.type) else part for part in parts]
-        return make(tag, *moved, type=self.ir)
+        products = [scale_floats(factor, part) if ir.is_differentiable(part.type) else part for part in parts]
+        return make(tag, *products, type=self.ir)
 
     def zero_value(self) -> Any:
         return NullDifferential()
@@ -369,7 +369,7 @@ class InterfaceDifferential(TaggedType):
 
 
 def _add_slots(first: Node, second: Node) -> Node:
-    """The sum of two slots of floats, or of two slots that record which values are present."""
+    """Adds two float slots; merges two slots of other types, which record presence or a tag."""
     if ir.is_differentiable(first.type):
         return add_values(first, second)
     return first | second if first.type is ir.bool_ else select(equal(first, 0), second, first)

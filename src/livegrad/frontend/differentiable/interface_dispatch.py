@@ -1,6 +1,6 @@
-"""Using interfaces: methods dispatched by a switch over the tag, structs as values of their interfaces, registration.
+"""Interfaces in captured functions: dynamic dispatch by a switch over the tag, conversions, `isinstance`, registration.
 
-`interface` is public; the rest hooks into the compiler of captured functions.
+`interface` is public; the other functions are hooks of the compiler.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def _dispatcher(name: str) -> Any:
         assert isinstance(target.type, InterfaceType)
         interface = target.type
         structs = interface.require_implementers()
-        tagged = list(structs)
-        context.dependencies.callees.append(lambda: interface.implementers == tagged)
+        compiled_structs = list(structs)
+        context.dependencies.callees.append(lambda: interface.implementers == compiled_structs)
         return _dispatch(context, interface, structs, name, target, positional, keywords, at)
 
     return run
@@ -89,8 +89,8 @@ def _dispatch(
     for struct in structs:
         receiver = with_aliases(runtime(struct, interface.unpack(struct, inputs[0]), target.flow), aliases_of(target))
         arguments = inner[1 : 1 + len(positional)]
-        named = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
-        result = call_value(context, struct.methods[name], [receiver, *arguments], named, at)
+        keyword_arguments = dict(zip(keywords, inner[1 + len(positional) :], strict=True))
+        result = call_value(context, struct.methods[name], [receiver, *arguments], keyword_arguments, at)
         results.append(result if declared is None else convert(result, declared, span, f"the result of `{name}`"))
     type = results[0].type
     assert type is not None
@@ -129,7 +129,7 @@ def _convert_differential(value: Value, target: InterfaceDifferential, span: Spa
 
 
 def _repack(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
-    """Converts a value of a derived interface to its base interface."""
+    """Converts a value of an interface to another interface that all its structs implement."""
     parameter = input_node(Key("value"), node.type)
     branches = tuple(
         make_function(target.name, [parameter], [target.pack(struct, source.unpack(struct, parameter))])
@@ -139,7 +139,7 @@ def _repack(source: InterfaceType, target: InterfaceType, node: Node) -> Node:
 
 
 def _join(first: FrontType, second: FrontType) -> FrontType | None:
-    """The common type of two structs: the one interface that both implement."""
+    """The common type of two structs: the nearest interface that both implement."""
     if not isinstance(first, StructType) or not isinstance(second, StructType):
         return None
     common = [base for base in interfaces_of(first.cls) if base in interfaces_of(second.cls)]
@@ -152,7 +152,7 @@ def interfaces_of(cls: type) -> list[InterfaceType]:
     return [interface for interface in interfaces if isinstance(interface, InterfaceType)]
 
 
-# --- telling types apart ---------------------------------------------------------------------------------------------
+# --- type tests ------------------------------------------------------------------------------------------------------
 
 
 @intrinsic("isinstance")
@@ -161,8 +161,10 @@ def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Valu
     time.
     """
     require_count(context, values, 2, "isinstance", at)
-    value, wanted = values
-    candidates = wanted.static if wanted.items is None else tuple(item.static for item in wanted.items)
+    value, class_argument = values
+    candidates = class_argument.static
+    if class_argument.items is not None:
+        candidates = tuple(item.static for item in class_argument.items)
     classes = candidates if isinstance(candidates, tuple) else (candidates,)
     if not all(isinstance(cls, type) for cls in classes):
         raise context.error("LG108", "`isinstance` takes a class", at)
@@ -184,21 +186,20 @@ def _is_instance(context: Context, values: Sequence[Value], at: ast.AST) -> Valu
 
 
 def _narrow_to_class(value: Value, cls: Any) -> Value | None:
-    """An interface value narrowed to one class."""
+    """Narrows an interface value to a class; None if no struct, or more than one, is of the class."""
     if not isinstance(value.type, InterfaceType) or value.node is None or not isinstance(cls, type):
         return None
-    held = [struct for struct in value.type.implementers if issubclass(struct.cls, cls)]
-    if len(held) != 1:
+    structs = [struct for struct in value.type.implementers if issubclass(struct.cls, cls)]
+    if len(structs) != 1:
         return None
-    return runtime(held[0], value.type.unpack(held[0], value.node), value.flow)
+    return runtime(structs[0], value.type.unpack(structs[0], value.node), value.flow)
 
 
-# --- what people write -----------------------------------------------------------------------------------------------
+# --- the decorator and registration ----------------------------------------------------------------------------------
 
 
 def interface(cls: type) -> type:
-    """Turns a class into an interface. Structs that inherit from it implement it, and its methods are dispatched at run
-    time.
+    """Turns a class into an interface. Structs implement it by inheritance; its methods are dispatched at run time.
 
     >>> @interface
     ... class Shape:
@@ -223,7 +224,7 @@ def interface(cls: type) -> type:
 
 
 def _register(struct: StructType) -> None:
-    """Registers a struct with the interfaces that it inherits from, and checks that it has all their methods."""
+    """Registers a struct with the interfaces that it inherits from; raises if it lacks one of their methods."""
     for interface in interfaces_of(struct.cls):
         for name in interface.methods:
             method = struct.methods.get(name)
@@ -251,21 +252,21 @@ def _register(struct: StructType) -> None:
 
 
 def _require_same_signature(interface: InterfaceType, struct: StructType, name: str, method: Any) -> None:
-    """Checks that a method has the signature that the interface declares. Annotations given as strings are checked at
-    the call.
+    """Raises if a method does not have the signature that the interface declares. Annotations that cannot be read yet,
+    such as strings, are checked at the call.
     """
     declared, implemented = (
         inspect.signature(getattr(m, "python_function", m)) for m in (interface.methods[name], method)
     )
-    wanted, taken = list(declared.parameters.values())[1:], list(implemented.parameters.values())[1:]
-    pairs = list(zip(wanted, taken, strict=False))
-    fits = (
-        len(taken) >= len(wanted)
-        and all(parameter.default is not parameter.empty for parameter in taken[len(wanted) :])
-        and all(one.kind is other.kind and _annotations_match(one.annotation, other.annotation) for one, other in pairs)
+    expected, actual = list(declared.parameters.values())[1:], list(implemented.parameters.values())[1:]
+    pairs = list(zip(expected, actual, strict=False))
+    is_compatible = (
+        len(actual) >= len(expected)
+        and all(parameter.default is not parameter.empty for parameter in actual[len(expected) :])
+        and all(a.kind is b.kind and _annotations_match(a.annotation, b.annotation) for a, b in pairs)
         and _annotations_match(declared.return_annotation, implemented.return_annotation)
     )
-    if not fits:
+    if not is_compatible:
         raise FunctionError(
             "LG401",
             f"`{name}` of {struct.name} has a different signature from the one in {interface.name}",
@@ -276,7 +277,7 @@ def _require_same_signature(interface: InterfaceType, struct: StructType, name: 
 
 
 def _annotations_match(declared: Any, implemented: Any) -> bool:
-    """Whether two annotations may describe the same values: only numbers and vectors must be equal."""
+    """Whether two annotations may denote the same values; only types of numbers and vectors must be equal."""
     try:
         types = [read_annotation(annotation).type for annotation in (declared, implemented)]
     except (TypeError, FunctionError):
@@ -285,18 +286,18 @@ def _annotations_match(declared: Any, implemented: Any) -> bool:
 
 
 def _check_bound(variable: TypeVar, type: FrontType) -> str | None:
-    """Whether a type satisfies the bound of a type variable."""
+    """The reason why a type does not satisfy the bound of a type variable, or None if it does."""
     bound = variable.__bound__
     if bound is None:
         return None
     if bound is Differentiable:
         return None if differential_type(type) is not None else f"must be differentiable, found {describe(type)}"
-    wanted = getattr(bound, "__livegrad_type__", None)
-    if not isinstance(wanted, InterfaceType) or type is wanted:
+    interface = getattr(bound, "__livegrad_type__", None)
+    if not isinstance(interface, InterfaceType) or type is interface:
         return None
-    if isinstance(type, StructType) and type in wanted.implementers:
+    if isinstance(type, StructType) and type in interface.implementers:
         return None
-    return f"must implement {wanted.name}, found {describe(type)}"
+    return f"must implement {interface.name}, found {describe(type)}"
 
 
 RULES = TypeRules(

@@ -1,4 +1,4 @@
-"""`derivative_member`: maps a field of a struct to a member of its custom Differential."""
+"""`derivative_member`, which maps a field of a struct to a member of its custom Differential."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from livegrad.diagnostics import UsageError, caller_origin
 
 
 class derivative_member:
-    """`Annotated[float, derivative_member("db")]`: names the member of a custom Differential that belongs to this
-    field.
+    """`Annotated[float, derivative_member("db")]`: names the member of a custom Differential that belongs to a field.
 
-    The struct may be included: `derivative_member("MyDiffType.db")`, `derivative_member(MyDiffType.db)`.
+    The name may include the Differential: `derivative_member("MyDiffType.db")`, `derivative_member(MyDiffType.db)`.
 
     >>> derivative_member("slope").name
     'slope'
@@ -29,7 +28,7 @@ class derivative_member:
 
 
 class FieldReference:
-    """`MyDiffType.db`: a field, accessed through its class."""
+    """`MyDiffType.db`: a reference to a field, read from its class."""
 
     def __init__(self, owner: str, name: str) -> None:
         self._text = f"{owner}.{name}"

@@ -1,4 +1,4 @@
-"""`no_diff`: excludes parameters, results, fields and calls from differentiation."""
+"""`no_diff`, which excludes parameters, results, fields and calls from differentiation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, flows_of, name_of, tuple_value
 from livegrad.frontend.function.function_types import differential_type
 from livegrad.frontend.function.intrinsics import SPECIAL_FORMS, intrinsic_of
-from livegrad.frontend.function.lvalues import detached
+from livegrad.frontend.function.lvalues import detach_value
 from livegrad.frontend.function.signature import NoDiff
 
 Item = TypeVar("Item")
@@ -40,12 +40,12 @@ no_diff = NoDiffMarker()
 
 
 def drop_derivative(value: Value) -> Value:
-    """A value without its derivative."""
+    """Drops the derivative of a value."""
     if value.items is not None:
         return tuple_value([drop_derivative(item) for item in value.items])
     if value.node is None:
         return value
-    return replace(value, node=detached(value.node), flow=None)
+    return replace(value, node=detach_value(value.node), flow=None)
 
 
 def _no_diff_call(context: Context, node: ast.Call) -> Value:
@@ -82,7 +82,7 @@ def _no_diff_call(context: Context, node: ast.Call) -> Value:
             found=name_of(result),
             help="remove it",
         )
-    # On a function that is not differentiable it says what the call is; on others it must have something to stop.
+    # On a call of a differentiable function, `no_diff` must drop something; on other calls it may be redundant.
     is_differentiable = getattr(target, "differentiable", False) or intrinsic_of(target) is not None
     kind = "no_diff" if is_differentiable else "cut"
     flow = context.graph.add(kind, context.span(node), flows_of(*values))

@@ -1,6 +1,6 @@
-"""Optionals: `T | None`. A value that may be missing, and whose derivative is missing with it.
+"""Optional types, `T | None`: values that may be absent. The differential of an absent value is absent.
 
-`if x is not None:` makes `x` a plain value in the branch; the compiler asks `narrowed` for it.
+`if x is not None:` narrows `x` to a plain value in the branch, through the rule `narrowing`.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class OptionalType(TaggedType):
         return [self.element]
 
     def add_payloads(self, add: Callable[[FrontType, Node, Node], Node], first: Node, second: Node) -> Node:
-        """Two values that are there are added by their type's `dadd`; what is not there gives way."""
+        """Adds two present differentials with the element type's `dadd`; an absent one is neutral."""
         differential = self._differential()
         inputs = [input_node(Key("differential"), differential.ir) for _ in range(2)]
-        there = constant(True, ir.bool_)
-        both = differential.make(there, add(self.element, *(member(node, 1) for node in inputs)))
-        functions = [make_function("dadd", inputs, [sum]) for sum in (both, self.add_differentials(*inputs))]
-        present = bit_and(member(first, 0), member(second, 0))
-        return cond(present, first, second, then=functions[0], otherwise=functions[1])
+        present = constant(True, ir.bool_)
+        custom_sum = differential.make(present, add(self.element, *(member(node, 1) for node in inputs)))
+        functions = [make_function("dadd", inputs, [sum]) for sum in (custom_sum, self.add_differentials(*inputs))]
+        both_present = bit_and(member(first, 0), member(second, 0))
+        return cond(both_present, first, second, then=functions[0], otherwise=functions[1])
 
     def scale_differential(self, factor: Callable[[ir.Scalar], Node], node: Node) -> Node:
         return self._differential().make(member(node, 0), scale_floats(factor, member(node, 1)))
@@ -161,7 +161,7 @@ def _convert(value: Value, target: FrontType, span: Span | None) -> Any:
 
 
 def _presence(value: Value) -> tuple[Value, Value] | None:
-    """Whether an optional has a value, and the value."""
+    """Whether an optional is present, and its value; None for other types."""
     inner = _unwrap_present(value)
     if inner is None or value.node is None:
         return None
@@ -169,14 +169,14 @@ def _presence(value: Value) -> tuple[Value, Value] | None:
 
 
 def _join(first: FrontType, second: FrontType) -> FrontType | None:
-    for one, other in ((first, second), (second, first)):
-        if one is NONE and other is not NONE:
-            return other if isinstance(other, OptionalType) else OptionalType(other)
+    for absent, present in ((first, second), (second, first)):
+        if absent is NONE and present is not NONE:
+            return present if isinstance(present, OptionalType) else OptionalType(present)
     return None
 
 
 def _unwrap_present(value: Value) -> Value | None:
-    """The value of an optional that is known to be present."""
+    """The value of an optional, given that it is present; None for other types."""
     if not isinstance(value.type, OptionalType) or value.node is None:
         return None
     return runtime(value.type.element, member(value.node, 1), value.flow)

@@ -1,6 +1,6 @@
-"""Pairs of a primal and its differential, the arguments and results of forward derivatives.
+"""Pairs of a primal and its differential, which forward derivatives take and return.
 
-In code that is differentiated, a pair is an ordinary struct.
+Captured functions treat a pair as an ordinary struct.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from livegrad.ops.aggregate import make, member
 
 
 class PairType(RecordType):
-    """The type of pairs; one object for each primal type."""
+    """The type of pairs; `pair_type` creates one object per primal type."""
 
     def __init__(self, primal: FrontType) -> None:
         fields = (Field("primal", primal), Field("differential", require_differential(primal)))
@@ -83,12 +83,13 @@ class Pair(Instance):
             raise CallError(what, where=caller_origin(), expected="for example Pair[float]", help=str(error)) from None
 
     def __livegrad_abstract__(self, abstract: Any, expected: Any, weak_numbers: bool = False) -> Value:
-        """What is known of a pair from Python: a pair of what its primal is."""
-        wanted = expected.primal if isinstance(expected, PairType) else expected
-        # What has a differential is a float: a whole number that Python wrote stands for one.
-        inner = abstract(float(self.primal) if self.primal.__class__ is int else self.primal, wanted, weak_numbers)
-        if isinstance(wanted, TaggedType) and convertible(inner, wanted):
-            inner = Value(wanted)  # an optional or interface that the function takes: so is the differential
+        """The abstract value of a pair from Python: the pair type of its abstract primal."""
+        expected_primal = expected.primal if isinstance(expected, PairType) else expected
+        # Only floats have differentials, so an int primal means a float.
+        primal = float(self.primal) if self.primal.__class__ is int else self.primal
+        inner = abstract(primal, expected_primal, weak_numbers)
+        if isinstance(expected_primal, TaggedType) and convertible(inner, expected_primal):
+            inner = Value(expected_primal)  # the differential then belongs to the optional or interface, too
         if inner.type is None or differential_type(inner.type) is None:
             return Value(self.__livegrad_type__)
         type = pair_type(inner.type)
@@ -115,8 +116,8 @@ def pair(primal: Any, differential: Any) -> Pair:
 
 
 class _LazyPair(Pair):
-    """A pair created in Python. The function that takes it decides its exact type, because its numbers may have any
-    width.
+    """A pair that was created in Python. Its exact type is determined by the function that receives it, because Python
+    numbers match parameters of any width.
     """
 
     def __init__(self, primal: Any, differential: Any) -> None:
@@ -178,8 +179,8 @@ def _annotation(annotation: Any) -> PairType | None:
 RULES = TypeRules(annotation=_annotation, conversion=_convert_pair)
 
 
-def _pair_kind(both: Pair) -> Any:
-    kinds = (kind_of(both.primal), kind_of(both.differential))
+def _pair_kind(value: Pair) -> Any:
+    kinds = (kind_of(value.primal), kind_of(value.differential))
     return None if None in kinds else (Pair, *kinds)
 
 

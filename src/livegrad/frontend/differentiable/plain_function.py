@@ -1,7 +1,7 @@
-"""`lg.function`: captured functions that compile for the types they are called with, run, and can be transformed.
+"""`lg.function`: implements compilation, calls and transforms of captured functions.
 
-`function.captured` describes a captured function. Compiling and running one needs the whole compiler, which in turn
-needs the description: this class stands on top of both.
+`function.captured` describes a captured function, and the compiler depends on that description. `PlainFunction` depends
+on both, which keeps imports acyclic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The differential protocol: for each differentiable type its `Differential`, and `dzero`, `dadd`, `dmul` on it.
+"""The differential protocol: the `Differential` of each differentiable type, with `dzero`, `dadd` and `dmul`.
 
-Types may define their own; otherwise they are generated member by member.
+Structs may define these operations themselves; otherwise they apply to each member.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Differentiable:
 
 
 def require_differential(type: FrontType) -> FrontType:
-    """The Differential of a type, or an error that it has none.
+    """The Differential of a type; raises if it has none.
 
     >>> require_differential(ir.f32)
     f32
@@ -61,21 +61,21 @@ def require_differential(type: FrontType) -> FrontType:
     return differential
 
 
-# --- the operations --------------------------------------------------------------------------------------------------
+# --- operations in captured functions --------------------------------------------------------------------------------
 
 
 def _custom_operation(type: FrontType, name: str) -> Any:
-    """A struct's own dzero, dadd or dmul."""
+    """The custom `dzero`, `dadd` or `dmul` of a struct, or None."""
     return type.methods.get(name) if isinstance(type, RecordType) else None
 
 
 def has_custom_operation(type: FrontType, name: str) -> bool:
-    """Whether a struct has a dzero, dadd or dmul of its own."""
+    """Whether a type defines its own `dzero`, `dadd` or `dmul`."""
     return _custom_operation(type, name) is not None
 
 
 def has_custom_sum(type: FrontType) -> bool:
-    """Whether a type, or one inside it, brings a `dadd` of its own."""
+    """Whether a type, or a type inside it, defines its own `dadd`."""
     if has_custom_operation(type, "dadd"):
         return True
     inner = (
@@ -91,7 +91,7 @@ def _unwrap_static(method: Any) -> Any:
 
 
 def zero_node(context: Context, type: FrontType, at: ast.AST) -> Value:
-    """dzero of a type inside a captured function."""
+    """`dzero` of a type in a captured function."""
     differential = require_differential(type)
     method = _custom_operation(type, "dzero")
     if method is not None:
@@ -102,7 +102,7 @@ def zero_node(context: Context, type: FrontType, at: ast.AST) -> Value:
 
 
 def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at: ast.AST) -> Value:
-    """dadd of a type inside a captured function."""
+    """`dadd` of a type in a captured function."""
     differential = require_differential(type)
     span = context.span(at)
     first, second = convert(first, differential, span, "the first"), convert(second, differential, span, "the second")
@@ -111,9 +111,9 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
         return call_value(context, _unwrap_static(method), [first, second], {}, at)
     if isinstance(type, TaggedType):
 
-        def add(held: FrontType, one: Node, other: Node) -> Node:
-            inner = require_differential(held)
-            return node_of(add_nodes(context, held, runtime(inner, one), runtime(inner, other), at), span)
+        def add(payload: FrontType, a: Node, b: Node) -> Node:
+            inner = require_differential(payload)
+            return node_of(add_nodes(context, payload, runtime(inner, a), runtime(inner, b), at), span)
 
         nodes = node_of(first, span), node_of(second, span)
         added = type.add_payloads(add, *nodes) if has_custom_sum(type) else type.add_differentials(*nodes)
@@ -137,7 +137,7 @@ def add_nodes(context: Context, type: FrontType, first: Value, second: Value, at
 
 
 def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, at: ast.AST) -> Value:
-    """dmul of a type inside a captured function: a real number times a differential."""
+    """`dmul` of a type in a captured function: multiplies a differential by a real number."""
     differential = require_differential(type)
     span = context.span(at)
     value = convert(value, differential, span, "the differential")
@@ -155,8 +155,8 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
         scalar = ir.scalar_of(node.type)
         assert scalar is not None
         scaled = as_scalar_type(factor, scalar, span)
-        spread = scaled if node.type is scalar else make(*[scaled] * len(ir.components(node.type)), type=node.type)
-        return context.result(differential, spread * node, [factor, value], at)
+        factors = scaled if node.type is scalar else make(*[scaled] * len(ir.components(node.type)), type=node.type)
+        return context.result(differential, factors * node, [factor, value], at)
     parts = {
         index: scale_nodes(context, part, factor, _member(context, differential, value, index, at), at)
         for index, part in inner
@@ -165,7 +165,7 @@ def scale_nodes(context: Context, type: FrontType, factor: Value, value: Value, 
 
 
 def _members(type: FrontType) -> list[tuple[int, FrontType]] | None:
-    """The members that have differentials, with their indices in the Differential; None for numbers and vectors."""
+    """The types of members with differentials, by index in the Differential; None for numbers and vectors."""
     if isinstance(type, RecordType):
         types_by_index = {differential_field(type, field): field.type for field in type.fields}
         return sorted(
@@ -201,19 +201,19 @@ def member_type(type: FrontType, index: int) -> FrontType:
 
 
 def _assemble(context: Context, type: FrontType, parts: dict[int, Value], inputs: list[Value], at: ast.AST) -> Value:
-    """A value from some of its members; the others are zero."""
+    """Assembles a value from some of its members; the others are zero."""
     span = context.span(at)
-    supply = {index: node_of(part, span) for index, part in parts.items()}
+    part_nodes = {index: node_of(part, span) for index, part in parts.items()}
     types = ir.components(ir_of(type))
-    nodes = [supply[index] if index in supply else zero(member_type) for index, member_type in enumerate(types)]
+    nodes = [part_nodes[index] if index in part_nodes else zero(part_type) for index, part_type in enumerate(types)]
     return context.result(type, make(*nodes, type=ir_of(type)), inputs, at)
 
 
-# --- the same for Python values --------------------------------------------------------------------------------------
+# --- operations on Python values -------------------------------------------------------------------------------------
 
 
 def dzero(type: Any) -> Any:
-    """The zero of a type's Differential: where sums of derivatives start.
+    """The zero of a type's Differential, from which sums of derivatives start.
 
     >>> float(dzero(float))
     0.0
@@ -223,7 +223,7 @@ def dzero(type: Any) -> Any:
 
 
 def zero_of(type: FrontType) -> Any:
-    """dzero of a type, as a Python value."""
+    """`dzero` of a type, as a Python value."""
     differential = require_differential(type)
     method = _custom_operation(type, "dzero")
     if method is not None:
@@ -257,7 +257,7 @@ def dadd(type: Any, first: Any, second: Any) -> Any:
 
 
 def dmul(type: Any, factor: Any, value: Any) -> Any:
-    """A real number times a differential of a type.
+    """Multiplies a differential of a type by a real number.
 
     >>> dmul(float, 2.0, 3.0)
     6.0
@@ -268,11 +268,14 @@ def dmul(type: Any, factor: Any, value: Any) -> Any:
 def _scale(factor: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return np.multiply(value.dtype.type(factor), value)
-    # A differential keeps its precision, whatever it is scaled by.
+    # The result has the precision of the differential, not that of the factor.
     return (factor.item() if isinstance(factor, np.generic) else factor) * value
 
 
 def combine(type: FrontType, values: list[Any], leaf: Callable[..., Any], name: str, first: tuple[Any, ...]) -> Any:
+    """Applies `dadd` or `dmul` to Python values, member by member: `leaf` on numbers and vectors, or the custom
+    operation `name` on `first` and the values.
+    """
     differential = require_differential(type)
     method = _custom_operation(type, name)
     if method is not None:
@@ -304,13 +307,15 @@ def _require_members(differential: RecordType, values: list[Any], name: str) -> 
 
 
 def _fill_with_zeros(differential: RecordType, parts: dict[str, Any]) -> dict[str, Any]:
-    """The members of a Differential; members without a field are zero."""
-    rest = [field for field in differential.fields if field.name not in parts]
-    return parts | {field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in rest}
+    """Adds zeros for the members of a Differential that belong to no field."""
+    missing = [field for field in differential.fields if field.name not in parts]
+    return parts | {
+        field.name: 0 if differential_type(field.type) is None else zero_of(field.type) for field in missing
+    }
 
 
 class ProtocolCall:
-    """`T.dzero`, `T.dadd` and `T.dmul`, from Python and from captured functions; or `dzero(T)` with the type first.
+    """`T.dzero`, `T.dadd` and `T.dmul`, or `dzero(T)` with the type first, for Python and captured functions.
 
     >>> import livegrad as lg
     >>> lg.dzero(lg.vec2), lg.dadd(float, 1.0, 2.0), lg.dmul(float, 0.5, 4.0)

@@ -1,5 +1,4 @@
-"""Resolves the function that a derivative differentiates, given the argument types. Overloads are selected by
-signature.
+"""Overload resolution of derivatives: selects and specialises the primal function by the derivative's arguments.
 
 `derivative_operators` uses it for calls from Python and from captured functions.
 """
@@ -36,28 +35,28 @@ from livegrad.frontend.function.overloads import Match, choose
 from livegrad.frontend.function.signature import Default
 from livegrad.ir import types as ir
 
-ArgumentSources = list[Any]  # for each argument that is passed: which of the values it is, or a default
+ArgumentSources = list[Any]  # for each run-time argument: the index of the passed value, or a default
 
 
 def resolve(
     function: CapturedFunction | DerivativeProtocol, values: Sequence[Value], span: Span
 ) -> tuple[Resolved, ArgumentSources]:
-    """The function for arguments of these types, and which value goes to which of its arguments."""
+    """Resolves a function for arguments of these types; returns it with the source of each of its arguments."""
     if isinstance(function, CapturedFunction):
         return _resolve_captured(function, values, span, lambda match: None)
     return function.resolve_call(values, span)
 
 
 def _resolve_captured(
-    function: CapturedFunction, values: Sequence[Value], span: Span, refuse: Callable[[Match], str | None]
+    function: CapturedFunction, values: Sequence[Value], span: Span, reject: Callable[[Match], str | None]
 ) -> tuple[Resolved, ArgumentSources]:
-    found = choose(function, values, {}, span, refuse)
-    specialization = found.function.specialize(found.slots)
+    match = choose(function, values, {}, span, reject)
+    specialization = match.function.specialize(match.slots)
     specialization.require_inouts_returned(span)
-    bound = found.function.signature.bind(list(range(len(values))), {})
+    bound = match.function.signature.bind(list(range(len(values))), {})
     assert not isinstance(bound, str)
     arguments, sources = [], []
-    for parameter, slot in zip(found.function.signature.parameters, found.slots, strict=True):
+    for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
         if slot.type is not None:
             arguments.append(Argument(parameter.name, slot.type, slot.no_diff))
             sources.append(bound[parameter.name])
@@ -70,7 +69,7 @@ def _resolve_captured(
         specialization.is_current,
         specialization.dependencies.types,
     )
-    if not found.function.differentiable:
+    if not match.function.differentiable:
         raise FunctionError(
             "LG305", f"`{function.__name__}` is not differentiable", span, help="decorate it with @differentiable"
         )
@@ -78,7 +77,7 @@ def _resolve_captured(
 
 
 def _primal(value: Value) -> Value:
-    """The primal type of a pair."""
+    """The abstract primal of a pair; other values are returned unchanged."""
     if isinstance(value.type, PairType):
         return Value(value.type.primal, weak=value.weak)
     return value
@@ -97,7 +96,7 @@ def _resolve_inner(
     if not isinstance(target, CapturedFunction):
         return resolve(target, primals, span)
 
-    def refuse(match: Match) -> str | None:
+    def reject(match: Match) -> str | None:
         bound = match.function.signature.bind(list(range(len(primals))), {})
         assert not isinstance(bound, str)
         for parameter, slot in zip(match.function.signature.parameters, match.slots, strict=True):
@@ -113,13 +112,13 @@ def _resolve_inner(
                 return PairProblem(f"`{parameter.name}` expects a pair of {describe(slot.type)}, found {found}")
         return None
 
-    return _resolve_captured(target, primals, span, refuse)
+    return _resolve_captured(target, primals, span, reject)
 
 
 def resolve_forward(
     function: DerivativeProtocol, values: Sequence[Value], span: Span
 ) -> tuple[Resolved, ArgumentSources]:
-    # The pairs of an inner derivative are ordinary structs here: only the outermost pair is taken off.
+    # Only the outermost pair belongs to this derivative: to it, pairs of an inner derivative are ordinary structs.
     primals = [_primal(value) for value in values]
     paired = [isinstance(value.type, PairType) for value in values]
     inner, sources = _resolve_inner(function, values, span, primals, paired)
@@ -149,7 +148,7 @@ def _is_absent(value: Value, type: FrontType) -> bool:
 
 
 def _with_pair(argument: Argument, source: Any, paired: Sequence[bool]) -> Any:
-    """The source of an argument. Defaults and absent values become pairs with a zero differential."""
+    """The source of an argument; a default or absent value becomes a pair with a zero differential."""
     is_default = isinstance(source, Default)
     if not argument.active or (not is_default and paired[source]):
         return source
@@ -168,25 +167,25 @@ def resolve_backward(
 
 
 def _require_count(function: DerivativeProtocol, count: int, span: Span) -> None:
-    """Requires the arguments of the function and one more, the differential of the result, which is the one most often
-    forgotten.
+    """Raises unless there is one argument more than the function takes. The differential of the result, which comes
+    last, is easily forgotten.
     """
     target = function.target
-    alone = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
-    if count and (alone is None or not isinstance(alone.signature.bind([None] * (count - 1), {}), str)):
+    single = target if isinstance(target, CapturedFunction) and len(target.overloads) == 1 else None
+    if count and (single is None or not isinstance(single.signature.bind([None] * (count - 1), {}), str)):
         return
     raise FunctionError(
         "LG310",
         f"`{function.__name__}` takes the arguments of `{target.__name__}`, then the differential of its result",
         span,
-        expected=None if alone is None else f"the arguments of {alone.signature} and one more",
+        expected=None if single is None else f"the arguments of {single.signature} and one more",
         found=f"{count} argument{'s' * (count != 1)}",
         help="if the function returns one number, pass 1.0 last",
     )
 
 
 def _require_seed(function: DerivativeProtocol, value: Value, type: FrontType, span: Span) -> None:
-    """Rejects a number as the differential of a struct or tuple. Other values are converted or rejected when used."""
+    """Raises if the differential of a struct or tuple is a number. Conversion checks other values."""
     if isinstance(type, TupleType | RecordType) and isinstance(value.type, ir.Scalar):
         raise FunctionError(
             "LG310",
@@ -198,7 +197,7 @@ def _require_seed(function: DerivativeProtocol, value: Value, type: FrontType, s
 
 
 def backward_of(function: DerivativeProtocol, inner: Resolved, span: Span) -> Resolved:
-    """The backward derivative of a function for the types that it was resolved for."""
+    """The backward derivative of a resolved function, from the cache or generated now."""
     zeros = [custom_zero(base_of(function), argument.type) for argument in inner.arguments]
     key = resolution_key(inner), tuple(zeros)
     derivative = function._resolved.get(key)
@@ -208,7 +207,7 @@ def backward_of(function: DerivativeProtocol, inner: Resolved, span: Span) -> Re
 
 
 def base_of(function: CapturedFunction | DerivativeProtocol) -> CapturedFunction:
-    """The function that a derivative, or a derivative of one, is of."""
+    """The captured function that a derivative, of any order, differentiates."""
     while not isinstance(function, CapturedFunction):
         function = function.target
     return function

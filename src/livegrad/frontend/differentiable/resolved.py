@@ -1,6 +1,7 @@
-"""A function specialised for argument types, and its derivatives as IR functions.
+"""Generates forward and backward derivatives of resolved functions, as IR functions.
 
-`derivative_operators` resolves a call and gets the derivative's function here; it can be differentiated again.
+`resolution` calls it. The generated functions take and return Differentials of frontend types, and can be
+differentiated again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Argument:
     name: str
     type: FrontType
     no_diff: bool
-    bound: bool = False  # given with the function, as the instance is with its method
+    bound: bool = False  # bound to the function, such as the instance of a method
 
     @property
     def active(self) -> bool:
@@ -54,12 +55,12 @@ class Resolved:
     types: Mapping[FrontType, FrontType]
 
     def with_dependencies_of(self, inner: Resolved) -> Resolved:
-        """The same, current as long as what it was derived from is."""
+        """The same function, with the dependencies of the function that it was derived from."""
         return replace(self, is_current=inner.is_current, types=inner.types)
 
 
 def resolution_key(inner: Resolved) -> Any:
-    """Functions may be equal and yet be of different structs, which people see."""
+    """The cache key of a derivative. It includes frontend types: equal IR functions may have different structs."""
     return inner.function, tuple(inner.arguments), inner.result, inner.result_no_diff
 
 
@@ -83,12 +84,12 @@ def forward_derivative(name: str, inner: Resolved) -> Resolved:
             tangents.append(zero(plain))
             arguments.append(argument)
         inputs.append(node)
-    both = fwd_op(*primals, *tangents, function=inner.function)
-    value = member(both, 0)
+    results = fwd_op(*primals, *tangents, function=inner.function)
+    value = member(results, 0)
     result = inner.result
     if differential_type(result) is not None and not inner.result_no_diff:
         result = pair_type(inner.result)
-        value = make(value, raise_differential(inner.result, member(both, 1), value), type=result.ir)
+        value = make(value, raise_differential(inner.result, member(results, 1), value), type=result.ir)
     function = make_function(name, inputs, [value])
     return Resolved(name, function, arguments, result, False, inner.is_current, inner.types)
 
@@ -128,12 +129,12 @@ def backward_derivative(name: str, base: CapturedFunction, inner: Resolved, span
 
 
 def _primal_result(inner: Resolved, inputs: list[Node]) -> Node:
-    """The result of the primal, for differentials that must match it; dead code if nothing reads it."""
+    """The primal result, which differentials of tagged unions depend on; dead code for other types."""
     return call_op(*inputs, function=inner.function)
 
 
 class DerivativeProtocol(Protocol):
-    """The part of a derivative that resolution needs; implemented by `derivative_operators.Derivative`."""
+    """The interface of derivatives that resolution needs; `derivative_operators.Derivative` implements it."""
 
     target: Any  # a captured function, or another derivative
     mode: str
@@ -141,5 +142,5 @@ class DerivativeProtocol(Protocol):
     _resolved: dict[Any, Resolved]
 
     def resolve_call(self, values: Sequence[Value], span: Span) -> tuple[Resolved, list[Any]]:
-        """Returns the derivative for arguments of these types, and the mapping of values to its arguments."""
+        """Resolves the derivative for arguments of these types; returns it with the source of each of its arguments."""
         ...

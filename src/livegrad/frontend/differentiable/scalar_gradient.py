@@ -1,7 +1,7 @@
-"""Gradients of captured functions with one float result. In: a function. Out: a function of the same arguments.
+"""Gradients of captured functions with one float result: `lg.grad` and `lg.value_and_grad`.
 
-`lg.grad` and `lg.value_and_grad` return these for captured functions. Like every derivative, they can be differentiated
-again and called in captured functions.
+In: a captured function. Out: a `Gradient`, a function of the same arguments. Like every derivative, it can be
+differentiated again and called in captured functions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Argnums = int | tuple[int, ...]
 
 
 class Gradient(Derivative):
-    """The gradient of a captured function by the arguments at `argnums`, with the value if asked.
+    """The gradient of a captured function by the arguments at `argnums`, optionally with the value.
 
     >>> from livegrad.frontend.differentiable import differentiable
     >>> from livegrad.frontend.function.python_source import run_source
@@ -64,7 +64,7 @@ class Gradient(Derivative):
                 found=shown(argnums),
             )
         self.argnums, self.with_value = argnums, with_value
-        self._lazily = lazily  # what to do where arguments are lazy tensors
+        self._lazily = lazily  # the transform of tensor code, for lazy tensors among the arguments
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         if self._lazily is not None and any(map(contains_tensor, (*arguments, *keywords.values()))):
@@ -96,7 +96,7 @@ class Gradient(Derivative):
         return gradient.with_dependencies_of(inner), sources
 
     def _argument_index(self, position: int, sources: ArgumentSources, inner: Resolved, count: int, span: Span) -> int:
-        """The run-time argument that `argnums` selects."""
+        """The index of the run-time argument that an element of `argnums` selects."""
         if not -count <= position < count:
             raise FunctionError("LG306", f"`{inner.name}` has no argument {position}", span, found=f"{count} arguments")
         index = sources.index(position % count) if position % count in sources else None
@@ -105,8 +105,8 @@ class Gradient(Derivative):
         return index
 
     def _build(self, inner: Resolved, chosen: list[int], span: Span) -> Resolved:
-        """(arguments) → the gradient, or the value and the gradient: one function, so that both share their common
-        work.
+        """Builds one function from the arguments to the gradient, or to the value and the gradient, so that both share
+        common subexpressions.
         """
         backward = backward_of(bwd_diff(self.target), inner, span)
         inputs = [input_node(Key(argument.name), ir_of(argument.type)) for argument in inner.arguments]

@@ -1,4 +1,4 @@
-"""Slot layout of tagged unions: where each scalar is stored, and how values are rebuilt.
+"""Slot layout of tagged unions: assigns each scalar of a value to a slot, and rebuilds values from slots.
 
 Interfaces store their values and differentials in such slots.
 """
@@ -17,14 +17,14 @@ from livegrad.ops.aggregate import make, member
 
 
 def scalar_leaves(type: ir.Type) -> list[ir.Scalar]:
-    """The scalars that a value is made of, in order."""
+    """The scalar types of a value, in order."""
     if isinstance(type, ir.Scalar):
         return [type]
     return [leaf for part in ir.components(type) for leaf in scalar_leaves(part)]
 
 
 def slots_for(types: Sequence[ir.Type]) -> list[tuple[str, ir.Scalar]]:
-    """Slots in which the scalars of any of the types find room."""
+    """Slots that can store the scalars of any of the types: for each scalar type, the maximum count."""
     counts: Counter[ir.Scalar] = Counter()
     for type in types:
         counts |= Counter(scalar_leaves(type))
@@ -38,7 +38,7 @@ def slot_indices(slots: Sequence[tuple[str, ir.Scalar]], type: ir.Type) -> list[
 
 
 def leaf_nodes(node: Node) -> list[Node]:
-    """The scalars of a value, one by one."""
+    """The scalars of a value as nodes, in order."""
     if isinstance(node.type, ir.Scalar):
         return [node]
     count = len(ir.components(node.type))
@@ -46,13 +46,14 @@ def leaf_nodes(node: Node) -> list[Node]:
 
 
 def rebuild_node(type: ir.Type, supply: Any) -> Node:
-    """A value from its scalars."""
+    """Rebuilds a value from its scalars."""
     if isinstance(type, ir.Scalar):
         return next(supply)
     return make(*[rebuild_node(part, supply) for part in ir.components(type)], type=type)
 
 
 def python_leaves(value: Any, type: ir.Type) -> list[Any]:
+    """The scalars of a Python value, in order."""
     if isinstance(type, ir.Scalar):
         return [value]
     if isinstance(type, ir.Vector | ir.Matrix):
@@ -65,6 +66,7 @@ def python_leaves(value: Any, type: ir.Type) -> list[Any]:
 
 
 def rebuild_python_value(type: ir.Type, supply: Any) -> Any:
+    """Rebuilds a Python value from its scalars."""
     if isinstance(type, ir.Scalar):
         return next(supply)
     parts = [rebuild_python_value(part, supply) for part in ir.components(type)]

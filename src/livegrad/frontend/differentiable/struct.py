@@ -1,7 +1,7 @@
-"""Structs: classes with annotated fields, whose Differential is generated or custom.
+"""Structs: classes with annotated fields, with a synthesised or custom Differential.
 
-`differentiable` turns a class into a struct. Its instances are ordinary Python objects, which captured functions
-decompose.
+`differentiable` turns a class into a struct. Instances are ordinary Python objects, which captured functions split into
+their fields.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Bindings = Mapping[TypeVar, Any]
 
 
 class StructType(RecordType):
-    """The type of a class's instances."""
+    """The type of the instances of a struct class."""
 
     def __init__(self, cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> None:
-        super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
+        super().__init__(cls.__name__, self._read_fields, lambda **values: cls(**values))
         self.cls = cls
-        self._bindings = bindings or {}  # what the type variables of a generic struct stand for
-        self._frame = frame  # until the annotations are read: names of a function's locals may be in them
+        self._bindings = bindings or {}  # the types that replace the type variables of a generic struct
+        self._frame = frame  # kept until the annotations are read, because they may name locals of a function
         self._file = "" if frame is None else frame.f_code.co_filename
         self._lines = [] if frame is None else linecache.getlines(self._file, frame.f_globals)
         self._definition = None if frame is None else _class_definition(cls, self._lines, frame.f_lineno)
@@ -68,9 +68,9 @@ class StructType(RecordType):
             if isinstance(value, property) and isinstance(value.fget, FunctionType | CapturedFunction)
         }
 
-    def _fields(self) -> list[Field]:
-        fields = [self._field(name, annotation) for name, annotation in dict(self._annotations()).items()]
-        self.__dict__["fields"] = tuple(fields)  # while it is looked for what they lead to
+    def _read_fields(self) -> list[Field]:
+        fields = [self._read_field(name, annotation) for name, annotation in dict(self._annotations()).items()]
+        self.__dict__["fields"] = tuple(fields)  # provisional, so that the checks below can read `fields`
         try:
             self._forbid_recursion()
             self._custom_differential = self._read_custom_differential()
@@ -81,7 +81,7 @@ class StructType(RecordType):
         return fields
 
     def _names_of(self, base: type) -> dict[str, Any]:
-        """The names that annotations may use: those of the module, of the function around the class, and its own."""
+        """The names that annotations may use: of the module, the enclosing function, and the class itself."""
         local = self._frame.f_locals if self._frame else {}
         return {**vars(sys.modules.get(base.__module__, sys)), **local, self.cls.__name__: self.cls}
 
@@ -103,13 +103,13 @@ class StructType(RecordType):
                 "LG204", f"`{annotation}` is not a type that functions support", self._field_span(name), help=str(error)
             ) from None
 
-    def _field(self, name: str, annotation: Any) -> Field:
+    def _read_field(self, name: str, annotation: Any) -> Field:
         association = None
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
             association = next((extra.name for extra in extras if isinstance(extra, derivative_member)), None)
         try:
-            read = read_annotation(annotation)
+            parsed = read_annotation(annotation)
         except (TypeError, NameError) as error:
             raise FunctionError(
                 "LG204",
@@ -117,12 +117,12 @@ class StructType(RecordType):
                 self._field_span(name),
                 help=str(error),
             ) from None
-        if read.type is None:
-            help = f"write {self.name}[float], or with other types" if read.variable is not None else None
+        if parsed.type is None:
+            help = f"write {self.name}[float], or with other types" if parsed.variable is not None else None
             raise FunctionError(
                 "LG204", f"field `{name}` of {self.name} needs a type", self._field_span(name), help=help
             )
-        return Field(name, read.type, read.no_diff, self._default_of(name), association)
+        return Field(name, parsed.type, parsed.no_diff, self._default_of(name), association)
 
     def _default_of(self, name: str) -> Any:
         default = next((vars(base)[name] for base in self.cls.__mro__ if name in vars(base)), MISSING)
@@ -150,7 +150,7 @@ class StructType(RecordType):
     # --- the Differential ---
 
     def make_differential(self) -> FrontType | None:
-        """The class's own Differential, or the synthesised one."""
+        """The custom Differential of the class, or the synthesised one."""
         fields = self.fields
         custom = self._custom_differential
         if custom is None:
@@ -164,7 +164,7 @@ class StructType(RecordType):
         return custom
 
     def _read_custom_differential(self) -> RecordType | None:
-        """The Differential that the class defines; a string names a class that is defined later."""
+        """Reads the Differential that the class defines; a string names a class that is defined later."""
         custom = self.cls.__dict__.get("__livegrad_differential__")
         if custom is None:
             return None
@@ -178,7 +178,7 @@ class StructType(RecordType):
         return differential
 
     def _associate_member(self, field: Field) -> Field:
-        """The field, marked as `no_diff` if a custom Differential has no member for it."""
+        """Associates a field with a member of the custom Differential; a field without a member becomes `no_diff`."""
         custom = self._custom_differential
         if field.derivative_member is not None:
             problem = (
@@ -198,11 +198,11 @@ class StructType(RecordType):
         return field
 
     def _require_intended(self, differential: RecordType, field: Field) -> None:
-        """Rejects a field without a member if a member has no field either: one of the names is probably misspelt."""
-        if field.no_diff or (wanted := differential_type(field.type)) is None:
+        """Raises if a field has no member and a member of its type has no field: a name is probably misspelt."""
+        if field.no_diff or (expected := differential_type(field.type)) is None:
             return
-        taken = {other.derivative_member or other.name for other in self.__dict__["fields"]}
-        if any(member.name not in taken and member.type == wanted for member in differential.fields):
+        associated = {other.derivative_member or other.name for other in self.__dict__["fields"]}
+        if any(member.name not in associated and member.type == expected for member in differential.fields):
             raise FunctionError(
                 "LG308",
                 f"field `{field.name}` of {self.name} has no member in {differential.name}",
@@ -221,25 +221,23 @@ class StructType(RecordType):
                 self._field_span(field.name),
                 expected=", ".join(f.name for f in differential.fields),
             )
-        expected, found = differential_type(field.type), differential.fields[index].type
-        if expected != found:
+        expected, actual = differential_type(field.type), differential.fields[index].type
+        if expected != actual:
             assert expected is not None
             raise FunctionError(
                 "LG308",
                 f"member `{target}` of {differential.name} does not fit field `{field.name}`",
                 self._field_span(field.name),
                 expected=describe(expected),
-                found=describe(found),
+                found=describe(actual),
             )
 
     def _forbid_sums(self, differential: RecordType) -> None:
-        """Rejects a shared member of a type with its own `dadd`: derivatives of fields that share a member are added as
-        numbers.
-        """
-        common = count_shared_members(self)
+        """Raises if fields share a member whose type has a custom sum, because shared members are added as numbers."""
+        shared_counts = count_shared_members(self)
         for field in self.fields:
             index = differential_field(self, field)
-            if index is not None and common[index] > 1 and not _is_plain_sum(field.type):
+            if index is not None and shared_counts[index] > 1 and not _is_plain_sum(field.type):
                 raise FunctionError(
                     "LG308",
                     f"fields of {self.name} share the member `{differential.fields[index].name}`, "
@@ -257,7 +255,7 @@ def _reason_for_no_member(field: Field) -> str | None:
 
 
 def _is_plain_sum(type: FrontType) -> bool:
-    """Whether differentials of a type are added number by number."""
+    """Whether differentials of a type are added as numbers, without a custom sum or a tag."""
     if isinstance(type, TaggedType) or has_custom_operation(type, "dadd"):
         return False
     return all(map(_is_plain_sum, _contained_records(type))) and all(
@@ -277,16 +275,16 @@ def _is_generated_method(name: str) -> bool:
     )
 
 
-def _find_cycle(target: RecordType, current: FrontType, seen: list[Any]) -> list[str] | None:
-    """The chain of fields that leads from a type back to the target."""
+def _find_cycle(target: RecordType, current: FrontType, visited: list[Any]) -> list[str] | None:
+    """The chain of fields that leads from a type back to the target, or None."""
     if isinstance(current, RecordType):
-        if current in seen:
+        if current in visited:
             return None
         for field in current.fields:
             for inner in _contained_records(field.type):
                 if inner is target:
                     return [f"{current.name}.{field.name}"]
-                chain = _find_cycle(target, inner, [*seen, current])
+                chain = _find_cycle(target, inner, [*visited, current])
                 if chain is not None:
                     return [f"{current.name}.{field.name}", *chain]
     return None
@@ -313,7 +311,7 @@ def _span(file: str, lines: list[str], node: ast.stmt, name: str) -> Span:
 
 
 def _class_definition(cls: type, lines: list[str], line: int) -> ast.ClassDef | None:
-    """The syntax tree of the class that is being decorated at a line."""
+    """The syntax tree of the class that is decorated at this line."""
     try:
         tree = ast.parse("".join(lines))
     except SyntaxError:
@@ -338,7 +336,7 @@ class _DifferentialAttribute:
 
 
 def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> type:
-    """The class as a struct: with an `__init__` from its fields, a Differential and the protocol's operations."""
+    """Turns a class into a struct: adds `__init__` and other methods, a Differential and the protocol's operations."""
     custom = cls.__dict__.get("Differential")
     if custom is not None:
         cls.__livegrad_differential__ = custom  # type: ignore[attr-defined]
@@ -374,7 +372,7 @@ def make_struct(cls: type, frame: FrameType | None, bindings: Bindings | None = 
 
 
 class _GenericInstances:
-    """`Dual[float]`: a generic struct with its type variables replaced, created once for each list of types."""
+    """`Dual[float]`: creates the instances of a generic struct, once for each list of type arguments."""
 
     def __init__(self, cls: type, parameters: Sequence[TypeVar], frame: FrameType | None) -> None:
         self._cls, self._parameters, self._frame = cls, parameters, frame
@@ -404,7 +402,7 @@ def _require_bound(variable: TypeVar, type: FrontType) -> None:
 
 
 def _substitute_variables(annotation: Any, bindings: Bindings) -> Any:
-    """An annotation with its type variables replaced by types."""
+    """Replaces the type variables in an annotation by types."""
     if isinstance(annotation, TypeVar):
         return bindings.get(annotation, annotation)
     inner = getattr(annotation, "__parameters__", ())

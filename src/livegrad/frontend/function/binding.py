@@ -101,7 +101,7 @@ def local_annotation(context: Context, annotation: ast.expr) -> Annotation:
     if declared.no_diff:
         problem = "a variable cannot be `no_diff`: only parameters, results and fields can"
         raise context.error("LG204", problem, annotation, help="assign `detach(value)` to it")
-    return Annotation(annotation_type(context, annotation)) if declared.listed is None else declared
+    return Annotation(annotation_type(context, annotation)) if declared.list_element is None else declared
 
 
 def evaluate_annotation(context: Context, annotation: ast.expr) -> Any:

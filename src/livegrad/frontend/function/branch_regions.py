@@ -71,7 +71,7 @@ def set_flag(context: Context, name: str, value: bool) -> None:
     context.environment[name] = static(value)
 
 
-def flag(environment: Environment, name: str) -> Value:
+def get_flag(environment: Environment, name: str) -> Value:
     return environment.get(name, static(False))
 
 
@@ -79,7 +79,7 @@ def pending_jump(context: Context, names: Iterable[str] = FLAGS) -> Node | bool:
     """Whether one of these jumps has been taken: a bool if that is static, else a node."""
     nodes: list[Node] = []
     for name in names:
-        value = flag(context.environment, name)
+        value = get_flag(context.environment, name)
         if value.is_static:
             if value.static:
                 return True
@@ -149,7 +149,7 @@ def merge_paths(
 ) -> Environment:
     """The variables after a branch, given those at the end of each path and whether the path has exited."""
     (first, first_exited), (second, second_exited) = paths
-    returned = [exited and flag(environment, "$returned").static is True for environment, exited in paths]
+    returned = [exited and get_flag(environment, "$returned").static is True for environment, exited in paths]
     merger = _Merger(context, at)
     merged: Environment = {}
     plans: dict[str, _Plan] = {}

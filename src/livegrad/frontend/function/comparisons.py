@@ -18,7 +18,7 @@ from livegrad.frontend.function.compile_values import (
     static,
 )
 from livegrad.frontend.function.function_types import NONE, ArrayType, RecordType
-from livegrad.frontend.function.operators import both, elements, front_type_of, unary, unify
+from livegrad.frontend.function.operators import apply_unary, front_type_of, list_elements, logical_and, unify
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops import comparison
@@ -66,7 +66,7 @@ def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value,
     elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
         if left.type.size != right.type.size:
             return static(isinstance(op, ast.NotEq))
-        pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
+        pairs = list(zip(list_elements(left, context, at), list_elements(right, context, at), strict=True))
     elif isinstance(left.type, RecordType) and left.type == right.type:
         pairs = list(zip(_field_values(context, left, at), _field_values(context, right, at), strict=True))
     else:
@@ -76,10 +76,10 @@ def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value,
         equal = compare(context, ast.Eq(), a, b, at)
         if isinstance(equal.type, ir.Vector | ir.Matrix):
             for part in members_of(node_of(equal, context.span(at))):
-                total = both(total, runtime(ir.bool_, part), context, at)
+                total = logical_and(total, runtime(ir.bool_, part), context, at)
         else:
-            total = both(total, equal, context, at)
-    return unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
+            total = logical_and(total, equal, context, at)
+    return apply_unary(context, ast.Not(), total, at) if isinstance(op, ast.NotEq) else total
 
 
 def _field_values(context: Context, value: Value, at: ast.AST) -> list[Value]:
@@ -95,7 +95,7 @@ def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value
             for rule in rules.presence:
                 presence = rule(operand)
                 if presence is not None:
-                    same = unary(context, ast.Not(), presence[0], at)
+                    same = apply_unary(context, ast.Not(), presence[0], at)
     if same is None:
         if left.is_static and right.is_static:
             same = static(left.static is right.static)
@@ -103,19 +103,19 @@ def _compare_identity(context: Context, op: ast.cmpop, left: Value, right: Value
             same = static(left.type is right.type)
         else:
             raise context.error("LG201", "`is` compares with None only", at, help="use == for values")
-    return unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
+    return apply_unary(context, ast.Not(), same, at) if isinstance(op, ast.IsNot) else same
 
 
 def _test_membership(context: Context, op: ast.cmpop, left: Value, right: Value, at: ast.AST) -> Value:
     if right.items is not None:
         members = list(right.items)
     elif isinstance(right.type, ArrayType):
-        members = elements(right, context, at)
+        members = list_elements(right, context, at)
     elif right.is_static and isinstance(right.static, range | list | set | frozenset | dict):
         members = [static(item) for item in right.static]
     else:
         raise context.error("LG201", "`in` only supports tuples and lists", at, found=name_of(right))
     missing: Value = static(True)
     for item in members:
-        missing = both(missing, compare(context, ast.NotEq(), left, item, at), context, at)
-    return missing if isinstance(op, ast.NotIn) else unary(context, ast.Not(), missing, at)
+        missing = logical_and(missing, compare(context, ast.NotEq(), left, item, at), context, at)
+    return missing if isinstance(op, ast.NotIn) else apply_unary(context, ast.Not(), missing, at)

@@ -21,9 +21,11 @@ def round_float(x: Node, digits: int) -> Node:
     scaled = x * scale
     error = _product_error(x, scale, scaled)
     nearest = elementwise.round(scaled)
-    rest = scaled - nearest
-    above = elementwise.select((rest >= 0.5) & (error > 0.0), nearest + 1.0, nearest)  # the exact product is no tie
-    rounded = elementwise.select((rest <= -0.5) & (error < 0.0), nearest - 1.0, above)
+    remainder = scaled - nearest
+    above = elementwise.select(
+        (remainder >= 0.5) & (error > 0.0), nearest + 1.0, nearest
+    )  # the exact product is no tie
+    rounded = elementwise.select((remainder <= -0.5) & (error < 0.0), nearest - 1.0, above)
     return elementwise.select(elementwise.abs(scaled) < _WHOLE, rounded / scale, x)
 
 
@@ -33,8 +35,8 @@ def _product_error(x: Node, scale: float, product: Node) -> Node:
     wide = _SPLIT * scale
     high = wide - (wide - scale)
     low = scale - high
-    rest = ((product - x_high * high) - x_low * high) - x_high * low
-    return x_low * low - rest
+    remainder = ((product - x_high * high) - x_low * high) - x_high * low
+    return x_low * low - remainder
 
 
 def _halves(x: Node) -> tuple[Node, Node]:

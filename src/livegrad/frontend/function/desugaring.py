@@ -1,7 +1,7 @@
-"""Rewrites `match`, and `:=` in the condition of a loop, to simpler statements.
+"""Desugars `match`, and `:=` in loop conditions, to simpler statements.
 
-Called by `python_source`. Patterns are numbers, names of constants, `_`, a capture name, tuples of these, and `|`
-between them.
+Called by `python_source`. Supported patterns are numbers, names of constants, `_`, capture names, tuples of these, and
+alternatives (`|`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UnsupportedPattern(Exception):
 
 
 def desugar(definition: Definition) -> Definition:
-    """The definition, with branches in place of `match`, and a loop that is left where its condition would set a name.
+    """Replaces `match` by branches, and a loop condition with `:=` by a branch with `break` inside an endless loop.
 
     >>> tree = ast.parse("match n:\\n    case 1 | 2: x = 3\\n    case _: x = 4")
     >>> print(ast.unparse(in_simpler_statements(tree)).replace("~", ""))
@@ -44,7 +44,7 @@ class _Desugarer(ast.NodeTransformer):
 
     def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
         self.generic_visit(node)
-        # No program can have a variable of this name.
+        # Not a valid identifier, so it cannot clash with a variable of the program.
         name = f"~subject{next(self._numbers)}"
         first = _at(ast.Assign([_at(ast.Name(name, ast.Store()), node)], node.subject), node)
         rest: list[ast.stmt] = []
@@ -63,21 +63,22 @@ class _Desugarer(ast.NodeTransformer):
 
 def _case_branch(case: ast.match_case, subject: ast.expr, otherwise: list[ast.stmt]) -> list[ast.stmt]:
     test, names = _pattern_test(case.pattern, subject)
-    taken: list[ast.stmt] = [
+    captures: list[ast.stmt] = [
         _at(ast.Assign([_at(ast.Name(name, ast.Store()), case.pattern)], value), case.pattern) for name, value in names
     ]
     if case.guard is None:
-        return [_at(ast.If(test, [*taken, *case.body], otherwise), case.pattern)] if test else [*taken, *case.body]
+        body = [*captures, *case.body]
+        return [_at(ast.If(test, body, otherwise), case.pattern)] if test else body
     if test is None:
-        return [*taken, _at(ast.If(case.guard, case.body, otherwise), case.guard)]
-    if taken:
+        return [*captures, _at(ast.If(case.guard, case.body, otherwise), case.guard)]
+    if captures:
         raise UnsupportedPattern(case.guard)
     both = _at(ast.BoolOp(ast.And(), [test, case.guard]), case.guard)
     return [_at(ast.If(both, case.body, otherwise), case.pattern)]
 
 
 def _pattern_test(pattern: ast.pattern, subject: ast.expr) -> tuple[ast.expr | None, list[tuple[str, ast.expr]]]:
-    """The condition under which the subject matches (None: always), and the names that its parts are bound to."""
+    """The condition under which the subject matches (None: always), and the names with the parts that they capture."""
     match pattern:
         case ast.MatchValue(value=value):
             return _at(ast.Compare(subject, [ast.Eq()], [value]), pattern), []

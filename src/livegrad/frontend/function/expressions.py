@@ -28,14 +28,14 @@ from livegrad.frontend.function.compile_values import (
     tuple_value,
 )
 from livegrad.frontend.function.complex_numbers import PARTS
-from livegrad.frontend.function.comprehensions import comprehension
+from livegrad.frontend.function.comprehensions import evaluate_comprehension
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
 from livegrad.frontend.function.intrinsics import INTRINSICS
 from livegrad.frontend.function.iteration import evaluate_all
 from livegrad.frontend.function.local_functions import define
 from livegrad.frontend.function.lvalues import read_field, read_index, read_swizzle
 from livegrad.frontend.function.narrowing import Facts, environment_name, narrow, narrow_field, narrowings
-from livegrad.frontend.function.operators import binary, both, joined_values, truth, unary
+from livegrad.frontend.function.operators import apply_binary, apply_unary, convert_to_common_type, logical_and, to_bool
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops.elementwise import select
@@ -60,11 +60,11 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
     return handler(context, expression)
 
 
-def _constant(context: Context, node: ast.Constant) -> Value:
+def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
     return static(node.value)
 
 
-def _name(context: Context, node: ast.Name) -> Value:
+def _evaluate_name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
         outside = context.lookup_outside(node)
@@ -82,12 +82,12 @@ def _name(context: Context, node: ast.Name) -> Value:
     return value
 
 
-def _binary(context: Context, node: ast.BinOp) -> Value:
-    return binary(context, node.op, context.evaluate(node.left), context.evaluate(node.right), node)
+def _evaluate_binary(context: Context, node: ast.BinOp) -> Value:
+    return apply_binary(context, node.op, context.evaluate(node.left), context.evaluate(node.right), node)
 
 
-def _unary(context: Context, node: ast.UnaryOp) -> Value:
-    return unary(context, node.op, context.evaluate(node.operand), node)
+def _evaluate_unary(context: Context, node: ast.UnaryOp) -> Value:
+    return apply_unary(context, node.op, context.evaluate(node.operand), node)
 
 
 # --- conditional evaluation ------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _is_trivial(expression: ast.expr) -> bool:
     )
 
 
-def _boolean(context: Context, node: ast.BoolOp) -> Value:
+def _evaluate_boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
     facts: Facts = {}  # type facts that hold where the previous operands did not decide the result
@@ -122,14 +122,14 @@ def _boolean(context: Context, node: ast.BoolOp) -> Value:
 
 def _short_circuit(context: Context, is_and: bool, left: Value, right: ast.expr, at: ast.expr, facts: Facts) -> Value:
     """`left and right` or `left or right`; the right operand is computed only if the left one does not decide."""
-    test = truth(context, left, at)
+    test = to_bool(context, left, at)
     if test.is_static:
         return _evaluate_narrowed(context, right, facts) if bool(test.static) is is_and else left
     if left.type is ir.bool_ and _is_speculatable(right):
         right_value = _evaluate_narrowed(context, right, facts)
         if right_value.type is ir.bool_:
             if is_and:
-                return both(left, right_value, context, right)
+                return logical_and(left, right_value, context, right)
             nodes = [node_of(value, context.span(right)) for value in (left, right_value)]
             return runtime(ir.bool_, nodes[0] | nodes[1])
     result, left_name = context.outcome(), context.outcome()
@@ -168,8 +168,8 @@ def _require_one_type(context: Context, value: Value, at: ast.AST) -> Value:
     return value
 
 
-def _conditional(context: Context, node: ast.IfExp) -> Value:
-    test = truth(context, context.evaluate(node.test), node.test)
+def _evaluate_conditional(context: Context, node: ast.IfExp) -> Value:
+    test = to_bool(context, context.evaluate(node.test), node.test)
     if test.is_static:
         return context.evaluate(node.body if test.static else node.orelse)
     predicate = node_of(test, context.span(node.test))
@@ -177,7 +177,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     if _is_trivial(node.body) and _is_trivial(node.orelse) and not narrowed:
         then, otherwise = context.evaluate(node.body), context.evaluate(node.orelse)
         if isinstance(then.type, ir.Scalar) and isinstance(otherwise.type, ir.Scalar):
-            type, a, b = joined_values(context, then, otherwise, node)
+            type, a, b = convert_to_common_type(context, then, otherwise, node)
             selected = select(predicate, *(node_of(value, context.span(node)) for value in (a, b)))
             return context.result(type, selected, [then, otherwise], node, then.weak and otherwise.weak)
     result = context.outcome()
@@ -193,7 +193,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     return _require_one_type(context, context.environment.pop(result), node)
 
 
-def _comparison(context: Context, node: ast.Compare) -> Value:
+def _evaluate_comparison(context: Context, node: ast.Compare) -> Value:
     """`a < b < c` evaluates `b < c` only if `a < b` holds; `b` is computed once."""
     left = context.evaluate(node.left)
     total: Value | None = None
@@ -202,7 +202,7 @@ def _comparison(context: Context, node: ast.Compare) -> Value:
             return _compare_rest(context, total, left, node, index)
         value = context.evaluate(right)
         answer = compare(context, op, left, value, node)
-        total = answer if total is None else both(total, answer, context, node)
+        total = answer if total is None else logical_and(total, answer, context, node)
         left = value
     assert total is not None
     return total
@@ -229,11 +229,11 @@ def _compare_rest(context: Context, total: Value, left: Value, node: ast.Compare
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _attribute(context: Context, node: ast.Attribute) -> Value:
+def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     value = context.evaluate(node.value)
     name = node.attr
     if value.type is None and value.is_static:
-        return _static_attribute(context, value.static, node)
+        return _evaluate_static_attribute(context, value.static, node)
     if isinstance(value.type, RecordType):
         index = value.type.index_of(name)
         if index is not None:
@@ -263,7 +263,7 @@ _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
 }
 
 
-def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
+def _evaluate_static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
     for rule in rules.type_attribute if isinstance(owner, FrontType) else ():
         attribute = rule(owner, node.attr)
         if attribute is not None:
@@ -278,15 +278,15 @@ def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Valu
     return context.outside_value(attribute, node.attr, node)
 
 
-def _subscript(context: Context, node: ast.Subscript) -> Value:
+def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
     return read_index(context, context.evaluate(node.value), node.slice, node)
 
 
-def _tuple(context: Context, node: ast.Tuple) -> Value:
+def _evaluate_tuple(context: Context, node: ast.Tuple) -> Value:
     return tuple_value(evaluate_all(context, node.elts))
 
 
-def _list(context: Context, node: ast.List) -> Value:
+def _evaluate_list(context: Context, node: ast.List) -> Value:
     return context.list_of(evaluate_all(context, node.elts), node)
 
 
@@ -316,19 +316,19 @@ def _format_string(context: Context, node: ast.JoinedStr) -> Value:
 
 
 _EXPRESSIONS: dict[type[ast.expr], Callable[[Context, Any], Value]] = {
-    ast.Constant: _constant,
-    ast.Name: _name,
-    ast.BinOp: _binary,
-    ast.UnaryOp: _unary,
-    ast.BoolOp: _boolean,
-    ast.IfExp: _conditional,
-    ast.Compare: _comparison,
-    ast.Attribute: _attribute,
-    ast.Subscript: _subscript,
-    ast.Tuple: _tuple,
-    ast.List: _list,
-    ast.ListComp: comprehension,
-    ast.GeneratorExp: comprehension,
+    ast.Constant: _evaluate_constant,
+    ast.Name: _evaluate_name,
+    ast.BinOp: _evaluate_binary,
+    ast.UnaryOp: _evaluate_unary,
+    ast.BoolOp: _evaluate_boolean,
+    ast.IfExp: _evaluate_conditional,
+    ast.Compare: _evaluate_comparison,
+    ast.Attribute: _evaluate_attribute,
+    ast.Subscript: _evaluate_subscript,
+    ast.Tuple: _evaluate_tuple,
+    ast.List: _evaluate_list,
+    ast.ListComp: evaluate_comprehension,
+    ast.GeneratorExp: evaluate_comprehension,
     ast.NamedExpr: _assign_expression,
     ast.JoinedStr: _format_string,
     ast.Call: call,

@@ -14,8 +14,8 @@ from livegrad.frontend.function.array_patterns import TensorPattern, TuplePatter
 from livegrad.frontend.function.assignment import DefiniteAssignment
 from livegrad.frontend.function.branch_regions import (
     FLAGS,
-    flag,
     forbid_leaks,
+    get_flag,
     resolve_returned,
     set_flag,
 )
@@ -36,7 +36,7 @@ from livegrad.frontend.function.effects import tie_to_effects
 from livegrad.frontend.function.expressions import evaluate
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
-from livegrad.frontend.function.lvalues import detached
+from livegrad.frontend.function.lvalues import detach_value
 from livegrad.frontend.function.statements import check_result, execute
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
@@ -123,7 +123,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     if not context.result_no_diff:
         context.expect(value)
     else:
-        node = detached(node)
+        node = detach_value(node)
     function.verify(context)
     result_type = value.type
     assert result_type is not None
@@ -217,8 +217,8 @@ def _build_updating_function(context: Context, value: Value, inputs: list[Node])
     span = context.span(context.source.definition)
     arrays = [context.environment[name] for name in context.inouts]
     nodes = [tie_to_effects(context, node_of(part, span)) for part in (value, *arrays)]
-    both = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
-    updating = make_function(context.source.name, inputs, [both])
+    value_and_arrays = make(*nodes, type=ir.Tuple(tuple(node.type for node in nodes)))
+    updating = make_function(context.source.name, inputs, [value_and_arrays])
     if value.type is NONE:
         return updating, arrays[0] if len(arrays) == 1 else tuple_value(arrays)
     return updating, value
@@ -233,13 +233,13 @@ def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -
     context.dependencies.types[type] = differential
     kind = "cut" if slot.no_diff else "parameter"
     flow = context.graph.add(kind, parameter.span, [], parameter.name)
-    return runtime(type, detached(node) if slot.no_diff else node, flow, slot.weak)
+    return runtime(type, detach_value(node) if slot.no_diff else node, flow, slot.weak)
 
 
 def _result_value(context: Context) -> Value:
     """The result of the function; falling off the end returns None."""
     definition = context.source.definition
-    returned = flag(context.environment, "$returned")
+    returned = get_flag(context.environment, "$returned")
     if returned.is_static and not returned.static:
         return check_result(context, static(None), definition)
     value = resolve_returned(context.environment.get("$return"), context.environment)

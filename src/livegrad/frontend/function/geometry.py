@@ -22,8 +22,8 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.function_types import ArrayType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, intrinsic, require_count, shaped_result
-from livegrad.frontend.function.lvalues import detached
-from livegrad.frontend.function.operators import Shaped, binary, joined_values, unify
+from livegrad.frontend.function.lvalues import detach_value
+from livegrad.frontend.function.operators import Shaped, apply_binary, convert_to_common_type, unify
 from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.sequences import array_of
 from livegrad.ir import types as ir
@@ -41,7 +41,7 @@ def _where(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     condition, then, otherwise = values
     if condition.is_static:
         return then if condition.static else otherwise
-    type, a, b = joined_values(context, then, otherwise, at)
+    type, a, b = convert_to_common_type(context, then, otherwise, at)
     span = context.span(at)
     node = elementwise.select(node_of(condition, span), node_of(a, span), node_of(b, span))
     return context.result(type, node, [then, otherwise], at, then.weak and otherwise.weak)
@@ -58,27 +58,27 @@ def _clamp(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 def _mix(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 3, "mix", at)
     a, b, t = values
-    rest = binary(context, ast.Mult(), binary(context, ast.Sub(), b, a, at), t, at)
-    return binary(context, ast.Add(), a, rest, at)
+    offset = apply_binary(context, ast.Mult(), apply_binary(context, ast.Sub(), b, a, at), t, at)
+    return apply_binary(context, ast.Add(), a, offset, at)
 
 
 @intrinsic("step")
 def _step(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 2, "step", at)
     type, edge, x = unify(context, values[0], values[1], at, "step")
-    one = filled(1.0, type)
-    return shaped_result(context, elementwise.select(x < edge, zero(type), one), [], at)
+    ones = filled(1.0, type)
+    return shaped_result(context, elementwise.select(x < edge, zero(type), ones), [], at)
 
 
 @intrinsic("smoothstep")
 def _smoothstep(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 3, "smoothstep", at)
     low, high, x = values
-    width = binary(context, ast.Sub(), high, low, at)
-    t = _clamp(context, [binary(context, ast.Div(), binary(context, ast.Sub(), x, low, at), width, at),
+    width = apply_binary(context, ast.Sub(), high, low, at)
+    t = _clamp(context, [apply_binary(context, ast.Div(), apply_binary(context, ast.Sub(), x, low, at), width, at),
                          static(0.0), static(1.0)], at)  # fmt: skip
-    rest = binary(context, ast.Sub(), static(3.0), binary(context, ast.Mult(), static(2.0), t, at), at)
-    return binary(context, ast.Mult(), binary(context, ast.Mult(), t, t, at), rest, at)
+    factor = apply_binary(context, ast.Sub(), static(3.0), apply_binary(context, ast.Mult(), static(2.0), t, at), at)
+    return apply_binary(context, ast.Mult(), apply_binary(context, ast.Mult(), t, t, at), factor, at)
 
 
 def _vectors(context: Context, values: Sequence[Value], name: str, at: ast.AST) -> list[Node]:
@@ -143,7 +143,7 @@ for _name, _operation in (
 def _dist(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 2, "dist", at)
     vectors = [array_of(context, [v], at) if not isinstance(v.type, ir.Vector) else v for v in values]
-    return INTRINSICS["length"](context, [binary(context, ast.Sub(), vectors[0], vectors[1], at)], at)
+    return INTRINSICS["length"](context, [apply_binary(context, ast.Sub(), vectors[0], vectors[1], at)], at)
 
 
 @intrinsic("detach")
@@ -155,7 +155,7 @@ def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         return tuple_value([_detach(context, [item], at) for item in value.items])
     if value.node is None or value.type is None:
         return value
-    cut = with_aliases(runtime(value.type, detached(value.node), weak=value.weak), value.aliases)
+    cut = with_aliases(runtime(value.type, detach_value(value.node), weak=value.weak), value.aliases)
     return context.with_flow(cut, "cut", [value], at)
 
 

@@ -26,8 +26,8 @@ from livegrad.frontend.function.compile_values import (
 from livegrad.frontend.function.decimal_rounding import LARGEST_POWER, MOST_DIGITS, round_float, round_integer
 from livegrad.frontend.function.operators import (
     Shaped,
-    binary,
-    truth,
+    apply_binary,
+    to_bool,
     unify,
 )
 from livegrad.ir import types as ir
@@ -228,7 +228,7 @@ def _register_operator(name: str, op: ast.operator) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         require_count(context, values, 2, name, at)
-        return binary(context, op, values[0], values[1], at)
+        return apply_binary(context, op, values[0], values[1], at)
 
 
 _register_operator("mod", ast.Mod())
@@ -238,20 +238,20 @@ _register_operator("matmul", ast.MatMult())
 @intrinsic("pow")
 def _pow(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 2, "pow", at)
-    return binary(context, ast.Pow(), values[0], values[1], at)
+    return apply_binary(context, ast.Pow(), values[0], values[1], at)
 
 
 @intrinsic("square")
 def _square(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "square", at)
-    return binary(context, ast.Mult(), values[0], values[0], at)
+    return apply_binary(context, ast.Mult(), values[0], values[0], at)
 
 
 @intrinsic("log")
 def _log(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     if len(values) == 2:
         first, base = (_log(context, [value], at) for value in values)
-        return binary(context, ast.Div(), first, base, at)
+        return apply_binary(context, ast.Div(), first, base, at)
     require_count(context, values, 1, "log", at)
     return shaped_result(
         context, transcendental.log(_as_float_node(context, values[0], "log", at)), values, at, values[0].weak
@@ -347,22 +347,22 @@ def _float(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 @intrinsic("bool")
 def _bool(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "bool", at)
-    return truth(context, values[0], at)
+    return to_bool(context, values[0], at)
 
 
 @intrinsic("radians")
 def _radians(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "radians", at)
-    return binary(context, ast.Mult(), values[0], static(math.pi / 180.0), at)
+    return apply_binary(context, ast.Mult(), values[0], static(math.pi / 180.0), at)
 
 
 @intrinsic("degrees")
 def _degrees(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 1, "degrees", at)
-    return binary(context, ast.Mult(), values[0], static(180.0 / math.pi), at)
+    return apply_binary(context, ast.Mult(), values[0], static(180.0 / math.pi), at)
 
 
 @intrinsic("divmod")
 def _divmod(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
     require_count(context, values, 2, "divmod", at)
-    return tuple_value([binary(context, op, values[0], values[1], at) for op in (ast.FloorDiv(), ast.Mod())])
+    return tuple_value([apply_binary(context, op, values[0], values[1], at) for op in (ast.FloorDiv(), ast.Mod())])

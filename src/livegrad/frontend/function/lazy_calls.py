@@ -1,7 +1,7 @@
-"""Captured functions on lazy tensors: `f(points)` is a lazy tensor with gradients.
+"""Calls of captured functions, from the fastest path to the slowest: direct calls, cached calls, lazy calls, dispatch.
 
-`dispatch` calls `run_lazily` before it runs a function. If an argument is a tensor, the call becomes a node of the
-graph.
+A call with a lazy tensor among its arguments becomes a node of the tensor graph: `f(points)` is a lazy tensor with
+gradients. `PlainFunction` calls `run`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from livegrad.ops.movement import broadcast_to
 from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
 from livegrad.tensors.weak_types import is_weak, make_strong
 
-_MAX_DIRECT_CALLS = 4  # of a function
+_MAX_DIRECT_CALLS = 4  # per function
 
 
 def contains_tensor(value: Any) -> bool:
-    """Whether a value is a lazy tensor, or a struct or pair with one inside."""
+    """Whether a value is a lazy tensor, or a struct, pair or tuple that contains one."""
     if isinstance(value, Tensor):
         return True
     if isinstance(value, Instance):
@@ -67,42 +67,47 @@ def contains_tensor(value: Any) -> bool:
 
 
 def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Calls a captured function: at once for Python values, lazily where a tensor is among them."""
+    """Calls a captured function: eagerly on Python values, lazily if an argument contains a tensor."""
     overloads = len(function.overloads)
     if not keywords:
         calls = function.direct_calls
-        for quick in calls:
-            if quick.overloads == overloads and quick.is_current():
-                results = quick.run(*positional)
+        for direct_call in calls:
+            if direct_call.overloads == overloads and direct_call.is_current():
+                results = direct_call.run(*positional)
                 if results is not None:
-                    if quick is not calls[0]:  # the next call is mostly like this one
-                        function.direct_calls = (quick, *[other for other in calls if other is not quick])
-                    return quick.convert_result(results)
+                    if direct_call is not calls[0]:  # move to front: the next call is probably like this one
+                        function.direct_calls = (direct_call, *[other for other in calls if other is not direct_call])
+                    return direct_call.convert_result(results)
     key = call_key(overloads, positional, keywords)
     prepared = None if key is None else function.call_cache.get(key)
     if prepared is not None and prepared.is_current():
         result = prepared((*positional, *keywords.values()) if keywords else positional)
         if not prepared.direct_call_tried and not keywords:
             prepared.direct_call_tried = True
-            quick = make_direct_call(prepared, overloads, positional)
-            if quick is not None:
-                function.direct_calls = (quick, *function.direct_calls[: _MAX_DIRECT_CALLS - 1])
+            direct_call = make_direct_call(prepared, overloads, positional)
+            if direct_call is not None:
+                function.direct_calls = (direct_call, *function.direct_calls[: _MAX_DIRECT_CALLS - 1])
         return result
     result = run_lazily(function, positional, keywords)
     return run_now(function, positional, keywords, key) if result is MISSING else result
 
 
 def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """The call as a tensor (or a struct or tuple of tensors); `MISSING` if no argument is one."""
+    """Builds the call as a node: returns a tensor, or a struct or tuple of tensors; `MISSING` if no argument contains
+    one.
+    """
     if not any(map(contains_tensor, (*positional, *keywords.values()))):
         return MISSING
-    many = len(function.overloads) > 1
-    parameters = [] if many else function.signature.parameters
+    overloaded = len(function.overloads) > 1
+    parameters = [] if overloaded else function.signature.parameters
     expected = {p.name: p.annotation.expected_for for p in parameters}
-    values = [abstract_lazily(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None, many)
+    values = [abstract_lazily(v, parameters[k].annotation.expected_for(v) if k < len(parameters) else None, overloaded)
               for k, v in enumerate(positional)]  # fmt: skip
-    named = {n: abstract_lazily(v, expected[n](v) if n in expected else None, many) for n, v in keywords.items()}
-    match = choose(function, values, named, call_span())
+    keyword_values = {
+        name: abstract_lazily(value, expected[name](value) if name in expected else None, overloaded)
+        for name, value in keywords.items()
+    }
+    match = choose(function, values, keyword_values, call_span())
     specialization = match.function.specialize(match.slots)
     specialization.require_inouts_returned(call_span())
     bound = match.function.signature.bind(positional, keywords)
@@ -118,7 +123,7 @@ def run_lazily(function: CapturedFunction, positional: tuple[Any, ...], keywords
 
 @dataclass(frozen=True)
 class LazyArgument:
-    """An argument of a call that becomes a node of a graph of tensors."""
+    """An argument of a lazy call."""
 
     name: str
     type: FrontType
@@ -126,7 +131,7 @@ class LazyArgument:
 
 
 def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: FrontType, weak: bool = False) -> Any:
-    """A call of an IR function as a tensor, or a struct or tuple of tensors, with one value for each point."""
+    """Calls an IR function lazily: returns a tensor, or a struct or tuple of tensors, with one value per point."""
     nodes = [_argument_node(argument.value, argument.type, argument.name) for argument in arguments]
     if any(isinstance(type, ir.Tensor) for type in function.parameter_types):
         nodes = list(map(_as_number, nodes, function.parameter_types))
@@ -136,22 +141,22 @@ def call_lazily(function: Function, arguments: Sequence[LazyArgument], result: F
 
 
 def _as_number(node: Node, type: ir.Type) -> Node:
-    """A tensor without dimensions as the number that a function of whole arrays takes."""
-    one = isinstance(type, ir.Scalar) and isinstance(node.type, ir.Tensor) and not node.type.shape
-    return lookup(node) if one else node
+    """Reads the number in a tensor without dimensions, for a scalar parameter of a function of whole arrays."""
+    is_single = isinstance(type, ir.Scalar) and isinstance(node.type, ir.Tensor) and not node.type.shape
+    return lookup(node) if is_single else node
 
 
 def abstract_lazily(value: Any, expected: Pattern | None, weak_numbers: bool = False) -> Value:
-    """What is known of an argument that may be a tensor, or have some inside."""
+    """The abstract value of an argument that may contain lazy tensors; see `abstract_argument`."""
     if not contains_tensor(value):
         return abstract_argument(value, expected, weak_numbers)
     abstract = getattr(value, "__livegrad_abstract__", None)
     if abstract is not None:
         return abstract(abstract_lazily, expected, weak_numbers)
     if isinstance(value, tuple):
-        own_types = expected.elements if isinstance(expected, TuplePattern | TupleType) else ()
-        pairs = zip_longest(value, own_types[: len(value)])
-        return Value(TupleType(tuple(abstract_lazily(item, abstract).type or NONE for item, abstract in pairs)))
+        patterns = expected.elements if isinstance(expected, TuplePattern | TupleType) else ()
+        pairs = zip_longest(value, patterns[: len(value)])
+        return Value(TupleType(tuple(abstract_lazily(item, pattern).type or NONE for item, pattern in pairs)))
     if isinstance(expected, TensorPattern) and isinstance(value, Tensor):
         if not all(isinstance(size, int) for size in value.shape):
             what = "a captured function takes whole arrays of known sizes"
@@ -170,7 +175,7 @@ def abstract_lazily(value: Any, expected: Pattern | None, weak_numbers: bool = F
 
 
 def _argument_node(value: Any, type: FrontType, name: str) -> Node:
-    """An argument as a node: one value for each point, or the same for all."""
+    """Converts an argument to a node: a tensor with one value per point, or a value that all points share."""
     if isinstance(value, Tensor):
         node = value.node
         scalar = ir.scalar_of(ir_of(type))
@@ -186,7 +191,7 @@ def _argument_node(value: Any, type: FrontType, name: str) -> Node:
             )  # fmt: skip
         return cast(node, type=scalar)
     if isinstance(type, TupleType) and contains_tensor(value):
-        parts = [_argument_node(item, rank, name) for item, rank in zip(value, type.elements, strict=True)]
+        parts = [_argument_node(item, element, name) for item, element in zip(value, type.elements, strict=True)]
         return make(*parts, type=ir.Tuple(tuple(part.type for part in parts)))
     if isinstance(type, RecordType) and (contains_tensor(value) or is_lifted(type, value)):
         return _struct_node(value, type, name)
@@ -197,11 +202,11 @@ def _argument_node(value: Any, type: FrontType, name: str) -> Node:
             return wrap_array(np.ascontiguousarray(cast_array(value, scalar))).node
     if isinstance(type, TensorType):
         return wrap_array(type.to_argument(value)).node
-    return _constant(to_argument(type, value), ir_of(type))
+    return _constant_node(to_argument(type, value), ir_of(type))
 
 
 def _struct_node(value: Any, type: RecordType, name: str) -> Node:
-    """A struct of tensors; fields that are equal for all points are broadcast."""
+    """Converts a struct to a node whose fields are tensors; fields that all points share are broadcast."""
     parts = [_argument_node(getattr(value, field.name), field.type, f"{name}.{field.name}") for field in type.fields]
     fields = tuple((field.name, part.type) for field, part in zip(type.fields, parts, strict=True))
     node = make(*parts, type=ir.Struct(type.name, fields))
@@ -238,7 +243,7 @@ def _broadcast_fields(node: Node, point: ir.Type, domain: tuple[Any, ...]) -> No
     if not isinstance(node.type, ir.Tensor):
         scalar = ir.scalar_of(point)
         assert scalar is not None
-        members = [_value_of(leaf) for leaf in _leaves(node)]
+        members = [leaf.attribute("value") for leaf in _leaves(node)]
         node = wrap_array(np.array(members, scalar.dtype).reshape(tuple(shape))).node
     return broadcast_to(node, (*domain, *shape))
 
@@ -249,17 +254,14 @@ def _leaves(node: Node) -> list[Node]:
     return [leaf for k in range(len(ir.components(node.type))) for leaf in _leaves(member(node, k))]
 
 
-def _value_of(node: Node) -> Any:
-    return node.attribute("value")
-
-
-def _constant(value: Any, type: ir.Type) -> Node:
+def _constant_node(value: Any, type: ir.Type) -> Node:
     if isinstance(type, ir.Scalar):
-        plain = _require_number(value, type)
-        return constant(float(plain) if type.kind == "float" else plain, type)
+        number = _require_number(value, type)
+        return constant(float(number) if type.kind == "float" else number, type)
     parts = np.asarray(value).reshape(-1) if isinstance(type, ir.Vector | ir.Matrix) else value
     return make(
-        *[_constant(part, part_type) for part, part_type in zip(parts, ir.components(type), strict=True)], type=type
+        *[_constant_node(part, part_type) for part, part_type in zip(parts, ir.components(type), strict=True)],
+        type=type,
     )
 
 
@@ -272,12 +274,12 @@ def _require_number(value: Any, type: ir.Scalar) -> Any:
     return number.item()
 
 
-# For a kind of scalars, the kinds of NumPy that fit it; whether a number is in the range, `constant` says.
+# NumPy's kinds that each kind of scalar accepts; `constant` checks the range of the number.
 _FITTING_KINDS = {"bool": "b", "signed": "biu", "unsigned": "biu", "float": "biuf", "complex": "biufc"}
 
 
 def _wrap_result(node: Node, type: FrontType, lifted: bool) -> Any:
-    """The result for users: tensors where the function returns numbers and vectors."""
+    """Wraps the result for the user: tensors in place of numbers and vectors."""
     if isinstance(type, RecordType):
         return type.make(**{
             field.name: _wrap_result(member(node, index), field.type, lifted) for index, field in enumerate(type.fields)
@@ -292,4 +294,4 @@ def _wrap_result(node: Node, type: FrontType, lifted: bool) -> Any:
         node = broadcast_to(node, ())
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
-    return wrap(make_strong(node))  # the function says what type it has
+    return wrap(make_strong(node))  # the result type of the function is not weak

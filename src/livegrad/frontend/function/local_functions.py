@@ -1,7 +1,7 @@
-"""Nested functions (`def` and `lambda`) of captured functions, inlined where they are called.
+"""Inlines nested functions (`def` and `lambda`) at their calls.
 
-They see the variables of the enclosing function as they are at the call. A nested function that uses none of them is an
-ordinary function and can be passed as an argument.
+A nested function sees the enclosing variables as they are at the call. One that uses none of them can also be passed as
+an argument: it is then captured as a standalone function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from livegrad.frontend.function.aliases import MAX_ALIAS_DEPTH
 from livegrad.frontend.function.assignment import DefiniteAssignment, bound_names, stored_names
 from livegrad.frontend.function.binding import annotation_type
-from livegrad.frontend.function.branch_regions import FLAGS, flag, set_flag
+from livegrad.frontend.function.branch_regions import FLAGS, get_flag, set_flag
 from livegrad.frontend.function.calls import Keywords
 from livegrad.frontend.function.captured import CapturedFunction
 from livegrad.frontend.function.compile_state import Context
@@ -28,7 +28,7 @@ Definition = ast.FunctionDef | ast.Lambda
 
 @dataclass(frozen=True, eq=False)
 class LocalFunction:
-    """A function defined inside another one; `defaults` are the variables that hold its defaults."""
+    """A nested function; `defaults` maps parameters to the hidden variables that hold their defaults."""
 
     definition: Definition
     defaults: Mapping[str, str]
@@ -45,12 +45,12 @@ class LocalFunction:
         return _inline_call(context, self, positional, keywords, at)
 
     def __livegrad_argument__(self, context: Context, at: ast.AST) -> CapturedFunction:
-        """The function as one that can be handed on."""
+        """Captures the function as a standalone function, so that it can be passed as an argument."""
         return _capture_standalone(context, self, at)
 
 
 def define(context: Context, definition: Definition) -> Value:
-    """A local function as a value."""
+    """Defines a local function and returns it as a static value."""
     arguments = definition.args
     extra = arguments.vararg or arguments.kwarg
     if extra is not None:
@@ -68,9 +68,9 @@ def define(context: Context, definition: Definition) -> Value:
     pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
     defaults = {}
     for argument, default in pairs:
-        # A variable: branches and loops see its value as their own.
-        held = defaults[argument.arg] = context.temporary("default")
-        context.environment[held] = context.bind_object(context.evaluate(default), default)
+        # Defaults live in variables, because branches and loops replace the nodes of variables by their own inputs.
+        variable = defaults[argument.arg] = context.temporary("default")
+        context.environment[variable] = context.bind_object(context.evaluate(default), default)
     return static(LocalFunction(definition, defaults))
 
 
@@ -91,10 +91,10 @@ def _inline_call(
     source = _source_of(context, function)
     arguments = _bind_arguments(context, function, positional, keywords, at)
     names = [argument.arg for argument in _parameters(function)]
-    locals_ = bound_names(source.body) | set(names)
-    changed = sorted(stored_names(source.body) - locals_)
+    local_names = bound_names(source.body) | set(names)
+    changed = sorted(stored_names(source.body) - local_names)
     if changed:
-        # The loops and branches around a call would have to know.
+        # Enclosing loops and branches find the names that they change by syntax, which does not show this change.
         raise context.error(
             "LG102", f"`{function.name}` changes `{changed[0]}` of the enclosing function", at,
             help="return the new value instead",
@@ -103,10 +103,10 @@ def _inline_call(
     objects = {alias.object for value in context.environment.values() for alias in aliases_of(value)}
     for parameter in _parameters(function):
         arguments[parameter.arg] = context.bind_object(arguments[parameter.arg], parameter)
-    outer = {name: context.environment.get(name) for name in (*locals_, *FLAGS, "$return")}
-    hidden = {name: context.temporary("hidden") for name in locals_ if name in context.environment}
+    outer = {name: context.environment.get(name) for name in (*local_names, *FLAGS, "$return")}
+    hidden = {name: context.temporary("hidden") for name in local_names if name in context.environment}
     for name, temporary in hidden.items():
-        context.environment[temporary] = context.environment.pop(name)  # it still shows what is changed
+        context.environment[temporary] = context.environment.pop(name)  # shadowed, but still checked for aliases
     context.environment.pop("$return", None)
     context.environment.update(arguments)
     for name in FLAGS:
@@ -117,23 +117,23 @@ def _inline_call(
     context.execute(source.body)
     value = _returned_value(context, function)
     context.inlining.pop()
-    # An object that only the function's own names have had is new for its caller.
+    # An object that only local names of the function referred to is new for the caller.
     value = _filter_aliases(
         value, lambda object: object in objects or context.sharing.is_shared(object, MAX_ALIAS_DEPTH)
     )
     context.result_type, context.result_pattern, context.exited = result_type, result_pattern, False
-    for name, held in outer.items():
+    for name, shadowed in outer.items():
         context.environment.pop(name, None)
-        if held is not None:
-            context.environment[name] = context.environment.pop(hidden[name]) if name in hidden else held
+        if shadowed is not None:
+            context.environment[name] = context.environment.pop(hidden[name]) if name in hidden else shadowed
     return value
 
 
-def _filter_aliases(value: Value, stays: Callable[[Hashable], bool]) -> Value:
-    """The value with only those aliases whose objects outlive the call."""
+def _filter_aliases(value: Value, outlives_call: Callable[[Hashable], bool]) -> Value:
+    """The value with only the aliases of objects that outlive the call."""
     if value.items is not None:
-        return replace(value, items=tuple(_filter_aliases(item, stays) for item in value.items))
-    return replace(value, aliases=tuple(alias for alias in value.aliases if stays(alias.object)))
+        return replace(value, items=tuple(_filter_aliases(item, outlives_call) for item in value.items))
+    return replace(value, aliases=tuple(alias for alias in value.aliases if outlives_call(alias.object)))
 
 
 def _result_type(context: Context, function: LocalFunction) -> Any:
@@ -146,12 +146,12 @@ def _result_type(context: Context, function: LocalFunction) -> Any:
 def _bind_arguments(
     context: Context, function: LocalFunction, positional: Sequence[Value], keywords: Keywords, at: ast.AST
 ) -> dict[str, Value]:
-    """A value for each parameter."""
+    """Binds a value to each parameter."""
     parameters = _parameters(function)
-    takes = len(parameters) - len(function.definition.args.kwonlyargs)
-    if len(positional) > takes:
-        many = f"{takes} argument{'s' * (takes != 1)}"
-        raise context.error("LG108", f"`{function.name}` takes {many}", at, found=str(len(positional)))
+    count = len(parameters) - len(function.definition.args.kwonlyargs)
+    if len(positional) > count:
+        expected = f"{count} argument{'s' * (count != 1)}"
+        raise context.error("LG108", f"`{function.name}` takes {expected}", at, found=str(len(positional)))
     arguments = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
     for name, value in keywords.items():
         if name in arguments or name not in {parameter.arg for parameter in parameters}:
@@ -171,7 +171,7 @@ def _bind_arguments(
 
 
 def _returned_value(context: Context, function: LocalFunction) -> Value:
-    returned = flag(context.environment, "$returned")
+    returned = get_flag(context.environment, "$returned")
     value = context.environment.get("$return")
     if value is None or (returned.is_static and not returned.static):
         return static(None)
@@ -183,18 +183,18 @@ def _returned_value(context: Context, function: LocalFunction) -> Value:
     return value
 
 
-# --- handed on -------------------------------------------------------------------------------------------------------
+# --- passed as arguments ---------------------------------------------------------------------------------------------
 
 
 def _capture_standalone(context: Context, function: LocalFunction, at: ast.AST) -> CapturedFunction:
     source = _source_of(context, function)
     local_names = bound_names(source.body) | {argument.arg for argument in _parameters(function)}
-    read = {node.id for statement in source.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    used = sorted(name for name in read - local_names if name in context.environment)
-    if used or function.defaults:
+    names = {node.id for statement in source.body for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    enclosing = sorted(name for name in names - local_names if name in context.environment)
+    if enclosing or function.defaults:
         raise context.error(
             "LG102", f"`{function.name}` can only be called here: it uses variables of the enclosing function", at,
-            found=", ".join(f"`{name}`" for name in used) or "a default",
+            found=", ".join(f"`{name}`" for name in enclosing) or "a default",
             help="define it outside, and pass what it needs",
         )  # fmt: skip
     captured = context.standalone_functions.get(function.definition)

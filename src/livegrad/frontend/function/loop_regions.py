@@ -1,7 +1,7 @@
-"""Compiles the body of a loop: which variables it carries, their types, and the resulting `for_loop` or `while_loop`.
+"""Compiles a loop to `for_loop` or `while_loop`: finds the loop-carried variables with their types and aliases.
 
-The `loops` module passes callables that compile the parts. A body is compiled again until the types of its variables,
-and what is known of their aliases, hold for every iteration.
+The `loops` module passes callables that compile the parts. The body is compiled repeatedly until the types and aliases
+of its variables reach a fixed point, so that they hold in every iteration.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ from livegrad.passes.counted_while_loops import as_for_loop
 
 @dataclass
 class Loop:
-    """A loop to compile: `names` may change in it, `body(index)` compiles one iteration, `condition()` says whether to
-    continue (None: run `iterations` times)."""
+    """A loop to compile: `names` may change in it, `body(index)` compiles one iteration, and `condition()` compiles the
+    loop condition (None: run `iterations` times).
+    """
 
     names: set[str]
-    set_after: frozenset[str]  # names that are set after the loop, even if they are not before
+    set_after: frozenset[str]  # names that are assigned after the loop, even if they are unassigned before it
     body: Callable[[Node], None]
     iterations: Node | None
     condition: Callable[[], Node] | None
     limit: int | None
-    jumps: bool  # whether the body may leave the loop early
-    parallel: bool = False  # whether no iteration writes what another one reads or writes; `a[k] += x` may
-    iteration: str = ""  # the variable that counts the iterations of a loop that may end early
+    jumps: bool  # the body may leave the loop early
+    parallel: bool = False  # iterations are independent, except for `a[k] += x`
+    iteration: str = ""  # the hidden variable that counts the iterations of a loop that may end early
 
 
 def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
-    """Compiles the loop; afterwards the variables are what its last iteration made them."""
+    """Compiles the loop; afterwards the variables have their values from the end of the last iteration."""
     outer = context.environment
     carried: dict[str, Value | None] = {}
     for name in sorted(loop.names):
@@ -84,7 +85,7 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
             attempt.finish(carried)
             return
         types = widened
-        del graph.flows[flows:], graph.expected[expected:]  # what the failed attempt has left
+        del graph.flows[flows:], graph.expected[expected:]  # discard the flows of the failed attempt
     raise context.error(
         "LG203",
         "the types of this loop's variables cannot be inferred",
@@ -94,14 +95,17 @@ def run_loop(context: Context, loop: Loop, at: ast.AST) -> None:
 
 
 class _Attempt:
-    """One attempt to compile a loop's body with variables of given types."""
+    """One attempt to compile a loop body, with given types and aliases of the loop-carried variables."""
 
     def __init__(self, context: Context, loop: Loop, outer: Environment, types: dict[str, Value], at: ast.AST) -> None:
         self.context, self.loop, self.outer, self.types, self.at = context, loop, outer, types, at
         self.flows: dict[str, Flow] = {}
 
     def run(self, carried: dict[str, Value | None]) -> dict[str, Value] | None:
-        """None if the types hold, else better ones; `carried` gets the arrays that calls in the body have written."""
+        """Compiles the body. Returns None at the fixed point, else the widened types for the next attempt.
+
+        Adds arrays that calls in the body write to `carried`.
+        """
         context, loop = self.context, self.loop
         context.environment = self.outer
         inner, self.inputs = context.inner_environment()
@@ -121,11 +125,11 @@ class _Attempt:
                 set_flag(context, name, False)
         if loop.iteration:
             self._count_iteration()
-        named = dict(context.sharing.shared)
+        shared_before = dict(context.sharing.shared)
         context.enclosing_loops.append(frozenset(self.outer))
-        ordered = context.ordered_writes
+        ordered_writes = context.ordered_writes
         loop.body(self.index)
-        self.writes_in_order = context.ordered_writes != ordered
+        self.writes_in_order = context.ordered_writes != ordered_writes
         context.enclosing_loops.pop()
         self.end = context.environment
         written = self._arrays_written_by_calls(carried)
@@ -133,11 +137,11 @@ class _Attempt:
             carried |= written
             return self.types | written
         widened = self._widen_types(carried)
-        # A second name that an object gets in one iteration, it has from the start of the next.
-        return self.types if widened is None and named != context.sharing.shared else widened
+        # An object that gets a second name in one iteration has it from the start of the next one: compile again.
+        return self.types if widened is None and shared_before != context.sharing.shared else widened
 
     def _arrays_written_by_calls(self, carried: dict[str, Value | None]) -> dict[str, Value]:
-        """The arrays that the body changes without an assignment, through calls with `inout` parameters."""
+        """The arrays that the body changes through `inout` parameters of calls, without an assignment."""
         return {
             name: self.outer[name]
             for name, before in self.start.items()
@@ -171,7 +175,7 @@ class _Attempt:
                 continue
             type = after.type if before is None else join(before, after)
             if type is None:
-                # Not one type: whoever reads the name after the loop is told.
+                # No common type: reading the name after the loop is an error.
                 self.end[name] = static(Conflict(name_of(before or after), name_of(after)))
                 if before is not None and before.type is not None:
                     raise self.context.error(
@@ -183,14 +187,14 @@ class _Attempt:
                     )
                 continue
             weak = after.weak and (before is None or before.weak)
-            held = () if before is None else aliases_of(before)
-            aliases = held if name in swapped else merge_aliases(held, aliases_of(after))
+            aliases_before = () if before is None else aliases_of(before)
+            aliases = aliases_before if name in swapped else merge_aliases(aliases_before, aliases_of(after))
             widened[name] = Value(type, weak=weak, aliases=aliases)
-            changed |= before is None or type != before.type or set(aliases) != set(held)
+            changed |= before is None or type != before.type or set(aliases) != set(aliases_before)
         return widened if changed else None
 
     def _swapped_arrays(self) -> set[str]:
-        """The arrays that swap names in an iteration."""
+        """The names of arrays that an iteration permutes, as in `old, new = new, old`."""
         before = {name: aliases_of(value) for name, value in self.start.items()}
         names = swapped_names(before, {name: aliases_of(value) for name, value in self.end.items()})
         carried = [self.types.get(name) for name in names]
@@ -199,7 +203,7 @@ class _Attempt:
         return names if arrays and not shared else set()
 
     def finish(self, carried: dict[str, Value | None]) -> None:
-        """Makes the IR loop and puts its results into the variables."""
+        """Builds the IR loop and assigns its results to the variables."""
         context, loop, span = self.context, self.loop, self.context.span(self.at)
         results, initial = [], []
         for name, carried_value in self.types.items():
@@ -221,12 +225,12 @@ class _Attempt:
             before, end = context.environment.get(name), self.end.get(name)
             if name in self.types or before is None or end is None or end is self.start.get(name):
                 continue
-            # A function, a text, a tuple with one: nothing that the running function could carry along.
+            # A static value, such as a function or a string, which a run-time loop cannot carry.
             if not same_static(before, end):
                 context.environment[name] = static(Conflict(name_of(before), name_of(end)))
         returned = self.end.get("$return")
         if returned is not None and "$return" in carried and "$return" not in self.types:
-            context.environment["$return"] = returned  # arrays of variables: they are known by name
+            context.environment["$return"] = returned  # refers to arrays by the names of variables
         context.environment.pop(loop.iteration, None)
         context.exited = False
 
@@ -237,8 +241,8 @@ class _Attempt:
         if loop.condition is None and not loop.jumps:
             assert loop.iterations is not None
             (body,), captured = close_regions(name, [[self.index, *self.parameters]], self.inputs, [results])
-            promise = {"independent": True} if loop.parallel and not self.writes_in_order else {}
-            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False, **promise)
+            hints = {"independent": True} if loop.parallel and not self.writes_in_order else {}
+            value = for_loop(loop.iterations, *initial, *captured, body=body, carried=carried, reverse=False, **hints)
         else:
             test = self._condition()
             groups = [[self.index, *self.parameters], self.parameters]
@@ -262,18 +266,18 @@ class _Attempt:
                 if is_constant(iterations)
                 else self.inputs.setdefault(iterations, input_node(Key("iterations"), i64))
             )
-            go_on = iteration < inner
-            return go_on if isinstance(stop, bool) else ~stop & go_on
+            in_range = iteration < inner
+            return in_range if isinstance(stop, bool) else ~stop & in_range
         if isinstance(stop, bool):
             return loop.condition()
-        decided = context.outcome()
+        result = context.outcome()
 
-        def ask() -> None:
+        def evaluate_condition() -> None:
             assert loop.condition is not None
-            context.environment[decided] = runtime(bool_, loop.condition())
+            context.environment[result] = runtime(bool_, loop.condition())
 
-        def leave() -> None:
-            context.environment[decided] = static(False)
+        def leave_loop() -> None:
+            context.environment[result] = static(False)
 
-        branch(context, stop, leave, ask, self.at)
-        return node_of(context.environment[decided], context.span(self.at))
+        branch(context, stop, leave_loop, evaluate_condition, self.at)
+        return node_of(context.environment[result], context.span(self.at))

@@ -1,6 +1,6 @@
-"""Loops of a captured function: `for`, `while` and unrolled loops, with their jumps.
+"""Compiles `for` and `while` loops, unrolled or as IR loops, with `break`, `continue`, `return` and `else`.
 
-Called by the statements module; `loop_regions` builds the IR of a loop from the compiled parts.
+The statements module calls `run_for` and `run_while`; `loop_regions` builds the IR loop from the compiled parts.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from functools import partial
 
 from livegrad.frontend.function.assignment import bound_names, contains, stored_names
 from livegrad.frontend.function.binding import assign
-from livegrad.frontend.function.branch_regions import branch, flag, pending_jump, set_flag
+from livegrad.frontend.function.branch_regions import branch, get_flag, pending_jump, set_flag
 from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, name_of, node_of, with_aliases
 from livegrad.frontend.function.iteration import Steps, plan_iteration
 from livegrad.frontend.function.loop_regions import Loop, run_loop
 from livegrad.frontend.function.lvalues import ITERATED
-from livegrad.frontend.function.operators import truth
+from livegrad.frontend.function.operators import to_bool
 from livegrad.frontend.function.parallel_writes import refuse_shared_writes
 from livegrad.ir.node import Node
 from livegrad.ir.source_lines import originating_from
 
 
 def continue_unless(context: Context, jump: Node, rest: Callable[[], None], at: ast.AST) -> None:
-    """What follows a jump that may have happened."""
+    """Compiles the rest of a block, which runs only if a possible jump was not taken."""
 
-    def jumped() -> None:
+    def end_path() -> None:
         context.exited = True
         if pending_jump(context, ("$broken", "$continued")) is False:
             set_flag(context, "$returned", True)
 
-    def go_on() -> None:
+    def run_rest() -> None:
         for name in ("$returned", "$broken", "$continued"):
             set_flag(context, name, False)
         rest()
 
-    branch(context, jump, jumped, go_on, at)
+    branch(context, jump, end_path, run_rest, at)
 
 
 def jump_break(context: Context, statement: ast.Break) -> None:
@@ -66,7 +66,7 @@ def run_while(context: Context, statement: ast.While) -> None:
     jumps = contains(statement.body, ast.Break, loops=False)
 
     def condition() -> Node:
-        value = truth(context, context.evaluate(test), test)
+        value = to_bool(context, context.evaluate(test), test)
         return node_of(value, context.span(test))
 
     loop = Loop(
@@ -80,13 +80,13 @@ def run_while(context: Context, statement: ast.While) -> None:
     )
     _run_with_else(context, loop, statement)
     if endless and not jumps:
-        # It can only be left by returning.
+        # The only way out is `return`.
         set_flag(context, "$returned", True)
         context.exited = True
 
 
 def _split_bounded_condition(context: Context, test: ast.expr) -> tuple[ast.expr, int | None]:
-    """`while bounded(condition, limit)`: running past the limit is an error."""
+    """Splits `bounded(condition, limit)` into the condition and its limit; other conditions have no limit."""
     if not isinstance(test, ast.Call) or len(test.args) != 2:
         return test, None
     callee = context.evaluate(test.func)
@@ -101,23 +101,23 @@ def _split_bounded_condition(context: Context, test: ast.expr) -> tuple[ast.expr
 
 
 def _run_with_else(context: Context, loop: Loop, statement: ast.For | ast.While) -> None:
-    broken = flag(context.environment, "$broken")
+    broken = get_flag(context.environment, "$broken")
     with originating_from((context.span(statement).origin,)):
         run_loop(context, loop, statement)
     if statement.orelse:
-        _loop_else(context, statement)
+        _compile_loop_else(context, statement)
     context.environment["$broken"] = broken
 
 
-def _loop_else(context: Context, statement: ast.For | ast.While) -> None:
+def _compile_loop_else(context: Context, statement: ast.For | ast.While) -> None:
     jump = pending_jump(context, ("$broken", "$returned"))
     if isinstance(jump, bool):
         if not jump:
             context.execute(statement.orelse)
         return
-    returned = flag(context.environment, "$returned")
+    returned = get_flag(context.environment, "$returned")
     branch(context, jump, lambda: None, lambda: context.execute(statement.orelse), statement)
-    if not returned.is_static and flag(context.environment, "$returned").is_static:
+    if not returned.is_static and get_flag(context.environment, "$returned").is_static:
         context.environment["$returned"] = returned
     context.exited = False
 
@@ -143,21 +143,21 @@ def run_for(context: Context, statement: ast.For) -> None:
 
 
 def _are_read_later(context: Context, loop: ast.For) -> bool:
-    """Whether the loop's variables may be read after it, except in loops that set them first."""
+    """Whether the loop's variables may be read after it, other than in loops over the same variables."""
     names = bound_names([loop.target])
-    read_in_loops, read = Counter[str](), Counter[str]()
+    read_in_loops, all_reads = Counter[str](), Counter[str]()
     for statement in context.source.body:
         for node in ast.walk(statement):
-            read.update(_reads(node, names))
+            all_reads.update(_read_names(node, names))
             if isinstance(node, ast.For) and names <= bound_names([node.target]):
                 inner = [part for child in node.body for part in ast.walk(child)]
                 if not any(isinstance(part, ast.For) and names <= bound_names([part.target]) for part in inner):
                     for part in inner:
-                        read_in_loops.update(_reads(part, names))
-    return read != read_in_loops
+                        read_in_loops.update(_read_names(part, names))
+    return all_reads != read_in_loops
 
 
-def _reads(node: ast.AST, names: set[str]) -> list[str]:
+def _read_names(node: ast.AST, names: set[str]) -> list[str]:
     return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names else []
 
 
@@ -186,12 +186,12 @@ def _compile_loop(context: Context, statement: ast.For, steps: Steps) -> None:
 
 
 def _unroll(context: Context, statement: ast.For, values: list[Value]) -> None:
-    broken = flag(context.environment, "$broken")
+    broken = get_flag(context.environment, "$broken")
     set_flag(context, "$broken", False)
 
-    def step(first: int) -> None:
-        for number in range(first, len(values)):
-            assign(context, statement.target, values[number])
+    def run_from(first: int) -> None:
+        for index in range(first, len(values)):
+            assign(context, statement.target, values[index])
             set_flag(context, "$continued", False)
             context.execute(statement.body)
             context.exited = False
@@ -200,24 +200,24 @@ def _unroll(context: Context, statement: ast.For, values: list[Value]) -> None:
             if jump is True:
                 return
             if isinstance(jump, Node):
-                continue_unless(context, jump, partial(_inner_step, step, number + 1), statement)
+                continue_unless(context, jump, partial(run_in_branch, index + 1), statement)
                 return
         context.execute(statement.orelse)
 
-    # The values may be nodes; as variables they reach the branches that later steps are in.
+    # Run-time values are kept in variables, so that branches which contain later iterations can use them.
     names = []
     for value in values:
         names.append(context.temporary("item"))
         context.environment[names[-1]] = value
 
-    def _inner_step(run: Callable[[int], None], number: int) -> None:
+    def run_in_branch(first: int) -> None:
         for index, name in enumerate(names):
             values[index] = context.environment[name]
-        run(number)
+        run_from(first)
 
     outer = list(values)
-    step(0)
+    run_from(0)
     values[:] = outer
-    returned = flag(context.environment, "$returned")
+    returned = get_flag(context.environment, "$returned")
     context.exited = bool(returned.is_static and returned.static)
     context.environment["$broken"] = broken

@@ -1,7 +1,7 @@
-"""Type narrowing: after `x is not None`, `x` has a value; after `isinstance(x, C)`, it is a C.
+"""Type narrowing by tests: after `x is not None`, `x` is present; after `isinstance(x, C)`, it is a C.
 
-A test narrows variables and fields of variables (`s.b`). Branches ask what a test narrows on either path; the modules
-of optionals and interfaces define the new types.
+A test narrows variables and fields of variables (`s.b`). Branches query the facts that hold on each path; the modules
+of optionals and interfaces define the narrowed types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from livegrad.frontend.function.compile_state import FIELD_FACT, Context
 from livegrad.frontend.function.compile_values import Value, aliases_of, with_aliases
 from livegrad.frontend.function.type_rules import rules
 
-# What a test establishes: path (`x` or `s.b`) -> the class of its value, or None if it only has a value.
+# The facts that a test establishes: path (`x` or `s.b`) → the class of the value, or None for a value that is present.
 Facts = dict[str, ast.expr | None]
 
 
@@ -61,7 +61,7 @@ def _merge(parts: Iterable[Facts]) -> Facts:
 
 
 def environment_name(path: str) -> str:
-    """The entry of the environment that a fact about a path changes."""
+    """The environment entry that records a fact about a path."""
     return FIELD_FACT + path if "." in path else path
 
 
@@ -73,14 +73,14 @@ def narrow(context: Context, facts: Facts) -> None:
             continue
         static_class = None if cls is None else context.evaluate(cls).static
         if "." in path:
-            # The fact holds for this value of the variable: assigning to it, or to a part of it, makes another node.
+            # The fact is tied to this node: assigning the variable, or a part of it, creates another node.
             context.environment[environment_name(path)] = Value(None, root.node, static=static_class)
         else:
             context.environment[path] = _narrowed(root, static_class)
 
 
 def narrow_field(context: Context, node: ast.Attribute, value: Value) -> Value:
-    """A field as it was read, or with the type that a test has established for it."""
+    """The value of a field, with the narrowed type if a test has established one."""
     path = _path_of(node)
     fact = None if path is None else context.environment.get(environment_name(path))
     if path is None or fact is None:
@@ -90,7 +90,7 @@ def narrow_field(context: Context, node: ast.Attribute, value: Value) -> Value:
 
 
 def _narrowed(value: Value, cls: object) -> Value:
-    """The value as one of a class (None: as one that is present); unchanged if no rule applies."""
+    """The value narrowed to a class, or, if `cls` is None, to a present value; unchanged if no rule applies."""
     candidates = (
         [rule(value) for rule in rules.narrowing]
         if cls is None

@@ -1,4 +1,4 @@
-"""Python's operators on values: arithmetic and truth.
+"""Compiles Python's arithmetic and logical operators.
 
 Numbers of different types are promoted as in Python and NumPy; scalars broadcast over vectors.
 """
@@ -65,10 +65,10 @@ _OPS = {
     ast.RShift: comparison.shift_right,
 }
 Shaped = ir.Scalar | ir.Vector | ir.Matrix
-_MOST_FACTORS = 16
+_MAX_UNROLLED_EXPONENT = 16
 
 
-def binary(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value:
+def apply_binary(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value:
     """`left op right`."""
     python, symbol, method = _PYTHON[type(op)]
     if left.is_number and right.is_number:
@@ -82,9 +82,9 @@ def binary(context: Context, op: ast.operator, left: Value, right: Value, at: as
     if joined is not None:
         return joined
     if isinstance(op, ast.MatMult):
-        return _matrix_product(context, left, right, at)
+        return _multiply_matrices(context, left, right, at)
     if isinstance(op, ast.Pow):
-        return _power(context, left, right, at)
+        return _apply_power(context, left, right, at)
     shape, a, b = unify(context, left, right, at, symbol)
     scalar = ir.scalar_of(shape)
     assert scalar is not None
@@ -127,7 +127,7 @@ def _operand_error(context: Context, symbol: str, left: Value, right: Value, at:
 
 
 def _call_operator_method(context: Context, method: str, left: Value, right: Value, at: ast.AST) -> Value | None:
-    """An operator that the struct defines."""
+    """Calls the operator method of a struct operand, or its reflected method; None if neither defines one."""
     for target, other, name in ((left, right, method), (right, left, method.replace("__", "__r", 1))):
         if isinstance(target.type, RecordType) and name in target.type.methods:
             return call_method(context, target, name, [other], at)
@@ -141,28 +141,28 @@ def call_method(context: Context, target: Value, name: str, values: list[Value],
 
 
 def _concatenate_or_repeat(context: Context, op: ast.operator, left: Value, right: Value, at: ast.AST) -> Value | None:
-    """Lists and tuples: `+` joins, `*` repeats."""
+    """`+` concatenates and `*` repeats lists and tuples; None for other operands."""
     if isinstance(op, ast.Add):
         if left.items is not None and right.items is not None:
             return tuple_value([*left.items, *right.items])
         if isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
-            return context.list_of([*elements(left, context, at), *elements(right, context, at)], at)
+            return context.list_of([*list_elements(left, context, at), *list_elements(right, context, at)], at)
     if isinstance(op, ast.Mult):
         for sequence, count in ((left, right), (right, left)):
             if isinstance(count.static, int) and not isinstance(count.static, bool):
                 members = list(sequence.items or ())
                 if isinstance(sequence.type, ArrayType):
-                    members = elements(sequence, context, at)
+                    members = list_elements(sequence, context, at)
                 elif sequence.items is None:
                     continue
-                if count.static > 1:  # one object each, that is there several times
+                if count.static > 1:  # each member is one object that occurs several times
                     members = [with_aliases(m, (*aliases_of(m), Alias((at, k), 0, 0))) for k, m in enumerate(members)]
                 repeated = members * count.static
                 return tuple_value(repeated) if sequence.items is not None else context.list_of(repeated, at)
     return None
 
 
-def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
+def list_elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
     """The elements of a list."""
     assert isinstance(value.type, ArrayType)
     node = node_of(value, context.span(at))
@@ -171,7 +171,7 @@ def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
 
 
 def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str) -> tuple[Shaped, Node, Node]:
-    """Two numbers or vectors as nodes of one type."""
+    """Converts two numbers or vectors to nodes of one type."""
     if not isinstance(left.type, Shaped) or not isinstance(right.type, Shaped):
         raise _operand_error(context, symbol, left, right, at)
     first, second = ir.scalar_of(left.type), ir.scalar_of(right.type)
@@ -188,7 +188,7 @@ def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str)
     return type, a, b
 
 
-def _matrix_product(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+def _multiply_matrices(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     if not isinstance(left.type, ir.Vector | ir.Matrix) or not isinstance(right.type, ir.Vector | ir.Matrix):
         raise _operand_error(context, "@", left, right, at)
     scalar = promote(left.type.element, left.weak, right.type.element, right.weak)
@@ -212,17 +212,17 @@ def front_type_of(node: Node) -> FrontType:
     return node.type
 
 
-def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+def _apply_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     exponent = right.static
     base_scalar = ir.scalar_of(left.type) if isinstance(left.type, Shaped) else None
     if base_scalar is None:
         raise _operand_error(context, "**", left, right, at)
-    whole = isinstance(exponent, int) and not isinstance(exponent, bool)
-    if whole and abs(exponent) <= _MOST_FACTORS and not left.is_number:
-        return _whole_power(context, left, exponent, at)
-    whole_numbers = ("bool", "signed", "unsigned")
-    if base_scalar.kind in whole_numbers and isinstance(right.type, ir.Scalar) and right.type.kind in whole_numbers:
-        return _integer_power(context, left, right, at)
+    is_integer = isinstance(exponent, int) and not isinstance(exponent, bool)
+    if is_integer and abs(exponent) <= _MAX_UNROLLED_EXPONENT and not left.is_number:
+        return _unroll_power(context, left, exponent, at)
+    integers = ("bool", "signed", "unsigned")
+    if base_scalar.kind in integers and isinstance(right.type, ir.Scalar) and right.type.kind in integers:
+        return _loop_power(context, left, right, at)
     type, a, b = unify(context, left, right, at, "**")
     scalar = ir.scalar_of(type)
     assert scalar is not None
@@ -231,8 +231,8 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     return context.result(type, transcendental.pow(a, b), [left, right], at, left.weak and right.weak)
 
 
-def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
-    """A product for an integer exponent: exact, fast, and with an exact derivative at 0."""
+def _unroll_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
+    """A small static integer power, by repeated squaring: fast, with an exact derivative at 0."""
     base = node_of(left, context.span(at))
     scalar = ir.scalar_of(base.type)
     assert scalar is not None
@@ -254,8 +254,8 @@ def _whole_power(context: Context, left: Value, exponent: int, at: ast.AST) -> V
     return context.result(front_type_of(result), result, [left], at, left.weak)
 
 
-def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
-    """int ** int by repeated multiplication; negative exponents are errors."""
+def _loop_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+    """int ** int as a loop of multiplications; a negative exponent is a run-time error."""
     span = context.span(at)
     scalar = promote(*(ir.i64 if v.type is ir.bool_ else v.type for v in (left,)), left.weak, ir.i64, True)  # type: ignore[arg-type,misc]
     base, exponent = as_scalar_type(left, scalar, span), as_scalar_type(right, ir.i64, span)
@@ -274,10 +274,10 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 # --- unary -----------------------------------------------------------------------------------------------------------
 
 
-def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value:
+def apply_unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value:
     """`-x`, `+x`, `~x`, `not x`."""
     if isinstance(op, ast.Not):
-        is_true = truth(context, value, at)
+        is_true = to_bool(context, value, at)
         return (
             static(not is_true.static) if is_true.is_static else runtime(ir.bool_, ~node_of(is_true, context.span(at)))
         )
@@ -302,8 +302,8 @@ def unary(context: Context, op: ast.unaryop, value: Value, at: ast.AST) -> Value
     return context.result(front_type_of(node), -node, [value], at, value.weak)
 
 
-def truth(context: Context, value: Value, at: ast.AST) -> Value:
-    """A value as a truth value: numbers are true unless zero."""
+def to_bool(context: Context, value: Value, at: ast.AST) -> Value:
+    """The truth of a value, as a bool value: numbers are true unless zero, lists unless empty."""
     if value.is_static:
         return static(bool(value.static))
     if value.items is not None:
@@ -315,7 +315,7 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
         if is_true is not None:
             present, inner = is_true
             if isinstance(inner.type, ir.Scalar):
-                return both(present, truth(context, inner, at), context, at)
+                return logical_and(present, to_bool(context, inner, at), context, at)
             return present
     if isinstance(value.type, ir.Scalar) and value.node is not None:
         zero = False if value.type is ir.bool_ else (0.0 if value.type.kind in ("float", "complex") else 0)
@@ -327,11 +327,11 @@ def truth(context: Context, value: Value, at: ast.AST) -> Value:
     )
 
 
-def both(first: Value, second: Value, context: Context, at: ast.AST) -> Value:
-    """Whether two truth values hold."""
-    for one, other in ((first, second), (second, first)):
-        if one.is_static:
-            return other if one.static else static(False)
+def logical_and(first: Value, second: Value, context: Context, at: ast.AST) -> Value:
+    """The conjunction of two bool values, folded if one is static."""
+    for operand, other in ((first, second), (second, first)):
+        if operand.is_static:
+            return other if operand.static else static(False)
     span = context.span(at)
     return runtime(ir.bool_, node_of(first, span) & node_of(second, span))
 
@@ -339,8 +339,10 @@ def both(first: Value, second: Value, context: Context, at: ast.AST) -> Value:
 # --- conversions -----------------------------------------------------------------------------------------------------
 
 
-def joined_values(context: Context, first: Value, second: Value, at: ast.AST) -> tuple[FrontType, Value, Value]:
-    """Two values as one type, for a choice between them."""
+def convert_to_common_type(
+    context: Context, first: Value, second: Value, at: ast.AST
+) -> tuple[FrontType, Value, Value]:
+    """Converts two values to their common type, for a selection between them."""
     type = join(first, second)
     if type is None:
         raise context.error(
@@ -351,7 +353,7 @@ def joined_values(context: Context, first: Value, second: Value, at: ast.AST) ->
 
 
 def expect_int(context: Context, value: Value, at: ast.AST, role: str) -> Node:
-    """A value as an i64."""
+    """Converts an integer value to an i64 node; raises for other types."""
     if not isinstance(value.type, ir.Scalar) or value.type.kind not in ("bool", "signed", "unsigned"):
         found = describe(value.type) if value.type is not None else name_of(value)
         advice = "write int(...) to convert it" if isinstance(value.type, ir.Scalar) else None

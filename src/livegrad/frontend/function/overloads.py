@@ -1,6 +1,6 @@
-"""Overload resolution by argument types, and calls between captured functions.
+"""Overload resolution by argument types, and calls between captured functions with their aliasing rules.
 
-Used by calls from Python, from captured functions and of derivatives.
+Calls from Python, from captured functions and of derivatives resolve their overload with `choose`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ from livegrad.ops.control import call as call_op
 
 @dataclass
 class Match:
-    """A matching overload and its arguments in order, with how many of them must be converted, and how many of those to
-    another kind of value: an integer to a float, a vector to a list."""
+    """A matching overload and its arguments in order. `conversions` counts the arguments that need a conversion, and
+    those that change their kind: an integer to a float, a vector to a list.
+    """
 
     function: CapturedFunction
     values: list[Value]
@@ -59,11 +60,11 @@ class Match:
 def match(
     function: CapturedFunction, positional: Sequence[Value], keywords: Mapping[str, Value], span: Span
 ) -> Match | str:
-    """How arguments fit one overload, or why they do not."""
+    """Matches arguments against one overload; returns the reason if they do not match."""
     bound = function.signature.bind(positional, keywords)
     if isinstance(bound, str):
         return bound
-    values, slots, conversions, of_kind = [], [], 0, 0
+    values, slots, conversions, kind_changes = [], [], 0, 0
     variables: dict[TypeVar, FrontType] = {}
     sizes: dict[str, int] = {}
     for parameter in function.signature.parameters:
@@ -74,16 +75,16 @@ def match(
         slot = slot_for(parameter, value, variables, sizes)
         if isinstance(slot, str):
             return slot
-        as_list = parameter.annotation.listed is not None and not isinstance(slot.type, ArrayType)
+        as_list = parameter.annotation.list_element is not None and not isinstance(slot.type, ArrayType)
         conversions += as_list or (slot.type is not None and slot.type != value.type)
-        of_kind += as_list or (slot.type is not None and _kind_of(slot.type) != _kind_of(value.type))
+        kind_changes += as_list or (slot.type is not None and _kind_of(slot.type) != _kind_of(value.type))
         values.append(value)
         slots.append(slot)
-    return Match(function, values, tuple(slots), (conversions, of_kind))
+    return Match(function, values, tuple(slots), (conversions, kind_changes))
 
 
 def _kind_of(type: FrontType | None) -> object:
-    """What a conversion that only changes the precision keeps."""
+    """The part of a type that a mere change of precision preserves."""
     scalar = ir.scalar_of(type) if isinstance(type, ir.Scalar | ir.Vector | ir.Matrix) else None
     return type.__class__, None if scalar is None else scalar.kind
 
@@ -91,14 +92,14 @@ def _kind_of(type: FrontType | None) -> object:
 def slot_for(
     parameter: Parameter, value: Value, variables: dict[TypeVar, FrontType], sizes: dict[str, int]
 ) -> Slot | str:
-    """What a parameter is specialised for when it is given this value, or why it cannot take it.
+    """The slot of a parameter for this argument, or the reason why the argument does not match.
 
-    `variables` and `sizes` say what type variables and names of sizes stand for, and are extended.
+    Extends `variables` and `sizes`, the bindings of type variables and named sizes.
     """
     annotation = parameter.annotation
     expected = annotation.type
-    if annotation.listed is not None:
-        expected = array_type_for(annotation.listed, value.type)
+    if annotation.list_element is not None:
+        expected = array_type_for(annotation.list_element, value.type)
         if expected is None and not _can_be_list(value):
             return f"`{parameter.name}` expects {annotation!r}, found {name_of(value)}" + _array_advice(value)
     if annotation.pattern is not None:
@@ -114,36 +115,34 @@ def slot_for(
             return f"`{parameter.name}` expects {describe(expected)}, found {name_of(value)}"
         return Slot(expected, annotation.no_diff)
     if value.type is None:
-        return (
-            Slot(None, static=value.static)
-            if value.items is None
-            else "a tuple with values that are only known at run time"
-        )
+        if value.items is None:
+            return Slot(None, static=value.static)
+        return f"`{parameter.name}` is a tuple with values that are only known at run time"
     if value.static is None:
         return Slot(None, static=None)
     return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))
 
 
 def _can_be_list(value: Value) -> bool:
-    """Whether a value that is no list, such as a tuple or a vector, can take the place of one."""
+    """Whether a value of another type, such as a tuple or a vector, is accepted for a list parameter."""
     return isinstance(value.type, ir.Vector | ir.Matrix | TupleType | TensorType) or value.items is not None
 
 
 def _array_advice(value: Value) -> str:
-    """The advice if an array was passed for a list: its type is matched as one number per point."""
+    """Advice for an array that was passed for a list: an array matches as one number per point."""
     if not isinstance(value.type, ir.Scalar) or value.is_static:
         return ""
     return f"; a whole array is a parameter of type lg.tensor[{describe(value.type)}, 1]"
 
 
 class BoundProblem(str):
-    """The reason why a type does not satisfy a type variable."""
+    """The reason why a type does not satisfy the bound of a type variable."""
 
     code = "LG402"
 
 
 def bind_variable(variable: TypeVar, value: Value, variables: dict[TypeVar, FrontType]) -> str | None:
-    """Gives a type variable the type of an argument; what is wrong if that cannot be."""
+    """Binds a type variable to the type of an argument; returns the reason if that is impossible."""
     bound = variables.get(variable)
     if bound is not None:
         return None if convertible(value, bound) else f"expects {describe(bound)}, found {name_of(value)}"
@@ -164,18 +163,19 @@ def choose(
     span: Span,
     reject: Callable[[Match], str | None] | None = None,
 ) -> Match:
-    """The overload that fits with the fewest conversions; `reject` may say why one that fits is not wanted."""
-    tried: list[tuple[CapturedFunction, Match | str]] = []
+    """The matching overload with the fewest conversions; `reject` returns the reason to exclude a match, or None."""
+    candidates: list[tuple[CapturedFunction, Match | str]] = []
     for overload in function.overloads:
         candidate = match(overload, positional, keywords, span)
         problem = reject(candidate) if reject is not None and isinstance(candidate, Match) else None
-        tried.append((overload, problem or candidate))
-    fitting = [candidate for _, candidate in tried if isinstance(candidate, Match)]
-    if not fitting:
-        if len(tried) == 1:
-            code = getattr(tried[0][1], "code", "LG108")
-            raise FunctionError(code, f"`{function.__name__}`: {tried[0][1]}", span, expected=str(function.signature))
-        reasons = "; ".join(f"{overload.signature}: {why}" for overload, why in tried)
+        candidates.append((overload, problem or candidate))
+    matches = [candidate for _, candidate in candidates if isinstance(candidate, Match)]
+    if not matches:
+        if len(candidates) == 1:
+            reason = candidates[0][1]
+            code = getattr(reason, "code", "LG108")
+            raise FunctionError(code, f"`{function.__name__}`: {reason}", span, expected=str(function.signature))
+        reasons = "; ".join(f"{overload.signature}: {reason}" for overload, reason in candidates)
         raise FunctionError(
             "LG205",
             f"no overload of `{function.__name__}` matches",
@@ -183,8 +183,8 @@ def choose(
             found=_describe_arguments(positional, keywords),
             help=reasons,
         )
-    least = min(candidate.conversions for candidate in fitting)
-    best = [candidate for candidate in fitting if candidate.conversions == least]
+    fewest = min(candidate.conversions for candidate in matches)
+    best = [candidate for candidate in matches if candidate.conversions == fewest]
     if len(best) > 1:
         raise FunctionError(
             "LG206",
@@ -202,7 +202,7 @@ def _describe_arguments(positional: Sequence[Value], keywords: Mapping[str, Valu
 
 
 def argument_nodes(match: Match, span: Span) -> tuple[list[Value], list[Node]]:
-    """The arguments that are passed when the function runs, converted to their parameters' types."""
+    """The run-time arguments of a call, converted to the parameters' types, as values and as nodes."""
     values, nodes = [], []
     for parameter, value, slot in zip(match.function.signature.parameters, match.values, match.slots, strict=True):
         if slot.type is None:
@@ -220,7 +220,7 @@ def call_captured(
     keywords: Mapping[str, Value],
     at: ast.AST,
 ) -> Value:
-    """A call of one captured function from another."""
+    """Compiles a call of one captured function from another."""
     span = context.span(at)
     match = choose(function, positional, keywords, span)
     specialization = match.function.specialize(match.slots)
@@ -245,7 +245,7 @@ def call_captured(
 def _with_flow_of_call(
     context: Context, match: Match, specialization: Specialization, values: list[Value], result: Value, at: ast.AST
 ) -> Value:
-    """The result of a call, connected to its arguments in the derivative flow graph."""
+    """Connects the result of a call to its arguments in the derivative flow graph."""
     function = match.function
     carrying = [value for value, slot in zip(values, specialization.runtime_slots, strict=True) if not slot.no_diff]
     if not function.differentiable:
@@ -260,7 +260,7 @@ def _with_flow_of_call(
 def _call_updating(
     context: Context, match: Match, specialization: Specialization, values: list[Value], node: Node, at: ast.AST
 ) -> Value:
-    """A call of a function with `inout` parameters: it writes the caller's arrays, as in Python."""
+    """Compiles a call of a function with `inout` parameters, which writes the caller's arrays, as in Python."""
     assert specialization.returned_type is not None
     if specialization.context.has_effects:
         add_effects_of_call(context, None, specialization.context.prints)
@@ -272,15 +272,15 @@ def _call_updating(
         new = runtime(argument.type, member(node, 1 + index))  # type: ignore[arg-type]
         new = _with_flow_of_call(context, match, specialization, values, new, at)
         _write_back(context, match, name, arguments.get(name), argument, with_aliases(new, aliases_of(argument)), at)
-    same = specialization.returned_inout if specialization.returned_type is not NONE else None
-    index = 0 if same is None else 1 + specialization.context.inouts.index(same)
+    returned = specialization.returned_inout if specialization.returned_type is not NONE else None
+    index = 0 if returned is None else 1 + specialization.context.inouts.index(returned)
     result = runtime(specialization.returned_type, member(node, index), weak=specialization.result_weak)
     result = with_aliases(result, _result_aliases(context, match, specialization, at))
     return _with_flow_of_call(context, match, specialization, values, result, at)
 
 
 def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
-    """The expression of each argument, as far as arguments and parameters can be matched."""
+    """The expression of each argument by parameter name; empty if the call cannot be bound by syntax."""
     if not isinstance(at, ast.Call) or any(isinstance(argument, ast.Starred) for argument in at.args):
         return {}
     bound = match.function.signature.bind(at.args, {k.arg: k.value for k in at.keywords if k.arg is not None})
@@ -288,7 +288,7 @@ def _argument_expressions(match: Match, at: ast.AST) -> dict[str, ast.expr]:
 
 
 def _forbid_shared_argument(context: Context, match: Match, name: str, argument: Value, at: ast.AST) -> None:
-    """Raises if a function writes one argument and another argument is the same array."""
+    """Raises if a function writes one argument that shares its array with another argument."""
     objects = {alias.object for alias in aliases_of(argument)}
     others = [value for value in match.values if value is not argument]
     others += [argument] * (sum(value is argument for value in match.values) - 1)
@@ -304,8 +304,8 @@ def _forbid_shared_argument(context: Context, match: Match, name: str, argument:
 def _write_back(
     context: Context, match: Match, name: str, expression: ast.expr | None, argument: Value, new: Value, at: ast.AST
 ) -> None:
-    """Assigns the array that a call has written to the variable that was its argument."""
-    context.ordered_writes += 1  # the function may have added to it
+    """Assigns the new version of an array that a call has written to the caller's variable."""
+    context.ordered_writes += 1  # the callee may contain `a[k] += x`
     if isinstance(expression, ast.Name) and context.environment.get(expression.id) is argument:
         forbid_aliased_change(context, expression, 0, at)
         require_writable(context, expression.id, aliases_of(argument), at)
@@ -322,10 +322,10 @@ def _write_back(
 
 
 def _result_aliases(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> Aliases:
-    """The objects of the caller that the result of a call shares."""
+    """The caller's objects that the result of a call shares."""
     parameters = [parameter_key(parameter.name) for parameter in match.function.signature.parameters]
     arguments = dict(zip(parameters, map(aliases_of, match.values), strict=True))
-    times = Counter(alias.object for alias in specialization.context.result_aliases)
+    counts = Counter(alias.object for alias in specialization.context.result_aliases)
     aliases: Aliases = ()
     for alias in specialization.context.result_aliases:
         key = (at, alias.object)
@@ -333,19 +333,19 @@ def _result_aliases(context: Context, match: Match, specialization: Specializati
             aliases += aliases_of_result(alias, arguments[alias.object])
         elif is_outside(alias.object):
             aliases += (alias,)
-        elif alias.object in specialization.context.sharing.shared or times[alias.object] > 1:
+        elif alias.object in specialization.context.sharing.shared or counts[alias.object] > 1:
             context.sharing.shared[key] = specialization.context.sharing.shared.get(alias.object, 0)
             aliases += (replace(alias, object=key),)
     return aliases
 
 
 def _forbid_lost_change(context: Context, match: Match, specialization: Specialization, at: ast.AST) -> None:
-    """Raises if a function changes a copy of an argument where Python would show the change. Names that the result is
-    assigned to do not count, because their old values are not read again; nor do names of a function that ends.
+    """Raises if a call changes a copy of an argument, but in Python the caller would see the change. Names that are
+    never read again do not count: those that the result is assigned to, and all names if the caller returns the result.
     """
     target_call, names = context.result_target
-    ends = target_call is at and names is None and not context.inlining
-    besides = context.environment.keys() if ends else (names or frozenset()) if target_call is at else frozenset()
+    returns = target_call is at and names is None and not context.inlining
+    excluded = context.environment.keys() if returns else (names or frozenset()) if target_call is at else frozenset()
     parameters = [parameter.name for parameter in match.function.signature.parameters]
     for parameter, value in zip(parameters, match.values, strict=True):
         if (
@@ -357,8 +357,8 @@ def _forbid_lost_change(context: Context, match: Match, specialization: Speciali
         others.subtract(alias.object for alias in aliases_of(value))
         for alias in aliases_of(value):
             object = alias.object
-            shown = others[object] > 0 or context.sharing.is_shared(object, MAX_ALIAS_DEPTH)
-            if shown or find_alias(context, object, MAX_ALIAS_DEPTH, besides) is not None:
+            is_shared = others[object] > 0 or context.sharing.is_shared(object, MAX_ALIAS_DEPTH)
+            if is_shared or find_alias(context, object, MAX_ALIAS_DEPTH, excluded) is not None:
                 raise _lost_change_error(context, match, parameter, at)
             context.sharing.changed.add(object)
         if context.discarded_expression is at:

@@ -1,7 +1,7 @@
-"""Checks parallel loops while a captured function runs as plain Python: `f.debug(...)`.
+"""A race detector for parallel loops: `f.debug(...)` runs an instrumented version of a function as plain Python.
 
-In: the source of a function. Out: a Python function that notes which iteration of each parallel loop reads and writes
-which element, and raises an error if one writes what another one reads or writes. `captured.debug` calls it.
+In: the source of a function. Out: a Python function that records which iteration of each parallel loop reads and writes
+which element, and raises if one iteration writes what another one reads or writes.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from livegrad.frontend.function.python_source import Source
 
 @dataclass(eq=False)
 class _Loop:
-    """A running parallel loop: its current iteration, and the iterations that accessed each address."""
+    """An active parallel loop: its current iteration, and the iterations that have accessed each address."""
 
     iteration: int = 0
     writers: dict[int, int] = field(default_factory=dict)
-    readers: dict[int, int] = field(default_factory=dict)  # the first iteration that read it
-    arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)  # kept: a new array has other addresses
+    readers: dict[int, int] = field(default_factory=dict)  # the first reading iteration of each address
+    arrays: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)  # kept alive: addresses are not reused
 
 
 class _Keys:
-    """`keys[1:3, i]` is the index that an array would get."""
+    """`keys[1:3, i]` returns the index itself, as an array would receive it."""
 
     def __getitem__(self, key: Any) -> Any:
         return key
 
 
 class _AccessLog:
-    """What the parallel loops of one run have written."""
+    """The accesses of the active parallel loops of one run."""
 
     def __init__(self, spans: list[Span]) -> None:
         self.spans = spans
         self.loops: list[_Loop] = []
 
     def iterate(self, callee: Any, values: Iterable[Any]) -> Iterator[Any]:
-        """The values of a loop; those of a parallel one are noted as its iterations."""
+        """Yields the values of a loop, and tracks the current iteration if the loop is parallel."""
         if intrinsic_of(callee) != "parallel":
             yield from values
             return
@@ -59,7 +59,7 @@ class _AccessLog:
             self.loops.remove(loop)
 
     def record_write(self, array: Any, key: Any, number: int) -> None:
-        """Notes a write; an error if another iteration has written an element of it."""
+        """Records a write; raises if another iteration has accessed one of the elements."""
         if not self.loops or not isinstance(array, np.ndarray):
             return
         for loop in self.loops:
@@ -75,7 +75,7 @@ class _AccessLog:
                     raise self._error(message, array, address, number)
 
     def record_read(self, array: Any, key: Any, number: int) -> Any:
-        """What an array has at a key; an error if another iteration has written an element of it."""
+        """Records a read and returns its value; raises if another iteration has written one of the elements."""
         value = array[key]
         if not self.loops or not isinstance(array, np.ndarray):
             return value
@@ -108,7 +108,7 @@ def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 class _AccessInstrumenter(ast.NodeTransformer):
-    """Makes loops, reads and assignments of elements report what they do; `+=` may add to what another one wrote."""
+    """Instruments loops, reads and assignments of elements; `+=` may add to what another iteration wrote."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -122,62 +122,57 @@ class _AccessInstrumenter(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
-        written = [part for target in node.targets for part in ast.walk(target) if _is_written(part)]
+        stores = [part for target in node.targets for part in ast.walk(target) if _is_store(part)]
         node.value = self.visit(node.value)
-        if not written:
+        if not stores:
             return [node]
-        # What a statement reads, it reads before it writes.
+        # Evaluate the value first: a statement reads before it writes.
         value = ast.copy_location(ast.Assign([ast.Name("__value__", ast.Store())], node.value), node)
         node.value = ast.copy_location(ast.Name("__value__", ast.Load()), node.value)
-        noted = [ast.copy_location(ast.Expr(self._call("__note__", part)), part) for part in written]
-        return [value, *noted, node]
+        records = [ast.copy_location(ast.Expr(self._call("__record_write__", part)), part) for part in stores]
+        return [value, *records, node]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AnnAssign:
-        node.value = None if node.value is None else self.visit(node.value)  # types have brackets, too
+        node.value = None if node.value is None else self.visit(node.value)  # not the annotation: `x: list[float]`
         return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if not isinstance(node.ctx, ast.Load):
             return node
-        return ast.copy_location(self._call("__read__", node), node)
+        return ast.copy_location(self._call("__record_read__", node), node)
 
     def _call(self, name: str, subscript: ast.Subscript) -> ast.Call:
-        """A call with the array, the key and the number of a place; what those read is noted too."""
-        number = ast.Constant(len(self.spans))
+        """A call with the array, the key and the index of the source location; nested reads are recorded too."""
+        span_index = ast.Constant(len(self.spans))
         self.spans.append(self.source.span(subscript))
         array, key = self.visit(deepcopy(subscript.value)), self.visit(deepcopy(subscript.slice))
         keys = ast.Subscript(ast.Name("__keys__", ast.Load()), key, ast.Load())
-        return ast.Call(ast.Name(name, ast.Load()), [array, keys, number], [])
+        return ast.Call(ast.Name(name, ast.Load()), [array, keys, span_index], [])
 
 
-def _is_written(node: ast.AST) -> TypeGuard[ast.Subscript]:
+def _is_store(node: ast.AST) -> TypeGuard[ast.Subscript]:
     return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
 
 
 def instrument_parallel_loops(function: FunctionType, source: Source) -> FunctionType:
-    """The function as plain Python that checks its parallel loops."""
+    """The function as plain Python with instrumented parallel loops."""
     plain = to_plain_python(function)
     definition = deepcopy(source.definition)
     if not isinstance(definition, ast.FunctionDef):
-        return plain  # an expression has no loops
+        return plain  # a lambda has no loops
     definition.decorator_list, definition.returns = [], None
     for argument in ast.walk(definition.args):
         if isinstance(argument, ast.arg):
             argument.annotation = None
     transformer = _AccessInstrumenter(source)
     definition = transformer.visit(definition)
-    writes = _AccessLog(transformer.spans)
-    names = {
-        **plain.__globals__,
-        "__iterate__": writes.iterate,
-        "__note__": writes.record_write,
-        "__read__": writes.record_read,
-    }
-    names["__keys__"] = _Keys()
+    log = _AccessLog(transformer.spans)
+    names = {**plain.__globals__, "__iterate__": log.iterate, "__keys__": _Keys()}
+    names |= {"__record_write__": log.record_write, "__record_read__": log.record_read}
     for name, cell in zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=True):
         names[name] = cell.cell_contents
     code = compile(ast.fix_missing_locations(ast.Module([definition], [])), source.file, "exec", dont_inherit=True)
     exec(code, names)
-    noting = names[definition.name]
-    noting.__defaults__, noting.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
-    return noting
+    instrumented = names[definition.name]
+    instrumented.__defaults__, instrumented.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return instrumented

@@ -1,6 +1,6 @@
-"""`print` inside captured functions: prints its arguments at run time, in program order.
+"""The `print` intrinsic: prints its arguments at run time, in program order.
 
-It is a host step between the kernels of a compiled function.
+It compiles to a host step between the kernels of a function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livegrad.ir.node import Node
 
 @named_intrinsic("print")
 def print_values(*values: Any) -> None:
-    """Prints values, both inside and outside of captured functions.
+    """Prints values, inside and outside captured functions.
 
     >>> print_values("x =", 1.5)
     x = 1.5
@@ -38,33 +38,36 @@ def _print(context: Context, node: ast.Call) -> Value:
     nodes: list[Node] = []
     for argument in node.args:
         if isinstance(argument, ast.JoinedStr):
-            parts.append("".join(_text(context, part, nodes) for part in argument.values))
+            parts.append("".join(_format_part(context, part, nodes) for part in argument.values))
         else:
-            parts += [_shown(context, value, "", argument, nodes) for value in _values(context, node, argument)]
+            parts += [
+                _format_value(context, value, "", argument, nodes)
+                for value in _evaluate_argument(context, node, argument)
+            ]
     add_print(context, separator.replace("{", "{{").replace("}", "}}").join(parts), nodes)
     return static(None)
 
 
-def _values(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]:
+def _evaluate_argument(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]:
     return arguments_of(context, ast.copy_location(ast.Call(node.func, [argument], []), node))[0]
 
 
-def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
-    """A part of an f-string as a template; its run-time values are appended to the nodes."""
+def _format_part(context: Context, part: ast.expr, nodes: list[Node]) -> str:
+    """Converts a part of an f-string to a template, and appends its run-time values to the nodes."""
     if not isinstance(part, ast.FormattedValue):
-        return _shown(context, context.evaluate(part), "", part, nodes)
+        return _format_value(context, context.evaluate(part), "", part, nodes)
     form = ""
     if part.format_spec is not None:
-        inside = context.evaluate(part.format_spec).static
-        if not isinstance(inside, str):
+        spec = context.evaluate(part.format_spec).static
+        if not isinstance(spec, str):
             raise context.error("LG102", "a format must be known at compile time", part)
-        form = f":{inside}"
+        form = f":{spec}"
     if part.conversion != -1:
         form = f"!{chr(part.conversion)}{form}"
-    return _shown(context, context.evaluate(part.value), form, part, nodes)
+    return _format_value(context, context.evaluate(part.value), form, part, nodes)
 
 
-def _shown(context: Context, value: Value, form: str, at: ast.AST, nodes: list[Node]) -> str:
+def _format_value(context: Context, value: Value, form: str, at: ast.AST, nodes: list[Node]) -> str:
     if value.is_static:
         return f"{{{form}}}".format(value.static).replace("{", "{{").replace("}", "}}")
     nodes.append(node_of(value, context.span(at)))

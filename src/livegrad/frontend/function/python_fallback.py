@@ -1,7 +1,7 @@
-"""Runs captured source as plain Python, with tensor functions such as `lg.sin` replaced by functions of plain numbers.
+"""The pure-Python fallback: runs captured source as plain Python, with functions of numbers for tensor functions.
 
-`CapturedFunction.python` runs the result of `to_plain_python`: the user's code object, so that a debugger stops at its
-lines, with replaced globals.
+`CapturedFunction.python` runs the result of `to_plain_python`: the user's code object, so that debuggers work, with
+globals in which `lg.sin` and other tensor functions are replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livegrad.frontend.function.vectors import VectorValue
 
 
 def _scalar_version(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A NumPy function on Python numbers; undefined results are NaN, as in compiled code."""
+    """Adapts a NumPy function to Python numbers; undefined results are NaN, as in compiled code."""
 
     def run(*values: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -45,7 +45,7 @@ _OTHER_NAME = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x), "matmul": np.matmul,
 }  # fmt: skip
 
-# What a function that the compiler knows by a name does to plain numbers.
+# The implementation of each intrinsic on Python numbers.
 PLAIN: dict[str, Callable[..., Any]] = {name: _scalar_version(getattr(np, name)) for name in _SAME_NAME}
 PLAIN |= {name: _scalar_version(function) for name, function in _OTHER_NAME.items()}
 _MAKERS = ("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like")
@@ -63,7 +63,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class _PlainModule:
-    """livegrad as plain Python sees it: its tensor functions are functions of numbers."""
+    """A module of livegrad whose tensor functions are replaced by functions of numbers."""
 
     def __init__(self, module: ModuleType, replacements: Replacements) -> None:
         self._module, self._replacements = module, replacements
@@ -84,9 +84,9 @@ def _replace_tensor_functions(value: Any, replacements: Replacements) -> Any:
 
 
 def to_plain_python(function: FunctionType, replacements: Replacements | None = None) -> FunctionType:
-    """The function, and the plain functions that it calls, without tensors for plain numbers.
+    """A copy of the function, and of the plain functions that it calls, in which tensor functions are replaced.
 
-    `known` has those that were made already, for functions that call each other.
+    `replacements` has the copies so far, for functions that call each other.
     """
     replacements = {} if replacements is None else replacements
     if function in replacements:
@@ -104,9 +104,9 @@ def to_plain_python(function: FunctionType, replacements: Replacements | None = 
             if name in namespace
         }
     )
-    for mine, theirs in zip(cells or (), function.__closure__ or (), strict=True):
-        if theirs != CellType():  # one that has no value yet
-            mine.cell_contents = _replace_tensor_functions(theirs.cell_contents, replacements)
+    for cell, original in zip(cells or (), function.__closure__ or (), strict=True):
+        if original != CellType():  # skip unassigned cells
+            cell.cell_contents = _replace_tensor_functions(original.cell_contents, replacements)
     return plain
 
 

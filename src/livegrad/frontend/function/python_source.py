@@ -1,6 +1,6 @@
-"""The source of a Python function as a syntax tree: from files, notebooks, the interactive prompt and `run_source`.
+"""Finds the source of a Python function as a syntax tree: in files, notebooks, the prompt, `exec` and `run_source`.
 
-In: a function object. Out: its `Source` (tree, source locations, visible names). Called by the decorators.
+In: a function object. Out: its `Source` (tree, source locations, visible names). Called by `captured`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MISSING: Any = object()
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A captured function: its definition and the names that it can see."""
+    """The syntax tree of a function, its source locations, and the names that are visible to it."""
 
-    function: Any  # a Python function; declared as such, type checkers take it for a method
+    function: Any  # a FunctionType; Any, because type checkers would treat it as a method
     definition: Definition
     file: str
     lines: tuple[str, ...]
@@ -44,7 +44,7 @@ class Source:
 
     @property
     def body(self) -> list[ast.stmt]:
-        """The statements; a lambda's expression is what it returns."""
+        """The statements; the body of a lambda is a `return` of its expression."""
         if isinstance(self.definition, ast.Lambda):
             expression = self.definition.body
             returned = ast.Return(value=expression)
@@ -52,7 +52,7 @@ class Source:
         return self.definition.body
 
     def as_interface_method(self) -> Source:
-        """The same method with another body: the call of the method that its first argument has under its name."""
+        """The method with a new body, which calls the method of this name on its first argument."""
         definition = self.definition
         assert isinstance(definition, ast.FunctionDef)
         arguments = definition.args
@@ -66,27 +66,27 @@ class Source:
         return replace(self, definition=renamed)
 
     def span(self, node: ast.AST) -> Span:
-        """Where a part of the tree stands in the user's file."""
+        """The source location of a node of the tree."""
         line = getattr(node, "lineno", self.definition.lineno)
         column = getattr(node, "col_offset", 0)
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         last = getattr(node, "end_lineno", line)
         raw = text.encode()
         end = getattr(node, "end_col_offset", column + 1) if last == line else len(raw.rstrip())
-        # The tree counts bytes, people count characters.
+        # `ast` counts columns in UTF-8 bytes.
         start_character, end_character = len(raw[:column].decode()), len(raw[:end].decode())
         return Span(self.file, line, start_character + 1, end_character + 1, text, self.name)
 
     def lookup(self, name: str) -> Any:
-        """What a name means outside the function: closure, module, builtins; `MISSING` if nothing."""
+        """The value of a name in the closure, the module or the builtins; `MISSING` if there is none."""
         cell = self._cells.get(name)
         if cell is not None:
             try:
                 return cell.cell_contents
-            except ValueError:  # not assigned yet: as good as missing until it is
+            except ValueError:  # not assigned yet
                 pass
-        found = self.function.__globals__.get(name, MISSING)
-        return getattr(builtins, name, MISSING) if found is MISSING else found
+        value = self.function.__globals__.get(name, MISSING)
+        return getattr(builtins, name, MISSING) if value is MISSING else value
 
     @cached_property
     def _cells(self) -> Mapping[str, CellType]:
@@ -98,15 +98,14 @@ class Source:
         for name, cell in self._cells.items():
             try:
                 contents[name] = cell.cell_contents
-            except ValueError:  # not assigned yet: as good as missing until it is
+            except ValueError:  # not assigned yet
                 continue
         return contents
 
 
 def capture(function: FunctionType) -> Source:
-    """The source of a function.
+    """Finds the source of a function.
 
-    >>> import textwrap
     >>> namespace = run_source("def double(x):\\n    return 2 * x")
     >>> source = capture(namespace["double"])
     >>> source.name, source.span(source.body[0]).line
@@ -144,7 +143,7 @@ def _desugared(source: Source) -> Source:
 
 
 def _find_definition(lines: tuple[str, ...], code: CodeType) -> Definition | None:
-    """The definition that the code was compiled from."""
+    """The definition that the code object was compiled from."""
     candidates = [
         node for node in _definitions(lines) if _first_line(node) == code.co_firstlineno and _name(node) == code.co_name
     ]
@@ -155,13 +154,13 @@ def _find_definition(lines: tuple[str, ...], code: CodeType) -> Definition | Non
 
 def _definitions_enclosing(candidates: list[Definition], code: CodeType) -> list[Definition]:
     """The definitions whose bodies contain all instructions of the code, innermost first. The code of an outer function
-    has at least one instruction outside of the inner body: the one that creates the inner function. Without column
-    information (`-X no_debug_ranges`) nothing is found.
+    has at least one instruction outside the inner body: the one that creates the inner function. Empty without column
+    information (`-X no_debug_ranges`).
     """
     positions = [
         (position.lineno, position.col_offset, position.end_lineno, position.end_col_offset)
         for instruction in dis.get_instructions(code)
-        if (position := instruction.positions) is not None and instruction.opname not in _WITHOUT_PLACE
+        if (position := instruction.positions) is not None and instruction.opname not in _PROLOGUE_OPCODES
     ]
     if not positions or any(None in position for position in positions):
         return []
@@ -171,8 +170,8 @@ def _definitions_enclosing(candidates: list[Definition], code: CodeType) -> list
     return sorted(nodes, key=lambda node: (_start(node), _end(node)), reverse=True)
 
 
-# Instructions at a function's start, which stand for its first line as a whole.
-_WITHOUT_PLACE = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR"}
+# Instructions at the start of a function, whose position is that of the whole definition.
+_PROLOGUE_OPCODES = {"RESUME", "COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR"}
 
 
 def _body(node: Definition) -> list[Any]:
@@ -213,18 +212,18 @@ def _same_code(node: Definition, code: CodeType) -> bool:
     statement = ast.Expression(node) if isinstance(node, ast.Lambda) else ast.Module([node], [])
     mode = "eval" if isinstance(node, ast.Lambda) else "exec"
     compiled = compile(statement, "<candidate>", mode, dont_inherit=True)
-    # Not those inside it: an outer lambda is not the inner one.
+    # Only top-level code objects: an outer lambda must not match because of an inner one.
     return any(
         _outline(constant) == _outline(code) for constant in compiled.co_consts if isinstance(constant, CodeType)
     )
 
 
 def _outline(code: CodeType) -> tuple[object, ...]:
-    """The features that two compilations of one definition share; compiled alone, it reads enclosing variables as
-    globals.
+    """The features that two compilations of one definition share. Compiled alone, a definition reads enclosing
+    variables as globals, so global and free names are combined.
     """
-    used = sorted({*code.co_names, *code.co_freevars})
-    return code.co_name, used, code.co_varnames, [c for c in code.co_consts if not isinstance(c, CodeType)]
+    names = sorted({*code.co_names, *code.co_freevars})
+    return code.co_name, names, code.co_varnames, [c for c in code.co_consts if not isinstance(c, CodeType)]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -235,7 +234,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
-    """The input at the prompt, from the history of the line editor; compared with the code."""
+    """The lines of a definition that was typed at the prompt, from the readline history; empty if none matches."""
     readline = sys.modules.get("readline")
     if readline is None:
         return ()
@@ -253,16 +252,16 @@ def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
     return ()
 
 
-# Texts that were run by `exec`, or given to `python -c`: the newest last. Python itself forgets them.
+# Source texts that were run by `exec` or `python -c`, which Python itself does not keep; most recent last.
 _texts: LruCache[tuple[str, ...], bool] = LruCache(64)
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
 def remember_exec_source(function: FunctionType) -> None:
-    """Looks for the text of a function that comes from no file, among the texts that the running program holds.
+    """Keeps the source text of a function that was defined by `exec` or `python -c`.
 
-    Whoever calls `exec(text)` has the text at hand, so it is looked for while that runs. One is taken only if it
-    compiles to the very code that the function has.
+    The caller of `exec(text)` usually holds the text in a variable or constant, so the strings in the calling frames
+    are searched. A text is accepted only if it compiles to exactly the function's code object.
     """
     code = function.__code__
     if os.path.exists(code.co_filename) or code.co_filename in linecache.cache:
@@ -277,7 +276,7 @@ def remember_exec_source(function: FunctionType) -> None:
 
 
 def _strings_in_scope() -> Iterator[str]:
-    """Strings in variables and constants of the calling functions, nearest first, and the text of `python -c`."""
+    """Yields the strings in variables and constants of the calling frames, innermost first, and of `python -c`."""
     frame: FrameType | None = sys._getframe(1)
     modules: set[int] = set()
     while frame is not None:
@@ -292,10 +291,10 @@ def _strings_in_scope() -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _was_compiled_from(lines: tuple[str, ...], code: CodeType) -> bool:
-    """Whether this text gives exactly this code."""
+    """Whether the text compiles to exactly this code object."""
     for mode in ("exec", "eval"):
         try:
-            # `exec` takes the future statements of the module that it stands in along.
+            # `exec` inherits the future statements of the calling module.
             compiled = compile("".join(lines), code.co_filename, mode, code.co_flags & _FUTURE, dont_inherit=True)
         except (SyntaxError, ValueError):
             continue
@@ -308,8 +307,7 @@ _numbers = itertools.count(1)
 
 
 def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Runs Python source text like `exec`, keeps the text so that its functions can be captured, and returns the
-    namespace.
+    """Runs Python source text like `exec` and returns the namespace. Functions that it defines can be captured.
 
     >>> run_source("def half(x):\\n    return x / 2")["half"](3.0)
     1.5

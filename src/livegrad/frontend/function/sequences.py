@@ -1,6 +1,6 @@
 """Intrinsics for lists, tuples and vectors: `len`, `min`, `max`, `sum`, `any`, `list`, `np.array`.
 
-Importing the module adds them to `INTRINSICS`; `sequence` decomposes such a value.
+Importing the module adds them to `INTRINSICS`; `sequence_members` splits such a value into its members.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.intrinsics import intrinsic, require_count, shaped_result
-from livegrad.frontend.function.operators import binary, elements, truth, unify
+from livegrad.frontend.function.operators import apply_binary, list_elements, to_bool, unify
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
@@ -32,12 +32,12 @@ from livegrad.ops import elementwise
 from livegrad.ops.aggregate import make, members_of
 
 
-def sequence(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
-    """The members of a list, tuple or vector."""
+def sequence_members(context: Context, value: Value, at: ast.AST) -> list[Value] | None:
+    """The members of a list, tuple or vector; None for other values."""
     if value.items is not None:
         return list(value.items)
     if isinstance(value.type, ArrayType):
-        return elements(value, context, at)
+        return list_elements(value, context, at)
     if isinstance(value.type, ir.Vector):
         element = value.type.element
         return [context.result(element, node, [value], at) for node in members_of(node_of(value, context.span(at)))]
@@ -64,7 +64,7 @@ def _register_extremum(name: str, op: Op) -> None:
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         items = list(values)
         if len(items) == 1:
-            inner = sequence(context, items[0], at)
+            inner = sequence_members(context, items[0], at)
             if not inner:
                 what = "an empty list" if inner is not None else name_of(items[0])
                 raise context.error("LG201", f"`{name}` does not accept {what}", at)
@@ -85,12 +85,12 @@ _register_extremum("max", elementwise.max)
 def _register_fold(name: str, op: ast.operator, start: int) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = sequence(context, values[0], at)
+        items = sequence_members(context, values[0], at)
         if items is None or len(values) > 2:
             raise context.error("LG201", f"`{name}` does not accept {name_of(values[0])}", at)
         total = values[1] if len(values) > 1 else static(start)
         for item in items:
-            total = binary(context, op, total, item, at)
+            total = apply_binary(context, op, total, item, at)
         return total
 
 
@@ -101,12 +101,12 @@ _register_fold("prod", ast.Mult(), 1)
 def _register_quantifier(name: str, every: bool) -> None:
     @intrinsic(name)
     def handler(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-        items = sequence(context, values[0], at)
+        items = sequence_members(context, values[0], at)
         if items is None:
             raise context.error("LG201", f"`{name}` does not accept {name_of(values[0])}", at)
         total: Node | None = None
         for item in items:
-            test = truth(context, item, at)
+            test = to_bool(context, item, at)
             if test.is_static:
                 if bool(test.static) is not every:
                     return static(not every)
@@ -137,7 +137,7 @@ def _list(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("tuple")
 def _tuple(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    items = sequence(context, values[0], at) if len(values) == 1 else None
+    items = sequence_members(context, values[0], at) if len(values) == 1 else None
     if items is None:
         raise context.error("LG201", "`tuple` takes a list, vector or tuple", at)
     return tuple_value(items)
@@ -145,13 +145,13 @@ def _tuple(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
 
 @intrinsic("array_of")
 def array_of(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
-    """np.array([a, b, c]): a vector, whose arithmetic works on each component."""
-    items = sequence(context, values[0], at)
+    """`np.array([a, b, c])`: a vector, whose arithmetic is componentwise."""
+    items = sequence_members(context, values[0], at)
     if not items or any(not isinstance(item.type, ir.Scalar) for item in items):
         raise context.error("LG201", "only a list of numbers can become a vector", at, found=name_of(values[0]))
-    listed = array_value(items, context.span(at))
-    assert isinstance(listed.type, ArrayType)
-    element = listed.type.element
+    list_element = array_value(items, context.span(at))
+    assert isinstance(list_element.type, ArrayType)
+    element = list_element.type.element
     assert isinstance(element, ir.Scalar)
     type = ir.Vector(element, len(items))
-    return context.result(type, make(*members_of(node_of(listed, context.span(at))), type=type), items, at)
+    return context.result(type, make(*members_of(node_of(list_element, context.span(at))), type=type), items, at)

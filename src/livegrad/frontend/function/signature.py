@@ -1,6 +1,6 @@
-"""The parameters of a captured function: annotations, defaults and argument binding.
+"""Signatures of captured functions: annotations, defaults and argument binding.
 
-`captured` reads a signature from the source; calls from Python and from other captured functions bind against it.
+`captured` reads a signature from the source; calls from Python and from captured functions bind their arguments to it.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class InOutMarker:
 
 inout = InOutMarker()
 
-SELF: TypeVar = TypeVar("Self")  # type: ignore  # what `typing.Self` stands for: the type of a method's first parameter
+SELF: TypeVar = TypeVar("Self")  # type: ignore  # represents `typing.Self`: the type of a method's first parameter
 
 
 @dataclass(frozen=True)
 class OpenAnnotation:
-    """A type with a type variable inside, as in `Pair[T]`."""
+    """A type that contains a type variable, as in `Pair[T]`."""
 
     text: str
 
@@ -87,19 +87,19 @@ class OpenAnnotation:
 
 @dataclass(frozen=True)
 class Annotation:
-    """A parsed annotation: a type, a type variable, or nothing; and whether derivatives stop there."""
+    """A parsed annotation: a type, a type variable, a list, a pattern of arrays, or nothing; with its qualifiers."""
 
     type: FrontType | None = None
     variable: TypeVar | None = None
-    listed: FrontType | ListPattern | None = None  # list[T]: the length comes from the argument
+    list_element: FrontType | ListPattern | None = None  # list[T]: the length comes from the argument
     pattern: TensorPattern | TuplePattern | None = None  # whole arrays: their shapes come from the argument
     no_diff: bool = False
     inout: bool = False  # the function writes the array
 
     def expected_for(self, value: Any) -> Pattern | None:
-        """What an argument from Python should be."""
-        if self.listed is not None and isinstance(value, list | tuple):
-            return _array_for(self.listed, value)
+        """The type or pattern that this Python argument is matched against."""
+        if self.list_element is not None and isinstance(value, list | tuple):
+            return _array_for(self.list_element, value)
         return self.type if self.pattern is None else self.pattern
 
     def __repr__(self) -> str:
@@ -110,14 +110,14 @@ class Annotation:
         elif self.pattern is not None:
             text = repr(self.pattern)
         else:
-            text = "any" if self.listed is None else repr(ListPattern(self.listed))
+            text = "any" if self.list_element is None else repr(ListPattern(self.list_element))
         text = f"inout[{text}]" if self.inout else text
         return f"no_diff[{text}]" if self.no_diff else text
 
 
 @dataclass(frozen=True)
 class ListPattern:
-    """`list[T]` inside another list: its length comes from the argument too."""
+    """`list[T]` inside another list; its length comes from the argument."""
 
     element: FrontType | ListPattern
 
@@ -135,7 +135,7 @@ def _element_of_list(value: Any) -> FrontType | ListPattern:
 
 
 def array_type_for(element: FrontType | ListPattern, argument: FrontType | None) -> ArrayType | None:
-    """The array that an argument is for a parameter of type `list[element]`; None if it is no such list."""
+    """The list type that an argument has for a parameter `list[element]`; None if it does not match."""
     if not isinstance(argument, ArrayType):
         return None
     if not isinstance(element, ListPattern):
@@ -145,12 +145,12 @@ def array_type_for(element: FrontType | ListPattern, argument: FrontType | None)
 
 
 def _empty_list(element: FrontType | ListPattern) -> ArrayType:
-    """The element type of an empty list of lists, whose lengths are unknown."""
+    """The element type of an empty list of lists: an empty list."""
     return ArrayType(_empty_list(element.element) if isinstance(element, ListPattern) else element, 0)
 
 
 def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None:
-    """The array type of a Python list passed for a parameter `list[element]`; None if its shape does not match."""
+    """The list type of a Python list for a parameter `list[element]`; None if its shape does not match."""
     if not isinstance(element, ListPattern):
         return ArrayType(element, len(value))
     if not all(isinstance(item, list | tuple) for item in value):
@@ -161,7 +161,7 @@ def _array_for(element: FrontType | ListPattern, value: Any) -> ArrayType | None
 
 
 def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """An annotation in which text stands for no type any more, as in `no_diff["Light"]` or `list["Light"]`."""
+    """Evaluates the strings inside an annotation, as in `no_diff["Light"]` or `list["Light"]`."""
     if isinstance(annotation, ForwardRef):
         annotation = annotation.__forward_arg__
     if isinstance(annotation, str):
@@ -179,7 +179,7 @@ def resolve_names(annotation: Any, names: Mapping[str, Any]) -> Any:
 
 
 def mentions(annotation: Any, predicate: Callable[[Any], bool]) -> bool:
-    """Whether an annotation is, or has inside of it, something that is wanted."""
+    """Whether an annotation, or a part of it, satisfies the predicate."""
     if predicate(annotation):
         return True
     if isinstance(annotation, NoDiff | InOut):
@@ -190,7 +190,7 @@ def mentions(annotation: Any, predicate: Callable[[Any], bool]) -> bool:
 
 
 class InvalidArrayAnnotation(Exception):
-    """The reason why the annotation of a whole array is invalid."""
+    """An invalid annotation of a whole array; the message is the reason."""
 
 
 def _tuple_element(value: Any) -> Pattern:
@@ -198,7 +198,7 @@ def _tuple_element(value: Any) -> Pattern:
 
 
 def read_annotation(value: Any) -> Annotation:
-    """The meaning of an annotation's value; TypeError if it has none."""
+    """Parses the value of an annotation; raises TypeError if it is not a type."""
     if isinstance(value, NoDiff):
         inner = read_annotation(value.type)
         return replace(inner, no_diff=True)
@@ -214,7 +214,7 @@ def read_annotation(value: Any) -> Annotation:
     if value is Self:
         return Annotation(variable=SELF)
     if mentions(value, lambda part: part is Self or isinstance(part, TypeVar)):
-        return Annotation()  # what it is is seen when the variables in it are known
+        return Annotation()  # open: the type comes from the argument
     if isinstance(value, TensorPattern):
         return Annotation(pattern=value)
     if getattr(value, "__origin__", None) is tuple and any(isinstance(part, TensorPattern) for part in value.__args__):
@@ -222,11 +222,11 @@ def read_annotation(value: Any) -> Annotation:
     if value is list:
         return Annotation()
     if getattr(value, "__origin__", None) is list:
-        return Annotation(listed=_element_of_list(value))
+        return Annotation(list_element=_element_of_list(value))
     if isinstance(value, OpenAnnotation):
-        return Annotation()  # what it is is seen when the variables in it are known
+        return Annotation()  # open: the type comes from the argument
     if value is Any or value is str or value is Callable or get_origin(value) is Callable:
-        return Annotation()  # text and functions are known when their callers are compiled
+        return Annotation()  # strings and functions are static arguments
     return Annotation(plain_type(value))
 
 
@@ -246,7 +246,7 @@ class Signature:
 
     def __init__(self, source: Source, local_names: Mapping[str, Any] | None = None) -> None:
         self.source = source
-        self._local_names = local_names or {}  # of the function that this one is defined in
+        self._local_names = local_names or {}  # of the enclosing function
         arguments = source.definition.args
         for kind, extra in (("*", arguments.vararg), ("**", arguments.kwarg)):
             if extra is not None:
@@ -263,13 +263,13 @@ class Signature:
         self.parameters: list[Parameter] = []
         for index, argument in enumerate(positional):
             default = defaults[index - first] if index >= first else MISSING
-            self.parameters.append(self._parameter(argument, default, False))
+            self.parameters.append(self._read_parameter(argument, default, False))
         self._positional_only = {argument.arg for argument in arguments.posonlyargs}
         for argument in arguments.kwonlyargs:
             default = (function.__kwdefaults__ or {}).get(argument.arg, MISSING)
-            self.parameters.append(self._parameter(argument, default, True))
+            self.parameters.append(self._read_parameter(argument, default, True))
         returns = None if isinstance(source.definition, ast.Lambda) else source.definition.returns
-        self.result = Annotation() if returns is None else self._annotation(returns, "return")
+        self.result = Annotation() if returns is None else self._read_annotation(returns, "return")
         if SELF in {self.result.variable, *(parameter.annotation.variable for parameter in self.parameters)}:
             self._bind_self()
 
@@ -282,13 +282,13 @@ class Signature:
         first = self.parameters[0]
         self.parameters[0] = replace(first, annotation=replace(first.annotation, variable=SELF))
 
-    def _parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
+    def _read_parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
         annotation = Annotation()
         if argument.annotation is not None:
-            annotation = self._annotation(argument.annotation, argument.arg)
+            annotation = self._read_annotation(argument.annotation, argument.arg)
         return Parameter(argument.arg, annotation, default, keyword_only, self.source.span(argument))
 
-    def _annotation(self, node: ast.expr, name: str) -> Annotation:
+    def _read_annotation(self, node: ast.expr, name: str) -> Annotation:
         source = self.source
         expression: ast.expr = node
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -313,16 +313,17 @@ class Signature:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every parameter has a type of its own."""
+        """Whether every parameter has a concrete type."""
         return all(parameter.annotation.type is not None for parameter in self.parameters)
 
     def bind(self, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any] | str:
-        """An argument for each parameter (its default where none is given), or why they do not fit."""
-        takes = [parameter for parameter in self.parameters if not parameter.keyword_only]
-        if len(positional) > len(takes):
-            by_position = " by position" if len(takes) < len(self.parameters) else ""
-            return f"takes {len(takes)} argument{'s' * (len(takes) != 1)}{by_position}, found {len(positional)}"
-        values = {parameter.name: value for parameter, value in zip(takes, positional, strict=False)}
+        """Binds an argument, or the default, to each parameter; returns the reason if the arguments do not match."""
+        by_position = [parameter for parameter in self.parameters if not parameter.keyword_only]
+        count = len(by_position)
+        if len(positional) > count:
+            suffix = " by position" if count < len(self.parameters) else ""
+            return f"takes {count} argument{'s' * (count != 1)}{suffix}, found {len(positional)}"
+        values = {parameter.name: value for parameter, value in zip(by_position, positional, strict=False)}
         for name, value in keywords.items():
             if name not in {parameter.name for parameter in self.parameters}:
                 return f"has no parameter `{name}`"
@@ -342,7 +343,7 @@ class Signature:
         return bound
 
     def sizes_of(self, bound: Mapping[str, Any]) -> dict[str, int]:
-        """What the names of sizes stand for where the function is called with these arguments."""
+        """The values of the named sizes in a call with these arguments."""
         sizes: dict[str, int] = {}
         for parameter in self.parameters:
             pattern, value = parameter.annotation.pattern, bound[parameter.name]
@@ -350,8 +351,8 @@ class Signature:
                 zip(pattern.elements, value, strict=False) if isinstance(pattern, TuplePattern) else [(pattern, value)]
             ):
                 if isinstance(part, TensorPattern):
-                    named = zip(part.sizes, np.shape(item), strict=True)
-                    sizes.update({name: size for name, size in named if isinstance(name, str)})
+                    pairs = zip(part.sizes, np.shape(item), strict=True)
+                    sizes.update({name: size for name, size in pairs if isinstance(name, str)})
         return sizes
 
     def __str__(self) -> str:
@@ -360,7 +361,7 @@ class Signature:
 
 
 def _suggest_annotation(annotation: Any) -> str:
-    """What to write instead of an annotation that is not a supported type."""
+    """Suggests a replacement for an annotation that is not a supported type."""
     if isinstance(annotation, type) and ("__annotations__" in vars(annotation) or hasattr(annotation, "_fields")):
         return f"decorate the class {annotation.__name__} with @lg.differentiable to make it a struct"
     if annotation is dict or get_origin(annotation) is dict:
@@ -372,6 +373,6 @@ def _suggest_annotation(annotation: Any) -> str:
 
 @dataclass(frozen=True)
 class Default:
-    """The default value of an argument that was not passed."""
+    """The default value of a parameter, for an argument that was not passed."""
 
     value: Any

@@ -1,6 +1,6 @@
-"""Derives types from annotations, type families such as `vec[float, 3]`, and Python values.
+"""Derives frontend types from annotations and Python values; defines type families such as `vec[float, 3]`.
 
-Out: a `FrontType`. Used by signatures, structs and calls.
+Used by signatures, structs and calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PYTHON = {float: ir.f64, int: ir.i64, bool: ir.bool_, complex: ir.c128, type(No
 
 
 def plain_type(annotation: Any) -> FrontType:
-    """The type that an annotation without `no_diff` or type variables stands for; TypeError if it is none."""
+    """The type that an annotation without qualifiers or type variables denotes; raises TypeError if there is none."""
     if isinstance(annotation, ir.Scalar | ir.Vector | ir.Matrix | Composite):
         return annotation
     if isinstance(annotation, ir.Tensor):
@@ -60,7 +60,7 @@ def plain_type(annotation: Any) -> FrontType:
 
 
 def _array_of(type: ir.Tensor) -> TensorType:
-    """A whole array of this type, whose sizes must be numbers."""
+    """The type of a whole array of an IR tensor type, whose sizes must be numbers."""
     sizes = tuple([size for size in type.shape if isinstance(size, int)])
     if len(sizes) < type.rank:
         raise TypeError(f"{type!r} is not a type that functions support: its sizes must be numbers")
@@ -68,7 +68,7 @@ def _array_of(type: ir.Tensor) -> TensorType:
 
 
 def _size(parameter: Any) -> Any:
-    """A size in a type: a number, a name, or `Literal[...]` of one for type checkers."""
+    """A size in brackets: a number or a name, also as `Literal[...]`, which type checkers accept."""
     return get_args(parameter)[0] if get_origin(parameter) is Literal else parameter
 
 
@@ -81,19 +81,21 @@ _EXAMPLES = {
 
 
 def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
-    """The element type and the sizes in the brackets of a family."""
+    """Reads the element type and the sizes in the brackets of a family."""
     element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
     sizes = [*map(_size, rest)]
-    fits = len(sizes) == (2 if family == "mat" else 1) and all(size.__class__ is int and size >= 0 for size in sizes)
+    is_valid = len(sizes) == (2 if family == "mat" else 1) and all(
+        size.__class__ is int and size >= 0 for size in sizes
+    )
     try:
         inner = plain_type(element)
     except TypeError:
-        fits, inner = False, NONE
-    if fits and (family == "array" or isinstance(inner, ir.Scalar)):
+        is_valid, inner = False, NONE
+    if is_valid and (family == "array" or isinstance(inner, ir.Scalar)):
         return inner, sizes
-    made_of = "a type" if family == "array" else "a type of numbers"
+    kind = "a type" if family == "array" else "a type of numbers"
     raise CallError(
-        f"`{family}` takes {made_of} and {'two whole numbers' if family == 'mat' else 'a whole number'} in brackets",
+        f"`{family}` takes {kind} and {'two whole numbers' if family == 'mat' else 'a whole number'} in brackets",
         where=caller_origin(),
         expected=f"for example {_EXAMPLES[family]}",
         found=f"{family}[{', '.join(map(shown, (element, *sizes)))}]",
@@ -101,7 +103,7 @@ def _read_brackets(family: str, parameters: Any) -> tuple[FrontType, list[int]]:
 
 
 def _read_array_pattern(family: str, parameters: Any) -> TensorPattern | None:
-    """A whole array with sizes, as in `array[float, "n", 3]`; None if the brackets contain one number or none."""
+    """Reads the pattern of a whole array, as in `array[float, "n", 3]`; None if there is at most one number."""
     element, *rest = parameters if isinstance(parameters, tuple) else (parameters,)
     sizes = [*map(_size, rest)]
     if len(sizes) < 2 and not any(isinstance(size, str) for size in sizes):
@@ -143,9 +145,9 @@ class _TensorFamily:
         raise CallError(what, where=caller_origin(), help="lg.asarray(data) creates a tensor")
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> TensorPattern:
-        whole = _read_array_pattern("tensor", parameters)
-        if whole is not None:
-            return whole
+        pattern = _read_array_pattern("tensor", parameters)
+        if pattern is not None:
+            return pattern
         inner, (rank,) = _read_brackets("tensor", parameters)
         assert isinstance(inner, ir.Scalar)
         return TensorPattern(inner, (None,) * rank)
@@ -155,9 +157,9 @@ tensor = _TensorFamily()
 
 
 class _Family:
-    """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: types by element and size.
+    """`vec[f64, 3]`, `mat[f32, 2, 2]`, `array[float, 4]`: families of types by element and size.
 
-    With names of sizes, or several sizes, `array` is a whole NumPy array.
+    With named sizes, or several sizes, `array` denotes a whole NumPy array.
 
     >>> import livegrad as lg
     >>> lg.vec[lg.f64, 3], lg.mat[lg.f32, 2, 3], lg.array[float, 4], lg.array[float, "n", 3]
@@ -171,14 +173,14 @@ class _Family:
         return self.name
 
     def __call__(self, *values: Any) -> Any:
-        sized = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(data) creates a tensor"}[self.name]
+        advice = {"vec": "lg.vec3(...)", "mat": "lg.mat3(...)", "array": "lg.asarray(data) creates a tensor"}[self.name]
         what = f"`{self.name}` is a family of types, such as {_EXAMPLES[self.name]}"
-        raise CallError(what, where=caller_origin(), help=sized)
+        raise CallError(what, where=caller_origin(), help=advice)
 
     def __getitem__(self, parameters: tuple[Any, ...]) -> Any:
-        whole = _read_array_pattern("array", parameters) if self.name == "array" else None
-        if whole is not None:
-            return whole
+        pattern = _read_array_pattern("array", parameters) if self.name == "array" else None
+        if pattern is not None:
+            return pattern
         inner, sizes = _read_brackets(self.name, parameters)
         text = f"{self.name}[{describe(inner)}, {', '.join(map(str, sizes))}]"
         if self.name == "array":
@@ -195,7 +197,7 @@ vec, mat, array = _Family("vec"), _Family("mat"), _Family("array")
 
 
 def type_of_value(value: Any) -> FrontType:
-    """The type of a Python value; TypeError if it has none.
+    """The type of a Python value; raises TypeError if it has none.
 
     >>> type_of_value([1.0, 2.0])
     array[float, 2]
@@ -225,7 +227,7 @@ def type_of_value(value: Any) -> FrontType:
 
 
 def _common_type(types: Sequence[FrontType]) -> FrontType | None:
-    """The common type of the elements of a list, with Python integers promoted; None if there is none."""
+    """The common type of the elements of a list, where ints are promoted to float; None if there is none."""
     arrays = [type for type in types if isinstance(type, ArrayType)]
     if len(arrays) == len(types) and len({array.size for array in arrays}) == 1:
         inner = _common_type([array.element for array in arrays])

@@ -1,7 +1,7 @@
-"""Rules that further kinds of types (optionals, pairs, type variables, interfaces) add to the language.
+"""Hooks through which optionals, pairs, type variables and interfaces extend the compiler.
 
-Each module of such types has one `TypeRules`, and `frontend/differentiable/__init__.py` installs all. The compiler asks
-`rules` wherever it meets a type that it does not know itself.
+Each module of such types defines one `TypeRules`, and `frontend/differentiable/__init__.py` installs them. The compiler
+applies `rules` to types that it does not implement itself.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ Rule = Callable[..., Any]
 class TypeRules:
     """The rules that a kind of type adds; each rule returns None for types that it does not handle."""
 
-    annotation: Rule | None = None  # (annotation) → the type that it stands for
-    # (value, target, span) → the converted value; without a span, anything but None says that it could be
+    annotation: Rule | None = None  # (annotation) → the type that it denotes
+    # (value, target, span) → the converted value. With span None, any result but None means that a conversion exists.
     conversion: Rule | None = None
-    join: Rule | None = None  # (first type, second type) → the type that holds values of both
-    method: Rule | None = None  # (context, value, name) → a method of a value
-    type_attribute: Rule | None = None  # (type, name) → an attribute of a type
-    narrowing: Rule | None = None  # (value) → what a value is where it is known to be there
-    class_narrowing: Rule | None = None  # (value, class) → what a value is where it is known to be of a class
-    presence: Rule | None = None  # (value) → whether a value that may be missing is there, and what it is then
-    bound: Rule | None = None  # (type variable, type) → what is wrong if the type cannot stand for it
+    join: Rule | None = None  # (first type, second type) → their common type
+    method: Rule | None = None  # (context, value, name) → a method of the value
+    type_attribute: Rule | None = None  # (type, name) → an attribute of the type
+    narrowing: Rule | None = None  # (value) → the value, given that it is present
+    class_narrowing: Rule | None = None  # (value, class) → the value, given that it is of the class
+    presence: Rule | None = None  # (value) → (whether the value is present, the value given that it is)
+    bound: Rule | None = None  # (type variable, type) → the reason why the type violates the bound
     struct: Callable[[Any], None] | None = None  # called with each new struct
-    derivative_target: Rule | None = None  # (object) → a function that can be differentiated
+    derivative_target: Rule | None = None  # (object) → a differentiable function
 
 
 class _InstalledRules:
-    """The rules of all kinds of types, by hook."""
+    """The installed rules by hook."""
 
     annotation: tuple[Rule, ...]
     conversion: tuple[Rule, ...]
@@ -50,7 +50,7 @@ class _InstalledRules:
         self.install()
 
     def install(self, *kinds: TypeRules) -> None:
-        """Has exactly these rules, in this order."""
+        """Replaces the rules by those of these kinds, in this order."""
         for field in fields(TypeRules):
             values = (getattr(kind, field.name) for kind in kinds)
             setattr(self, field.name, tuple(rule for rule in values if rule is not None))

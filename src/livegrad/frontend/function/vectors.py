@@ -1,6 +1,6 @@
-"""Vectors and matrices in Python: `vec3(1, 2, 3)` creates a NumPy array whose components have names.
+"""Vector and matrix values in Python: `vec3(1, 2, 3)` creates a NumPy array with named components.
 
-The constructors are also annotations; `function_types` defines the corresponding types.
+The constructors are also annotations.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 from livegrad.diagnostics import NotANumberError, caller_origin
 from livegrad.ir import types as ir
 
-_PLAIN = 1e30  # floats below this are in the range of every type of vectors
-_REAL = "biuf"  # NumPy's kinds of numbers that are real
+_PLAIN = 1e30  # smaller floats are in the range of every float element type
+_REAL = "biuf"  # NumPy's kinds of real numbers
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
 
 
@@ -26,7 +26,7 @@ def swizzle(name: str) -> tuple[int, ...] | None:
 
 
 class VectorValue(np.ndarray):
-    """A short vector outside of functions: a NumPy array whose components have names.
+    """A short vector in Python: a NumPy array with named components.
 
     >>> v = vec3(1.0, 2.0, 3.0)
     >>> float(v.y), v.zx.tolist()
@@ -52,7 +52,7 @@ class VectorValue(np.ndarray):
 
 @dataclass(frozen=True)
 class ShapedConstructor(ir.UnionMember):
-    """`vec3`, `mat2` and so on: an annotation, and a constructor.
+    """`vec3`, `mat2` and so on: a constructor of values that is also an annotation.
 
     >>> import livegrad as lg
     >>> lg.vec3(1.0), lg.vec3(1.0, 2.0, 3.0), lg.mat2
@@ -71,7 +71,7 @@ class ShapedConstructor(ir.UnionMember):
         return (type.size,) if isinstance(type, ir.Vector) else (type.rows, type.columns)
 
     def __call__(self, *parts: Any) -> VectorValue:
-        """From one number for all components, or from numbers and vectors that make up all of them."""
+        """Constructs a value from one number for all components, or from numbers and vectors for all of them."""
         element = self.type.element
         if element.kind == "float" and all(part.__class__ is float and -_PLAIN < part < _PLAIN for part in parts):
             flat = np.array(parts or (0.0,), element.dtype)
@@ -85,16 +85,16 @@ class ShapedConstructor(ir.UnionMember):
 
 
 def _numbers(part: Any, element: ir.Scalar, name: str) -> np.ndarray[Any, Any]:
-    """A number, a vector or a list of them, as components of one type; one that the type cannot hold is refused."""
+    """Converts a number, a vector or a list of them to components; raises if the element type cannot hold a number."""
     try:
         values = np.asarray(part)
         if values.dtype.kind in _REAL:
             with np.errstate(invalid="ignore", over="ignore"):
                 numbers = np.asarray(part, element.dtype).reshape(-1)
-            wanted = values.reshape(-1) if element.kind == "float" else np.trunc(values.reshape(-1))
-            if (np.isfinite(numbers) == np.isfinite(wanted) if element.kind == "float" else numbers == wanted).all():
+            exact = values.reshape(-1) if element.kind == "float" else np.trunc(values.reshape(-1))
+            if (np.isfinite(numbers) == np.isfinite(exact) if element.kind == "float" else numbers == exact).all():
                 return numbers
-    except (ValueError, OverflowError):  # lists of different lengths, an integer beyond all that NumPy has
+    except (ValueError, OverflowError):  # lists of different lengths, or an integer that no NumPy type holds
         pass
     raise NotANumberError(
         f"invalid components for `{name}`", where=caller_origin(), expected=str(element), found=repr(part)
@@ -107,6 +107,22 @@ ivec2, ivec3, ivec4 = (ShapedConstructor(ir.Vector(ir.i32, n), f"ivec{n}") for n
 mat2, mat3, mat4 = (ShapedConstructor(ir.Matrix(ir.f32, n, n), f"mat{n}") for n in (2, 3, 4))
 dmat2, dmat3, dmat4 = (ShapedConstructor(ir.Matrix(ir.f64, n, n), f"dmat{n}") for n in (2, 3, 4))
 SHAPED_NAMES = {
-    made.type: made.name
-    for made in (vec2, vec3, vec4, dvec2, dvec3, dvec4, ivec2, ivec3, ivec4, mat2, mat3, mat4, dmat2, dmat3, dmat4)
+    constructor.type: constructor.name
+    for constructor in (
+        vec2,
+        vec3,
+        vec4,
+        dvec2,
+        dvec3,
+        dvec4,
+        ivec2,
+        ivec3,
+        ivec4,
+        mat2,
+        mat3,
+        mat4,
+        dmat2,
+        dmat3,
+        dmat4,
+    )
 }

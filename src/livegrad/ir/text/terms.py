@@ -219,7 +219,7 @@ class TermReader:
         start = self.cursor.position
         extent = self.number()
         if not isinstance(extent, int) or extent < 0:
-            self.cursor.fail("a size must be known", at=start, expected="a natural number", found=str(extent))
+            self.cursor.fail("a size must be a non-negative integer", at=start, found=str(extent))
         return extent
 
     def _vector(self) -> Vector:

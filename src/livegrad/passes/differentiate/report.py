@@ -15,7 +15,7 @@ from livegrad.ir.function import captured_values
 from livegrad.ir.leaves import parameter_op
 from livegrad.ir.node import Function, Module, Node
 from livegrad.ir.propagate_lines import propagates_lines
-from livegrad.ir.source_lines import telling_lines_apart
+from livegrad.ir.source_lines import distinguish_lines
 from livegrad.ir.types import Scalar, Tape, Tensor, Type, components, is_differentiable
 from livegrad.ir.walk import nodes_of, reachable_functions, toposort
 from livegrad.ops.aggregate import get
@@ -105,7 +105,7 @@ def storage_report(function: Function) -> StorageReport:
     >>> storage_report(trace(lambda x: sin(x) * x, f64)).bytes
     16
     """
-    with telling_lines_apart():
+    with distinguish_lines():
         return _build_report(function)
 
 

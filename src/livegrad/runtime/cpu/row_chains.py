@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from livegrad.codegen.llvm.matmul.product import Product
-from livegrad.ir.symbolic_size import computed, symbolic_within
+from livegrad.ir.symbolic_size import compute_for_sizes, symbolic_within
 from livegrad.runtime.cpu.matmul_steps import native_product
 from livegrad.runtime.cpu.native.caches import second_level_bytes
 from livegrad.runtime.cpu.native.matmul import is_row_independent
@@ -37,7 +37,7 @@ def rows_of_tile(chain: RowChain) -> int | None:
     if symbolic_within(chain.rows) is not None and chain.row_bytes * total <= second_level_bytes():
         return None  # little to gain, and the choices for products would need guards on the sizes
     products = tuple([native_product(step) for step in chain.steps if isinstance(step, HostStep)])
-    return computed(_tile_size, total, rows, chain.longest_row, chain.row_bytes, products) or None
+    return compute_for_sizes(_tile_size, total, rows, chain.longest_row, chain.row_bytes, products) or None
 
 
 def _tile_size(total: int, rows: int, longest_row: int, row_bytes: int, products: tuple[Product | None, ...]) -> int:

@@ -147,8 +147,8 @@ class _Prover:
         if region is None or self.nodes > _MOST_NODES:
             return rebuild(node, operands)
         if node.op is cond and operands[0].op is constant_op:
-            taken = "then" if operands[0].attribute("value") else "otherwise"
-            return self._inline_branch(node.attribute(taken), operands[1:], table)
+            branch = "then" if operands[0].attribute("value") else "otherwise"
+            return self._inline_branch(node.attribute(branch), operands[1:], table)
         index, arguments = forms_inside(region, forms)
         bounds = bounds_of_carried(node, forms) if node.op in LOOPS else None
         exchange: dict[Function, Function] = {}

@@ -56,12 +56,12 @@ def _fills(node: Node, tensor: Node, extents: Mapping[Node, int]) -> bool:
     assert isinstance(tensor.type, Tensor)
     if node.op is assign:
         indices = node.operands[2:]
-        moving = [index for index in indices if index in extents]
+        loop_indices = [index for index in indices if index in extents]
         covered = [
             extents.get(index) == size or (size == 1 and is_constant(index, 0))
             for index, size in zip(indices, tensor.type.shape, strict=True)
         ]
-        return node.operands[0] is tensor and all(covered) and len(set(moving)) == len(moving)
+        return node.operands[0] is tensor and all(covered) and len(set(loop_indices)) == len(loop_indices)
     if node.op is not for_loop or not is_constant(node.operands[0]):
         return False
     body: Function = node.attribute("body")
@@ -69,6 +69,6 @@ def _fills(node: Node, tensor: Node, extents: Mapping[Node, int]) -> bool:
     users = [user for user in nodes_of(body) if inside[tensor] in user.operands]
     if len(users) != 1 or users[0].operands.count(inside[tensor]) > 1:
         return False
-    around = {inside[index]: extent for index, extent in extents.items() if index in inside}
-    around[body.parameters[0]] = node.operands[0].attribute("value")
-    return _fills(users[0], inside[tensor], around)
+    inner_extents = {inside[index]: extent for index, extent in extents.items() if index in inside}
+    inner_extents[body.parameters[0]] = node.operands[0].attribute("value")
+    return _fills(users[0], inside[tensor], inner_extents)

@@ -298,7 +298,7 @@ class _LoopChooser:
         if loop.node.op is not for_loop:
             return "it may end early"
         if any(tensor is None for tensor in loop.carried):
-            return "an iteration needs a number from the one before"
+            return "each iteration needs a value from the previous one"
         if not loop.carried:
             return "it writes nothing"
         fewest = FEWEST_ITERATIONS if self.least_work else 2
@@ -315,7 +315,7 @@ class _LoopChooser:
         written = dict.fromkeys(access.tensor for access in accesses if access.writes)
         for tensor in written:
             if self._is_aliased(tensor, accesses):
-                return "it reads memory that it writes by another name"
+                return "it accesses the memory that it writes under another name"
             tensor_accesses = [access for access in accesses if access.tensor == tensor]
             writes = [access for access in tensor_accesses if access.writes]
             # The promise covers the user's arrays, but not sums, which are taken in order.
@@ -329,7 +329,7 @@ class _LoopChooser:
             private.append(carried_index)
             size += dense_bytes(loop.node.operands[1 + carried_index].type)  # type: ignore[union-attr]
         if size > PRIVATE_BYTES:
-            return "its local arrays are too large for each thread to have its own"
+            return "its local arrays are too large for the stack of each thread"
         loop.private = tuple(private)
         return ""
 

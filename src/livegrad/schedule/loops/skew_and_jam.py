@@ -214,10 +214,10 @@ class _SkewedLoops:
         outer = self.table.outer
         groups, done, remaining = split_iterations(outer.iterations, self.count)
         body = self._build_group_body()
-        filled = make_node(for_loop, (groups, outer.tensor, *outer.captured), loop_attributes(body))
+        grouped_rows = make_node(for_loop, (groups, outer.tensor, *outer.captured), loop_attributes(body))
         if constant_integer(remaining) == 0:
-            return get(filled, index=0)
-        operands = (remaining, get(filled, index=0), *outer.captured, done)
+            return get(grouped_rows, index=0)
+        operands = (remaining, get(grouped_rows, index=0), *outer.captured, done)
         rest = make_node(for_loop, operands, loop_attributes(shift_iterations(outer.body)))
         return get(rest, index=0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from livegrad.ir.symbolic_size import computed
+from livegrad.ir.symbolic_size import compute_for_sizes
 from livegrad.ir.walk import ops_below
 from livegrad.passes.regions import LOOPS
 from livegrad.schedule.loops.cost_model import (
@@ -32,7 +32,7 @@ def split_into_items(nest: LoopNest) -> LoopNest:
     row, point = (kernel_cost([s.body for s in stages if s.level == level]) for level in ("row", "point"))
     chunk, lanes = nest.step.chunk if nest.is_split else 0, nest.lanes if nest.across else 0
     costs = _Costs(row, point, _has_loops(nest))
-    block, total, grain, brief = computed(_count_items, costs, chunk, lanes, tuple(domain), tuple(inner))
+    block, total, grain, brief = compute_for_sizes(_count_items, costs, chunk, lanes, tuple(domain), tuple(inner))
     return nest.change(nest.rows, step=block, extent=total, grain=grain, brief=brief)
 
 

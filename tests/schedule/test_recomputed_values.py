@@ -1,4 +1,4 @@
-"""What is spread over many points is computed once; what a library reads turned round is not copied for it."""
+"""Values that are broadcast to many points are stored; operands that a library reads transposed are not copied."""
 
 from functools import reduce
 
@@ -21,7 +21,7 @@ def spread_exponential(rows: int):
     return trace(function, Tensor(f32, (rows, 16)), Tensor(f32, (16,)))
 
 
-def test_value_that_is_spread_over_many_rows_is_computed_by_a_step_of_its_own():
+def test_value_that_is_broadcast_to_many_rows_is_computed_by_a_separate_step():
     function = spread_exponential(1000)
     plan = CpuFunction(function).schedule()
     assert [step.kernel.name for step in plan.steps if isinstance(step, KernelStep)] == ["exp", "mul"]
@@ -30,14 +30,14 @@ def test_value_that_is_spread_over_many_rows_is_computed_by_a_step_of_its_own():
     assert np.allclose(CpuFunction(function)(x, q), evaluate(function, x, q), rtol=1e-6)
 
 
-def test_value_that_is_spread_over_few_rows_stays_where_it_is_used():
+def test_value_that_is_broadcast_to_few_rows_is_computed_where_it_is_used():
     assert CpuFunction(spread_exponential(4)).schedule().kernels == 1
 
 
 def test_transposed_operand_of_a_product_is_read_where_it_lies():
     def gradient(a: Node, b: Node) -> Node:
-        turned = ops.permute(a, axes=(1, 0))
-        return ops.matmul(turned, ops.permute(b, axes=(1, 0)))
+        transposed = ops.permute(a, axes=(1, 0))
+        return ops.matmul(transposed, ops.permute(b, axes=(1, 0)))
 
     function = trace(gradient, Tensor(f64, (30, 20)), Tensor(f64, (7, 30)))
     plan = CpuFunction(function).schedule()
@@ -49,13 +49,13 @@ def test_transposed_operand_of_a_product_is_read_where_it_lies():
 
 def test_transposed_operand_that_is_also_a_result_is_stored():
     def both(a: Node, b: Node) -> tuple[Node, Node]:
-        turned = ops.permute(a * 2.0, axes=(1, 0))
-        return turned, ops.matmul(turned, b)
+        transposed = ops.permute(a * 2.0, axes=(1, 0))
+        return transposed, ops.matmul(transposed, b)
 
     function = trace(both, Tensor(f64, (5, 4)), Tensor(f64, (5, 3)))
     a, b = np.arange(20.0).reshape(5, 4), np.arange(15.0).reshape(5, 3)
-    turned, product = CpuFunction(function)(a, b)
-    assert np.array_equal(turned, 2 * a.T)
+    transposed, product = CpuFunction(function)(a, b)
+    assert np.array_equal(transposed, 2 * a.T)
     assert np.allclose(product, 2 * a.T @ b)
 
 

@@ -1,4 +1,4 @@
-"""Variables that both ways of a branch give one value, in and out of loops; and values that leave their region."""
+"""Merging of variables after branches and loops, and rejection of values that leave their region."""
 
 import math
 
@@ -89,7 +89,7 @@ def square_root_by_return(x: float) -> float:
     return y
 
 
-def test_both_ways_of_a_branch_may_assign_one_value_in_a_loop():
+def test_both_paths_of_a_branch_may_assign_the_same_value_in_a_loop():
     assert assigned_in_a_loop(3.0, 2) == 12.0
     assert lg.bwd_diff(assigned_in_a_loop)(3.0, 2, 1.0)[0] == 4.0
     assert lg.bwd_diff(assigned_in_a_loop)(0.5, 2, 1.0)[0] == 4.0
@@ -105,7 +105,7 @@ def test_both_ways_of_a_branch_may_assign_one_value_in_a_loop():
         (a_pair_with_two_names, lambda x: 6 * x * x, lambda x: 12 * x),
     ],
 )
-def test_both_ways_of_a_branch_may_have_one_value(function, value, slope, x):
+def test_both_paths_of_a_branch_may_have_the_same_value(function, value, slope, x):
     assert function(x) == value(x)
     assert lg.bwd_diff(function)(x, 1.0) == (slope(x),)
     assert lg.fwd_diff(function)(lg.pair(x, 1.0)).differential == slope(x)
@@ -118,7 +118,7 @@ def test_a_newton_iteration_that_ends_early_has_a_hessian(function):
     assert math.isclose(float(lg.hessian(function)(2.0)), -0.25 * 2.0**-1.5, rel_tol=1e-9)
 
 
-def test_a_region_that_uses_an_unknown_input_is_refused():
+def test_a_region_that_uses_an_input_of_another_region_is_rejected():
     own, unknown = input_node(Key("own"), f64), input_node(Key("unknown"), f64)
     with pytest.raises(VerifyError, match="`unknown`"):
         close_regions("f", [[own]], {}, [[own + unknown]])
@@ -129,7 +129,7 @@ def test_a_region_that_uses_an_unknown_input_is_refused():
     assert captured == [unknown]
 
 
-def test_what_a_loop_cannot_carry_is_refused_where_it_is_read():
+def test_values_that_a_loop_cannot_carry_are_rejected_where_they_are_read():
     @lg.function
     def chosen(x: float, n: int) -> float:
         function = math.sin
@@ -167,7 +167,7 @@ def test_what_a_loop_cannot_carry_is_refused_where_it_is_read():
     assert math.isclose(the_same(2.0, 3), 4.0 * math.sin(2.0))
 
 
-def test_a_loop_over_an_empty_list_runs_its_else_alone():
+def test_a_loop_over_an_empty_list_runs_only_its_else():
     @lg.differentiable
     def total(xs: list[float]) -> float:
         found = 1.0

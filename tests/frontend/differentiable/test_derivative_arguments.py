@@ -1,4 +1,4 @@
-"""What derivatives refuse, and what they take that looks odd: differentials, pairs, optionals, `no_diff`, `Self`."""
+"""Arguments and annotations that derivatives accept or reject: differentials, pairs, optionals, `no_diff`, `Self`."""
 
 from typing import Self, TypeVar
 
@@ -33,7 +33,7 @@ MATERIAL = Material(1.0, lg.dvec2(1, 2))
 
 
 @pytest.mark.parametrize("wrong", [Other(1.0), 1.0, [1.0, 2.0], None, (1.0, lg.dvec2(1, 1))])
-def test_a_differential_of_another_type_is_refused_with_both_types(wrong):
+def test_a_differential_of_another_type_is_rejected_with_both_types(wrong):
     for call in (
         lambda: lg.bwd_diff(same)(MATERIAL, wrong),
         lambda: lg.fwd_diff(same)(lg.pair(MATERIAL, wrong)),
@@ -46,7 +46,7 @@ def test_a_differential_of_another_type_is_refused_with_both_types(wrong):
         lg.dadd(Material, wrong, wrong)
 
 
-def test_a_number_has_no_vector_for_a_differential():
+def test_a_vector_is_not_a_differential_of_a_number():
     with pytest.raises(lg.FunctionError, match="LG310"):
         lg.fwd_diff(square)(lg.pair(3.0, lg.dvec3(1, 2, 3)))
     with pytest.raises(lg.FunctionError, match="LG310"):
@@ -55,7 +55,7 @@ def test_a_number_has_no_vector_for_a_differential():
     assert several.differential.tolist() == [6.0, 12.0]
 
 
-def test_a_pair_of_numbers_fits_a_pair_of_any_width():
+def test_a_pair_of_numbers_matches_pairs_of_any_width():
     @lg.differentiable
     def product(p: lg.Pair[lg.f32]) -> lg.f32:
         return p.primal * p.differential
@@ -74,7 +74,7 @@ def test_a_pair_of_numbers_fits_a_pair_of_any_width():
     assert type(read(np.float32(3.0))) is np.float32
 
 
-def test_an_absent_optional_is_given_to_a_forward_derivative_as_none():
+def test_an_absent_optional_is_passed_to_a_forward_derivative_as_none():
     @lg.differentiable
     def f(x: float, scale: float | None = None) -> float:
         if scale is None:
@@ -107,14 +107,14 @@ def test_optionals_may_hold_any_type():
             total *= values[1]
         return total
 
-    for _ in range(2):  # the second call takes the path of known calls
+    for _ in range(2):  # the second call uses the call cache
         by_v, by_x, by_values = lg.bwd_diff(f)(lg.dvec2(2, 3), 4.0, [5.0, 6.0], 1.0)
         assert (by_v.tolist(), by_x, by_values) == ([24.0, 0.0], 12.0, [0.0, 8.0])
         assert lg.bwd_diff(f)(None, None, None, 1.0) == (None, None, None)
         assert f(lg.dvec2(2, 3), None, None) == 2.0
 
 
-def test_no_diff_may_name_a_type_by_text():
+def test_no_diff_accepts_the_name_of_a_type_as_a_string():
     @lg.differentiable
     class Scene:
         light: lg.no_diff["Light"]
@@ -134,7 +134,7 @@ def test_no_diff_may_name_a_type_by_text():
     assert (by_scene.gain, by_scene.lights[0].power, by_light) == (70.0, 42.0, None)
 
 
-def test_no_diff_on_a_call_in_a_function_that_is_not_differentiable_is_refused():
+def test_no_diff_on_a_call_in_a_function_that_is_not_differentiable_is_rejected():
     @lg.function
     def plain(x: float) -> float:
         return lg.no_diff(square(x))
@@ -195,21 +195,21 @@ def test_self_is_the_type_of_a_methods_first_parameter():
 T = TypeVar("T", bound=lg.Differentiable)
 
 
-def test_the_types_of_a_generic_function_have_its_variables_among_them():
+def test_differentiable_types_of_a_generic_function_include_its_variables():
     @lg.differentiable
     def scaled(value: T, by: float) -> T:
         return value * value * lg.dvec2(by, by).x  # type: ignore[operator]
 
-    found = scaled.differentiable_types()
-    assert str(found[T]) == "T.Differential"
-    assert {str(type): str(own) for type, own in found.items() if type is not T} == {
+    types = scaled.differentiable_types()
+    assert str(types[T]) == "T.Differential"
+    assert {str(type): str(differential) for type, differential in types.items() if type is not T} == {
         "f64": "f64",
         "vec<f64, 2>": "vec<f64, 2>",
     }
     assert set(scaled.differentiable_types(float, float)) == {lg.f64, lg.ir.types.Vector(lg.f64, 2)}
 
 
-def test_a_struct_that_declares_a_field_again_has_it_once():
+def test_a_redeclared_field_occurs_once():
     @lg.differentiable
     class Base:
         x: float

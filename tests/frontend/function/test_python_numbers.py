@@ -1,6 +1,6 @@
-"""One rule for Python numbers: a `float` annotation is float64, other floats are weak, float32 where nothing decides.
+"""The type rule for Python numbers: `float` annotations are float64, other floats are weak and default to float32.
 
-A table: each way to call a function with a Python number, each kind of body, with and without an annotation.
+A table of cases: each call path with a Python number, each kind of body, with and without an annotation.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def in_region(f: Any) -> Any:
 
 
 def batched(f: Any) -> Any:
-    """vmap of a function of a row and the number: the row has no type that counts (it is boolean)."""
+    """vmap of a function of a row and the number; the row is boolean, so it does not determine the type."""
     call = lg.run_source(f"def call(row, x{': float' if f.__annotations__ else ''}): return f(x)", {"f": f})["call"]
     return lg.vmap(call, in_axes=(0, None))(lg.asarray([True, False]), 0.1)
 
@@ -60,7 +60,7 @@ def looped(f: Any) -> Any:
     return lg.fori_loop(0, 2, body, 0.1)
 
 
-WAYS: dict[str, Callable[[Any], Any]] = {
+CALL_PATHS: dict[str, Callable[[Any], Any]] = {
     "jit": lambda f: lg.jit(f)(0.1),
     "jit by name": lambda f: lg.jit(f)(x=0.1),
     "engine": in_engine,
@@ -87,38 +87,40 @@ def type_of(value: Any) -> str:
     return np.asarray(value).dtype.name if not isinstance(value, lg.Tensor) else value.dtype.long_name
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_float_annotation_is_float64_and_a_float_that_meets_nothing_float32(way):
-    found = {}
+@pytest.mark.parametrize("call_path", CALL_PATHS)
+def test_a_float_annotation_is_float64_and_an_untyped_float_is_float32(call_path):
+    actual = {}
     for name, body in BODIES.items():
-        found[name] = tuple(type_of(WAYS[way](function(body, annotation))) for annotation in ("", ": float"))
-    assert found == dict.fromkeys(BODIES, ("float32", "float64"))
+        actual[name] = tuple(
+            type_of(CALL_PATHS[call_path](function(body, annotation))) for annotation in ("", ": float")
+        )
+    assert actual == dict.fromkeys(BODIES, ("float32", "float64"))
 
 
-@pytest.mark.parametrize("way", ["jit", "engine", "region", "jit by name"])
-def test_captured_functions_follow_the_rule_where_they_are_called_with_numbers_of_a_trace(way):
-    found = {}
+@pytest.mark.parametrize("call_path", ["jit", "engine", "region", "jit by name"])
+def test_captured_functions_follow_the_rule_for_traced_numbers(call_path):
+    actual = {}
     for name, body in BODIES.items():
-        calls = [WAYS[way](lg.differentiable(function(body, annotation))) for annotation in ("", ": float")]
-        found[name] = tuple(map(type_of, calls))
-    assert found == dict.fromkeys(BODIES, ("float32", "float64"))
+        calls = [CALL_PATHS[call_path](lg.differentiable(function(body, annotation))) for annotation in ("", ": float")]
+        actual[name] = tuple(map(type_of, calls))
+    assert actual == dict.fromkeys(BODIES, ("float32", "float64"))
 
 
-def test_a_captured_function_of_python_numbers_gives_python_numbers():
+def test_a_captured_function_of_python_numbers_returns_python_numbers():
     for body in BODIES.values():
         for annotation in ("", ": float"):
             assert isinstance(lg.function(function(body, annotation))(0.1), float)
 
 
-@pytest.mark.parametrize("way", ["jit", "grad", "engine"])
-def test_a_float64_keeps_its_digits_all_the_way(way):
-    expected = {"jit": 0.1 * 3.0, "grad": 3.0 * 0.1 * 0.1, "engine": 0.1 * 3.0}[way]
-    body = "x * x * x" if way == "grad" else "x * 3.0"
-    assert float(WAYS[way](function(body, ": float"))) == pytest.approx(expected, rel=1e-15)
+@pytest.mark.parametrize("call_path", ["jit", "grad", "engine"])
+def test_a_float64_keeps_its_precision(call_path):
+    expected = {"jit": 0.1 * 3.0, "grad": 3.0 * 0.1 * 0.1, "engine": 0.1 * 3.0}[call_path]
+    body = "x * x * x" if call_path == "grad" else "x * 3.0"
+    assert float(CALL_PATHS[call_path](function(body, ": float"))) == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_weak_number_takes_the_type_that_it_meets_and_a_declared_one_does_not(dtype):
+def test_a_weak_number_takes_the_type_of_the_other_operand_and_a_declared_one_does_not(dtype):
     data = np.array([1.0, 2.0], dtype)
 
     def weak(x, k):
@@ -148,7 +150,7 @@ def test_a_weak_number_takes_the_type_that_it_meets_and_a_declared_one_does_not(
     assert beside(declared) == ["float64"] * 7
 
 
-def test_whole_numbers_for_a_float_are_floats():
+def test_integers_for_a_float_parameter_are_floats():
     f = function("x * 2", ": float")
     assert type_of(lg.jit(f)(3)) == "float64"
     engine = lg.Engine()
@@ -209,12 +211,12 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", DERIVED)
-def test_a_float_that_is_differentiated_by_takes_the_type_of_what_it_meets(name: str) -> None:
-    """Rounded to float32 before it met a float64 tensor, 0.1 would differ from Python's in the ninth digit."""
-    found = DERIVED[name](lambda x: x**3 * DOUBLE)
-    assert found.dtype == np.float64
+def test_a_differentiated_weak_float_takes_the_type_of_the_other_operand(name: str) -> None:
+    """If 0.1 were rounded to float32 before it is combined with a float64 tensor, the ninth digit would differ."""
+    actual = DERIVED[name](lambda x: x**3 * DOUBLE)
+    assert actual.dtype == np.float64
     expected = {"value": 0.1**4, "grad of grad": 6 * 0.1**2, "hessian": 6 * 0.1**2}.get(name, 3 * 0.1**3)
-    assert float(found) == pytest.approx(expected, rel=1e-14)
+    assert float(actual) == pytest.approx(expected, rel=1e-14)
     assert DERIVED[name](lambda x: x**3).dtype == np.float32
 
 
@@ -233,7 +235,7 @@ def test_python_ints_take_unsigned_types_too(type: Any) -> None:
         captured(-1)
 
 
-def test_a_number_that_an_unsigned_type_cannot_hold_is_refused() -> None:
+def test_a_number_that_an_unsigned_type_cannot_hold_is_rejected() -> None:
     @lg.function
     def f(x: lg.u8) -> lg.u8:
         return x - 300

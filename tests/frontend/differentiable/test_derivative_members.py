@@ -1,4 +1,4 @@
-"""Which member of a Differential belongs to which field: supplied ones, shared ones, fields without any."""
+"""Members of custom Differentials: association with fields, shared members, fields without a member."""
 
 from typing import Annotated, Any
 
@@ -40,12 +40,12 @@ def test_fields_that_share_a_member_have_the_sum_of_their_derivatives():
     assert lg.grad(product)(Tied(3.0, 5.0)) == Shared(8.0)
 
 
-def test_the_identity_has_the_identity_for_a_derivative_where_fields_share_a_member():
+def test_the_derivative_of_the_identity_is_the_identity_if_fields_share_a_member():
     assert lg.fwd_diff(same)(lg.pair(Tied(3.0, 5.0), Shared(1.0))).differential == Shared(1.0)
     assert lg.bwd_diff(same)(Tied(3.0, 5.0), Shared(1.0)) == (Shared(1.0),)
 
 
-def test_the_chain_rule_holds_where_fields_that_share_a_member_move_together():
+def test_the_chain_rule_holds_if_fields_that_share_a_member_move_together():
     x = 3.0
     moved = lg.fwd_diff(tied)(lg.pair(x, 1.0))
     assert lg.fwd_diff(product)(moved).differential == 2 * x
@@ -55,16 +55,16 @@ def test_the_chain_rule_holds_where_fields_that_share_a_member_move_together():
 
 def test_custom_derivatives_of_fields_that_share_a_member_agree_with_those_of_the_program():
     @lg.differentiable
-    def own(s: Tied) -> float:
+    def custom(s: Tied) -> float:
         return s.a * s.b
 
-    @own.backward_derivative
+    @custom.backward_derivative
     def _(s: Tied, d: float):
         return Shared((s.a + s.b) * d)
 
     @lg.differentiable
     def around(s: Tied) -> float:
-        return own(s) * own(Tied(2.0 * s.a, 2.0 * s.b))
+        return custom(s) * custom(Tied(2.0 * s.a, 2.0 * s.b))
 
     point = Tied(3.0, 5.0)
     assert lg.bwd_diff(around)(point, 1.0)[0].d == pytest.approx(2 * 4 * 15.0 * 8.0)
@@ -84,7 +84,7 @@ class Ordered:
     q: Annotated[float, lg.derivative_member("d2")]
 
 
-def test_operations_follow_the_members_in_whatever_order_the_differential_has_them():
+def test_operations_follow_the_member_order_of_the_differential():
     @lg.function
     def added(a: Swapped, b: Swapped) -> Swapped:
         return lg.dadd(Ordered, lg.dmul(Ordered, 2.0, a), b)
@@ -153,7 +153,7 @@ SHAPES: list[tuple[Any, Any, Any, float]] = [
 
 
 @pytest.mark.parametrize(("value", "gradient", "direction", "slope"), SHAPES)
-def test_a_value_of_an_interface_has_the_derivative_of_its_own_type(value, gradient, direction, slope):
+def test_an_interface_value_has_the_derivative_of_its_own_type(value, gradient, direction, slope):
     assert lg.bwd_diff(area)(value, 1.0) == (gradient,)
     assert lg.fwd_diff(area)(lg.pair(value, direction)).differential == slope
     assert lg.bwd_diff(same_shape)(value, direction) == (direction,)
@@ -161,7 +161,7 @@ def test_a_value_of_an_interface_has_the_derivative_of_its_own_type(value, gradi
     assert lg.bwd_diff(area)(value, 0.0)[0] == lg.bwd_diff(same_shape)(value, lg.NullDifferential())[0]
 
 
-def test_a_list_of_an_interface_holds_values_of_different_types():
+def test_a_list_of_interface_values_contains_different_types():
     @lg.differentiable
     def total(shapes: list[Shape]) -> float:
         result = 0.0
@@ -180,22 +180,22 @@ def test_a_list_of_an_interface_holds_values_of_different_types():
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def refusal(fields: dict[str, Any], differential: type) -> str:
-    made = lg.differentiable(type("Made", (), {"__annotations__": fields, "Differential": differential}))
+def error_message(fields: dict[str, Any], differential: type) -> str:
+    struct = lg.differentiable(type("Made", (), {"__annotations__": fields, "Differential": differential}))
     with pytest.raises(lg.FunctionError) as caught:
-        lg.dzero(made)
+        lg.dzero(struct)
     assert caught.value.code == "LG308"
     return str(caught.value)
 
 
-def test_a_member_for_a_field_without_a_derivative_is_refused():
+def test_a_member_for_a_field_without_a_derivative_is_rejected():
     both = Annotated[float, lg.derivative_member("d")]
-    assert "int has no derivative" in refusal({"n": Annotated[int, lg.derivative_member("d")], "b": both}, Shared)
+    assert "int has no derivative" in error_message({"n": Annotated[int, lg.derivative_member("d")], "b": both}, Shared)
     quiet = Annotated[lg.no_diff[float], lg.derivative_member("d")]
-    assert "the field is `no_diff`" in refusal({"n": quiet, "b": both}, Shared)
+    assert "the field is `no_diff`" in error_message({"n": quiet, "b": both}, Shared)
 
 
-def test_a_member_without_a_differential_of_the_types_own_is_refused():
+def test_derivative_member_without_a_custom_differential_is_rejected():
     @lg.differentiable
     class Lonely:
         x: Annotated[float, lg.derivative_member("d")]
@@ -204,8 +204,8 @@ def test_a_member_without_a_differential_of_the_types_own_is_refused():
         lg.dzero(Lonely)
 
 
-def test_a_field_without_a_member_beside_a_member_without_a_field_is_a_misspelt_name():
-    assert "field `weight` of Made has no member in Shared" in refusal({"weight": float}, Shared)
+def test_a_field_and_a_member_without_counterparts_are_a_misspelt_name():
+    assert "field `weight` of Made has no member in Shared" in error_message({"weight": float}, Shared)
 
 
 def test_fields_of_optionals_cannot_share_a_member():
@@ -214,11 +214,11 @@ def test_fields_of_optionals_cannot_share_a_member():
         d: float | None
 
     member = Annotated[float | None, lg.derivative_member("d")]
-    assert "share the member `d`" in refusal({"a": member, "b": member}, Held)
+    assert "share the member `d`" in error_message({"a": member, "b": member}, Held)
 
 
-def test_a_refused_struct_stays_refused():
-    made = lg.differentiable(type("Made", (), {"__annotations__": {"weight": float}, "Differential": Shared}))
+def test_a_rejected_struct_stays_rejected():
+    struct = lg.differentiable(type("Made", (), {"__annotations__": {"weight": float}, "Differential": Shared}))
     for _ in range(2):
         with pytest.raises(lg.FunctionError, match="LG308"):
-            lg.dzero(made)
+            lg.dzero(struct)

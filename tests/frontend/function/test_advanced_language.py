@@ -1,4 +1,4 @@
-"""Functions inside functions, `match`, text in prints and messages, generic structs, checks in derivatives, calls."""
+"""Local functions, `match`, strings in prints and messages, generic structs, checks in derivatives, cached calls."""
 
 import enum
 import math
@@ -28,7 +28,7 @@ def integrated(f: Callable[[float], float], low: float, high: float, n: int) -> 
 # --- functions inside functions --------------------------------------------------------------------------------------
 
 
-def test_a_local_function_sees_the_variables_as_they_are_at_the_call():
+def test_a_local_function_sees_the_variables_at_the_time_of_the_call():
     @lg.differentiable
     def f(x: float, n: int) -> float:
         k = 2.0
@@ -53,7 +53,7 @@ def test_a_local_function_sees_the_variables_as_they_are_at_the_call():
         assert math.isclose(lg.fwd_diff(f)(lg.pair(x, 1.0), 5).differential, lg.grad(f)(x, 5), rel_tol=1e-12)
 
 
-def test_a_function_that_stands_alone_can_be_handed_on():
+def test_a_standalone_local_function_can_be_passed_as_an_argument():
     @lg.differentiable
     def f(high: float) -> float:
         def cube(t):
@@ -77,7 +77,7 @@ def test_a_function_that_stands_alone_can_be_handed_on():
         ("def g(t):\n        if t > 0.0: return t\n    return g(x)", "`g` may end without returning a value"),
     ],
 )
-def test_local_functions_that_are_refused(body: str, message: str) -> None:
+def test_local_functions_that_are_rejected(body: str, message: str) -> None:
     names = lg.run_source(f"def f(x: float) -> float:\n    {body}", {"integrated": integrated})
     with pytest.raises(lg.FunctionError, match=message):
         lg.differentiable(names["f"])(2.0)
@@ -86,7 +86,7 @@ def test_local_functions_that_are_refused(body: str, message: str) -> None:
 # --- match -----------------------------------------------------------------------------------------------------------
 
 
-def test_match_by_values_names_tuples_and_conditions():
+def test_match_supports_values_names_tuples_and_guards():
     @lg.differentiable
     def f(a: int, b: int, x: float) -> float:
         total = 0.0
@@ -114,13 +114,13 @@ def test_match_by_values_names_tuples_and_conditions():
                 assert math.isclose(lg.grad(f, 2)(a, b, x), slope, abs_tol=1e-6)
 
 
-def test_patterns_that_functions_do_not_have():
+def test_unsupported_patterns_are_rejected():
     names = lg.run_source("def f(x: float):\n    match x:\n        case {'a': 1}:\n            return x\n    return x")
     with pytest.raises(lg.FunctionError, match="compiled functions do not support this pattern"):
         lg.function(names["f"])(1.0)
 
 
-def test_text_chooses_when_the_function_is_compiled():
+def test_strings_are_compile_time_values():
     @lg.differentiable
     def f(x: float, name: str) -> float:
         if name == "sin":
@@ -135,7 +135,7 @@ def test_text_chooses_when_the_function_is_compiled():
         f(2.0, "tan")
 
 
-def test_a_call_for_the_sake_of_what_it_changes_is_refused():
+def test_a_call_whose_only_effect_is_a_lost_change_is_rejected():
     @lg.differentiable
     class Particle:
         x: float
@@ -173,7 +173,7 @@ def test_f_strings_are_printed_in_order(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == expected
 
 
-def test_messages_of_checks_name_what_they_show():
+def test_messages_of_checks_name_run_time_values():
     @lg.function
     def f(x: float) -> float:
         assert x < 1.0, f"x is {x}, too large"
@@ -279,7 +279,7 @@ def test_a_generic_struct_needs_its_types():
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-def test_known_calls_notice_what_has_changed():
+def test_cached_calls_notice_changes():
     @lg.differentiable
     def f(x: float, scale: float = 2.0) -> float:
         return x * scale
@@ -298,7 +298,7 @@ def test_known_calls_notice_what_has_changed():
     assert f.compile_count == compiled
 
 
-def test_known_calls_tell_shapes_and_fields_apart():
+def test_cached_calls_distinguish_shapes_and_fields():
     @lg.function
     def total(values: list[float]) -> float:
         return sum(values)
@@ -335,7 +335,7 @@ def test_lists_of_lists_take_their_lengths_from_the_argument():
         assert f"`rows` expects list[list[float]], found {found}" in caught.value.what
 
 
-def test_a_whole_array_for_a_list_is_told_of_tensor_parameters():
+def test_a_whole_array_for_a_list_gets_advice_about_tensor_parameters():
     @lg.function
     def total(values: list[float]) -> float:
         return sum(values)
@@ -378,7 +378,7 @@ def test_properties_of_structs_are_computed_and_differentiated(both_ways):
         lost(ball)
 
 
-def test_an_annotation_that_is_no_type_says_what_to_write_instead():
+def test_an_annotation_that_is_not_a_type_gets_a_suggestion():
     @dataclass
     class Plain:
         x: float
@@ -398,7 +398,7 @@ def test_an_annotation_that_is_no_type_says_what_to_write_instead():
         assert said in str(caught.value)
 
 
-def test_members_of_an_enumeration_are_the_numbers_that_they_are():
+def test_members_of_an_int_enum_are_numbers():
     class Mode(enum.IntEnum):
         PLAIN = 0
         TURNED = 1
@@ -410,7 +410,7 @@ def test_members_of_an_enumeration_are_the_numbers_that_they_are():
     assert (f(2.0, Mode.TURNED), f(2.0, Mode.PLAIN), f(2.0, 1)) == (-2.0, 2.0, -2.0)
 
 
-def test_dictionaries_are_told_of_structs():
+def test_dictionaries_get_advice_about_structs():
     @lg.function
     def f(x: float) -> float:
         return {"x": x}["x"]
@@ -420,7 +420,7 @@ def test_dictionaries_are_told_of_structs():
 
 
 @pytest.mark.parametrize("use", ["a.shape[0]", "len(a)", "a[0]", "a[1:2]"])
-def test_an_array_without_an_annotation_says_how_to_declare_one(use):
+def test_an_array_without_an_annotation_gets_advice_on_declaring_it(use):
     f = lg.function(lg.run_source(f"def f(a):\n    return {use}\n")["f"])
     with pytest.raises(lg.LivegradError) as caught:
         f(np.ones(3))

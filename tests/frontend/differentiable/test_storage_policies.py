@@ -1,4 +1,4 @@
-"""What reverse mode stores of a run: the policies that a program can choose, and the report of them."""
+"""Storage policies of reverse mode: recomputation, checkpoints, byte budgets, and the storage report."""
 
 import math
 
@@ -30,10 +30,10 @@ def test_the_report_names_values_bytes_and_loops():
     report = power.remembered()
     assert {value.op for value in report.values if value.kind == "traced"} == {"sin", "cos"}
     assert list(report.bytes_per_iteration.values()) == [16]
-    assert "16 bytes at each iteration of the loop at test_remembering.py:" in str(report)
+    assert "16 bytes at each iteration of the loop at test_storage_policies.py:" in str(report)
 
 
-def test_recomputed_calls_store_their_arguments_alone():
+def test_recomputed_calls_store_only_their_arguments():
     def body(x: float) -> float:
         return math.exp(math.sin(x)) * wave(x)
 
@@ -54,7 +54,7 @@ def test_a_checkpoint_inside_a_recomputed_call_is_stored():
     assert math.isclose(lg.bwd_diff(f)(x, 1.0)[0], slope, rel_tol=1e-13)
 
 
-def test_a_budget_puts_loops_in_segments():
+def test_a_byte_budget_splits_loops_into_segments():
     within = lg.remember_at_most(256)(lg.differentiable(power.python_function))
     expected = lg.bwd_diff(power)(1.1, 300, 1.0)[0]
     assert math.isclose(lg.bwd_diff(within)(1.1, 300, 1.0)[0], expected, rel_tol=1e-12)
@@ -62,7 +62,7 @@ def test_a_budget_puts_loops_in_segments():
     assert not any(value.kind == "again" for value in power.remembered().values)
 
 
-def test_policies_go_with_derivatives_of_ones_own():
+def test_policies_combine_with_custom_derivatives():
     @lg.prefer_recompute
     @lg.differentiable
     def f(x: float) -> float:
