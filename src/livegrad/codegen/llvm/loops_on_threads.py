@@ -49,7 +49,7 @@ class OutlinedLoop:
         kernel.line(f"call void {kernel.pool_run.text}({', '.join(operands)})")
 
     def _import(self, value: NodeValue, private: int | None = None) -> NodeValue:
-        """A value of the kernel in the subroutine; `private` is the size in bytes of a tensor on the thread's stack."""
+        """A value of the kernel in the subroutine; with `private`, a tensor of so many bytes on the thread's stack."""
         if isinstance(value, Register):
             return self._pass(value)
         if isinstance(value, tuple):
