@@ -1,4 +1,4 @@
-"""Fixtures that these tests share with others."""
+"""Fixtures shared with the tests of other packages."""
 
 from tests.kernel_caches import without_caches
 

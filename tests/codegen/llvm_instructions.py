@@ -1,4 +1,4 @@
-"""The instructions of LLVM modules as data, so that tests count what is emitted instead of searching its text."""
+"""Parses LLVM modules into instructions, so that tests count instructions instead of searching text."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import llvmlite.binding as llvm
 
 
 class Instruction(NamedTuple):
-    """One instruction. Its type is that of its value; for a store, that of the stored value."""
+    """One instruction. Its type is that of its result; for a store, that of the stored value."""
 
     opcode: str
     type: str

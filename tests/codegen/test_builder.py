@@ -1,4 +1,4 @@
-"""The LLVM builder folds what needs no instruction, gives every operand a type and lanes, and writes code that runs."""
+"""The LLVM builder folds identities, matches the types and lanes of operands, and emits code that runs."""
 
 import ctypes
 
@@ -16,7 +16,7 @@ def register(type=i64, lanes=1) -> Register:
     return Register("%x", type, lanes)
 
 
-def test_operations_that_change_nothing_are_not_written():
+def test_identity_operations_emit_no_instruction():
     builder = Builder()
     x = Value(builder, register())
     assert [(x * 1).register, (x + 0).register, (x - 0).register] == [x.register] * 3
@@ -25,7 +25,7 @@ def test_operations_that_change_nothing_are_not_written():
     assert builder.lines == []
 
 
-def test_a_constant_takes_the_lanes_of_the_other_operand():
+def test_a_constant_is_widened_to_the_lanes_of_the_other_operand():
     builder = Builder()
     total = builder.apply("fadd", f32, register(f32, 8), builder.constant(1.0, f32))
     assert (total.type, total.lanes, len(builder.lines)) == (f32, 8, 1)
@@ -41,7 +41,7 @@ def test_an_operand_of_another_type_is_an_error():
         _ = Value(builder, register()) + Value(builder, register(f32))
 
 
-def test_an_operation_that_a_type_does_not_have_is_an_error():
+def test_an_unsupported_operation_of_a_type_is_an_error():
     with pytest.raises(TypeError, match="fdiv takes no operands of type i64"):
         _ = Value(Builder(), register()) / 2
 

@@ -1,4 +1,4 @@
-"""The emitter of the C family: one text for each dialect, CUDA C compiled by NVRTC where that is installed."""
+"""The C emitter in each dialect; CUDA C is compiled by NVRTC if it is installed."""
 
 from typing import Any
 
@@ -45,19 +45,19 @@ def test_integers_branches_and_checks_compile_as_cuda_c() -> None:
 
 
 @needs_nvrtc
-def test_what_an_assembly_gives_for_cuda_compiles() -> None:
-    """Central differences, exact derivatives, and the loops that look through a mesh."""
+def test_the_cuda_code_of_an_assembly_compiles() -> None:
+    """Covers central differences, exact derivatives, and the loops of mesh distances."""
     made = with_gradient("inputs.h").add_resource(TriangleMesh.box((-1, -1, -1), (1, 1, 1)), id=8)
     made = made.add_function("d", {"pos": PortType.VECTOR}, {"m": PortType.SCALAR})
     made = made.add_node("d", "Mesh", "mesh", pos="inputs.pos", mesh=8).link("d", "mesh.distance", "outputs.m")
     texts = [made.to_cuda("main"), made.to_cuda("main", exact=True, element=f64), made.to_cuda("d")]
     for number, text in enumerate(texts):
-        # An unused device function is parsed and checked, and leaves nothing behind.
+        # An unused device function is parsed and checked, but emits no code.
         assert compile_source(text, "sm_90", f"text{number}").startswith(b"\x7fELF")
 
 
-def test_both_dialects_write_the_same_lines() -> None:
-    """Scalars are written alike, but for the names of functions of single precision."""
+def test_both_dialects_emit_the_same_statements() -> None:
+    """Scalar code is the same, except for the names of single-precision functions."""
     function = lg.ir.trace(lambda x, y: ops.sqrt(x * y) + ops.min(x, y) / 3.0, f64, f64, name="same")
     opencl, cuda = function_source(function, OPENCL), function_source(function, CUDA)
     assert opencl.removeprefix(f"{OPENCL.double_pragma}\n") == cuda.removeprefix("__device__ inline ")
@@ -69,13 +69,13 @@ def test_a_method_of_assemblies_gives_cuda_text() -> None:
 
 
 @DIALECTS
-def test_what_a_language_has_not_is_refused_by_name(dialect: Any) -> None:
+def test_unsupported_types_and_ops_are_named_in_errors(dialect: Any) -> None:
     with pytest.raises(CompileError, match=f"{dialect.name} has no f16"):
         function_source(lg.ir.trace(lambda x: x, f16), dialect)
 
 
 @DIALECTS
-def test_constants_are_the_shortest_that_read_as_the_same_number(dialect: Any) -> None:
+def test_constants_are_the_shortest_that_round_trip(dialect: Any) -> None:
     assert dialect.literal(0.1, f64) == "0.1"
     assert dialect.literal(0.10000000149011612, f32) == "0.1f"
     assert dialect.literal(-2.0, f32) == "(-2.0f)"
@@ -84,7 +84,7 @@ def test_constants_are_the_shortest_that_read_as_the_same_number(dialect: Any) -
 
 
 @DIALECTS
-def test_an_index_that_is_used_again_is_checked_once_in_its_block(dialect: Any) -> None:
+def test_an_index_is_checked_once_per_block(dialect: Any) -> None:
     def read(table: Any, n: Any) -> Any:
         total = ops.lookup(table, n, lg.ir.constant(0, i32)) + ops.lookup(table, n, lg.ir.constant(2, i32))
         inner = ops.cond(

@@ -1,6 +1,6 @@
 """Golden files: each `*.cl` and `*.cu` is the OpenCL C or CUDA C of a function or of a kernel, named by what it shows.
 
-Equal functions are one object, under the name that was first: constants here are used nowhere else.
+Equal functions are one object with the name of the first, so constants here are used nowhere else.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 V = Vector(f32, 3)
 SUFFIXES = {OPENCL: "cl", CUDA: "cu"}
 DIALECTS = pytest.mark.parametrize("dialect", SUFFIXES, ids=lambda dialect: dialect.name)
-# Names of the language, of the kernel around a function and of values would hide what its code needs.
+# Names that collide with the language, with the kernel around a function, or with values.
 NAMES = (
     "v0",
     "p0",
@@ -59,17 +59,17 @@ def calling_any_names() -> lg.ir.Function:
 
 
 FUNCTIONS: dict[str, Callable[[], lg.ir.Function]] = {
-    "a_function_is_written_once_and_before_its_users": calling_twice,
-    "functions_of_one_name_are_told_apart": calling_namesakes,
-    "doubles_ask_for_their_extension": lambda: lg.ir.trace(lambda x: x + 215.0, f64, name="shifted"),
+    "a_function_is_defined_once_and_before_its_users": calling_twice,
+    "functions_of_equal_name_are_renamed": calling_namesakes,
+    "doubles_enable_their_extension": lambda: lg.ir.trace(lambda x: x + 215.0, f64, name="shifted"),
     "vectors_of_any_width_are_structs": lambda: lg.ir.trace(lambda x: x * x + 216.0, Vector(f32, 5), name="squares"),
 }
 KERNELS: dict[str, tuple[Callable[[], lg.ir.Function], tuple[bool, ...]]] = {
-    "kernels_guard_their_end": (
+    "kernels_skip_threads_past_the_end": (
         lambda: lg.ir.trace(lambda p, r: ops.length(p) * 217.0 - r, V, f32, name="ball"),
         (True, False),
     ),
-    "names_never_hide_what_the_language_has": (calling_any_names, (True,)),
+    "names_do_not_collide_with_the_language": (calling_any_names, (True,)),
 }
 
 
@@ -91,5 +91,5 @@ def test_kernels_have_the_expected_source(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_would_hide_something_are_changed(name: str) -> None:
+def test_names_that_collide_are_changed(name: str) -> None:
     assert identifier(name) != name

@@ -1,4 +1,4 @@
-"""Every op of the table as C: OpenCL C gives the reference's values where it can run, and CUDA C compiles."""
+"""Every op as C: OpenCL C gives the values of the reference if it can run, and CUDA C compiles."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,37 +24,37 @@ from tests.long_forms import LONG
 
 needs_nvrtc = pytest.mark.skipif(reason_for_no_compiler() is not None, reason=str(reason_for_no_compiler()))
 SCALARS = ("bool", "i8", "u64", "f32", "f64")  # `test_opencl.py` has integers of all widths
-# Ops that are about what a loop remembers, or about tensors inside: plans run those.
+# Ops on tapes, and maps inside functions: only plans run them.
 ONLY_IN_PLANS = {"map", "tape_add", "tape_get", "tape_new", "tape_set", "tape_sum"}
 DRAWS = 6
 
 
 def leaves(type: Type) -> list[Type]:
-    """What a value is handed over as: numbers, vectors, matrices and tables."""
+    """The types in which a value is passed to a kernel: scalars, vectors, matrices and tables."""
     if isinstance(type, Tuple | Struct | Array):
         return [leaf for part in components(type) for leaf in leaves(part)]
     return [type]
 
 
-def assembled(type: Type, given: Iterator[Any]) -> Any:
+def assemble(type: Type, given: Iterator[Any]) -> Any:
     if isinstance(type, Tuple | Struct | Array):
-        return ops.make(*[assembled(part, given) for part in components(type)], type=type)
+        return ops.make(*[assemble(part, given) for part in components(type)], type=type)
     return next(given)
 
 
-def taken_apart(type: Type, value: Any, member: Any) -> Iterator[Any]:
+def decompose(type: Type, value: Any, member: Any) -> Iterator[Any]:
     if isinstance(type, Tuple | Struct | Array):
         for index, part in enumerate(components(type)):
-            yield from taken_apart(part, member(value, index), member)
+            yield from decompose(part, member(value, index), member)
     else:
         yield value
 
 
 @dataclass(frozen=True)
 class Example:
-    """A case as a function of numbers, with its arguments by leaf at several points, and what results there.
+    """A case as a function of scalars, with its arguments by leaf at several points, and the expected results.
 
-    Results are compared as the case has them: each draw by itself, or all special numbers at once.
+    Results are compared in the units of the case: each draw separately, or all special values at once.
     """
 
     case: Case
@@ -68,18 +68,18 @@ class Example:
     def types(self) -> list[Type]:
         return [leaf for type in self.function.parameter_types for leaf in leaves(type)]
 
-    def complaints(self, found: Sequence[Any]) -> list[str]:
-        """What is wrong with results by leaf, in words."""
-        wrong: list[str] = []
-        for value, wanted, type in zip(found, self.results, self.result_types, strict=True):
-            for place, arguments in self.draws:
-                own = value[place].reshape(wanted[place].shape)
-                wrong += differences(own, wanted[place], type, self.case.tolerance, arguments)
-        return [f"{self.case.name}: {line}" for line in wrong]
+    def mismatches(self, found: Sequence[Any]) -> list[str]:
+        """The differences from the expected results, as text."""
+        lines: list[str] = []
+        for value, expected, type in zip(found, self.results, self.result_types, strict=True):
+            for position, arguments in self.draws:
+                result = value[position].reshape(expected[position].shape)
+                lines += differences(result, expected[position], type, self.case.tolerance, arguments)
+        return [f"{self.case.name}: {line}" for line in lines]
 
 
-def drawn(case: Case) -> Example:
-    """A case at arguments that it draws; all points read the same table."""
+def draw_example(case: Case) -> Example:
+    """A case with random arguments; all points read the same table."""
     function, generator = case.function, case.generator()
     draws = [case.draw(generator) for _ in range(DRAWS)]
     if any(isinstance(type, Tensor) for type in function.parameter_types):
@@ -87,7 +87,7 @@ def drawn(case: Case) -> Example:
 
     def columns(types: Sequence[Type], rows: Sequence[Sequence[Any]]) -> list[Any]:
         whole = Tuple(tuple(types))
-        flat = [list(taken_apart(whole, row, lambda value, index: value[index])) for row in rows]
+        flat = [list(decompose(whole, row, lambda value, index: value[index])) for row in rows]
         return [np.stack([np.asarray(leaf) for leaf in column]) for column in zip(*flat, strict=True)]
 
     values = [evaluate(function, *draw) for draw in draws]
@@ -98,8 +98,8 @@ def drawn(case: Case) -> Example:
     return Example(case, function, arguments, expected, leaves(function.result_type), list(enumerate(draws)))
 
 
-def special(case: Case) -> Example:
-    """An elementwise case over numbers that break careless code, each of which is a point here."""
+def special_example(case: Case) -> Example:
+    """An elementwise case at special values, one per point."""
     (node,) = case.function.results
     scalars = [scalar for type in case.function.parameter_types if (scalar := scalar_of(type)) is not None]
     function = lg.ir.trace(lambda *given: node.op(*given, **dict(node.attributes)), *scalars, name=node.op.name)
@@ -113,7 +113,7 @@ def is_special(case: Case) -> bool:
 
 
 def is_pointwise(case: Case) -> bool:
-    """Whether a case is about numbers and what is made of them, of types that C has; tables may be read."""
+    """Whether a case uses only types that C has: scalars, aggregates of scalars, and tables to read."""
     function = case.function
     inner = [part for type in (*function.parameter_types, *function.result_types) for part in inner_types(type)]
     results = [part for type in function.result_types for part in inner_types(type)]
@@ -131,13 +131,13 @@ def has_text(function: lg.ir.Function) -> bool:
 
 @cache
 def examples(scalar: str) -> list[Example]:
-    """By op: its special numbers, the first case that is about numbers, and the first about several of them."""
+    """For each op: its special values, the first case on scalars, and the first on aggregates."""
     found: dict[tuple[str, str], Example] = {}
     for case in CASES:
         if scalar_name(case) != scalar:
             continue
         if is_special(case):
-            example = special(case)
+            example = special_example(case)
             if is_pointwise(Case(case.name, case.op, example.function, case.draw)):
                 found[case.name, "special"] = example
         elif is_pointwise(case) and has_text(case.function):
@@ -145,13 +145,13 @@ def examples(scalar: str) -> list[Example]:
             if (case.op.name, shape) not in found and not (
                 shape == "several" and scalar != "f32" and case.op.elementwise
             ):
-                found[case.op.name, shape] = drawn(case)
+                found[case.op.name, shape] = draw_example(case)
     return list(found.values())
 
 
 @dataclass(frozen=True)
-class Together:
-    """Examples as one function over the same number of points, which is compiled at once."""
+class Combined:
+    """Several examples as one function over the same number of points, which is compiled once."""
 
     examples: list[Example]
     function: lg.ir.Function
@@ -159,12 +159,12 @@ class Together:
     arguments: list[Any]
     points: int
 
-    def complaints(self, results: Sequence[Any]) -> list[str]:
+    def mismatches(self, results: Sequence[Any]) -> list[str]:
         rest = iter(results)
-        return [line for example in self.examples for line in example.complaints([next(rest) for _ in example.results])]
+        return [line for example in self.examples for line in example.mismatches([next(rest) for _ in example.results])]
 
 
-def together(chosen: list[Example]) -> Together:
+def combine(chosen: list[Example]) -> Combined:
     types = [type for example in chosen for type in example.types]
     lifted = tuple(not isinstance(type, Tensor) for type in types)
     given = [argument for example in chosen for argument in example.arguments]
@@ -177,17 +177,15 @@ def together(chosen: list[Example]) -> Together:
     def every(*values: Any) -> Any:
         rest = iter(values)
         for example in chosen:
-            own = [assembled(type, rest) for type in example.function.parameter_types]
-            value = ops.call(*own, function=example.function)
-            yield from taken_apart(
-                example.function.result_type, value, lambda value, index: ops.get(value, index=index)
-            )
+            operands = [assemble(type, rest) for type in example.function.parameter_types]
+            value = ops.call(*operands, function=example.function)
+            yield from decompose(example.function.result_type, value, lambda value, index: ops.get(value, index=index))
 
     function = lg.ir.trace(lambda *values: tuple(every(*values)), *types, name="together")
-    return Together(chosen, function, lifted, arguments, points)
+    return Combined(chosen, function, lifted, arguments, points)
 
 
-def test_every_op_on_numbers_has_c() -> None:
+def test_every_scalar_op_has_c_code() -> None:
     with_c = {example.case.op.name for scalar in SCALARS for example in examples(scalar)}
     about_numbers = {case.op.name for case in CASES if is_pointwise(case)}
     assert about_numbers - with_c == ONLY_IN_PLANS
@@ -196,15 +194,15 @@ def test_every_op_on_numbers_has_c() -> None:
 
 @pytest.mark.opencl
 @pytest.mark.parametrize("scalar", SCALARS if LONG else [scalar for scalar in SCALARS if scalar != "u64"])
-def test_opencl_gives_what_the_reference_gives(scalar: str) -> None:
-    made = together(examples(scalar))
-    wrong = made.complaints(compile_function(made.function, made.lifted)(*made.arguments))
-    assert not wrong, "\n".join(wrong)
+def test_opencl_agrees_with_the_reference(scalar: str) -> None:
+    combined = combine(examples(scalar))
+    mismatches = combined.mismatches(compile_function(combined.function, combined.lifted)(*combined.arguments))
+    assert not mismatches, "\n".join(mismatches)
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("scalar", SCALARS)
 def test_the_same_functions_compile_as_cuda_c(scalar: str) -> None:
-    """A device function that no kernel calls is parsed and checked, which is quick; `tests/runtime/cuda` runs them."""
-    text = function_source(together(examples(scalar)).function, CUDA)
+    """NVRTC parses and checks device functions that no kernel calls; `tests/runtime/cuda` runs such code."""
+    text = function_source(combine(examples(scalar)).function, CUDA)
     assert compile_source(text, "sm_90", scalar).startswith(b"\x7fELF")

@@ -1,4 +1,4 @@
-"""Kernels for other machines: object code comes out for each, and narrower vectors give the same values here."""
+"""Kernels compile to object code for other machines, and narrower vectors give the same values here."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -115,7 +115,7 @@ def test_kernels_compile_for_other_machines(program: str, target: str) -> None:
 
 @pytest.fixture(params=[16, 32, 64], ids=lambda size: f"{size} bytes")
 def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, without_caches: None) -> int:
-    """Kernels made for vectors of another size, and none from a cache, which has those of this machine's size."""
+    """Compiles kernels for vectors of another size, without caches, which have kernels of this machine's size."""
     narrowed = replace(host_target(), vector_bytes=request.param)
     for module in (kernel_code, math_library):
         monkeypatch.setattr(module, "host_target", lambda: narrowed)
@@ -127,7 +127,7 @@ def test_vectors_of_any_size_give_the_same_values(program: str, narrow: int) -> 
     function, _, arguments = PROGRAMS[program]
     run = CpuFunction(function)
     found = run(*arguments)
-    expected = lg.ir.evaluate(run.lowered, *arguments)  # lowered: the reference knows no derivatives
+    expected = lg.ir.evaluate(run.lowered, *arguments)  # lowered, because the reference has no derivatives
     pairs = zip(*(value if isinstance(value, tuple) else (value,) for value in (found, expected)), strict=True)
     for one, other in pairs:
         np.testing.assert_allclose(
@@ -136,7 +136,7 @@ def test_vectors_of_any_size_give_the_same_values(program: str, narrow: int) -> 
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65])
-def test_ends_of_arrays_are_right_for_vectors_of_any_size(size: int, narrow: int) -> None:
+def test_ends_of_arrays_are_correct_for_vectors_of_any_size(size: int, narrow: int) -> None:
     function = _mapped(lambda x, k: (x * 2.0, ops.cast(6.0 / x, type=lg.i32) + k), lg.f32, lg.i32)
     run = CpuFunction(function)
     doubled, whole = run(np.full(size, 1.5, np.float32), np.ones(size, np.int32))

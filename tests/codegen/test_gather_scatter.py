@@ -1,4 +1,4 @@
-"""Reads, writes and searches by computed index on the CPU: against NumPy, with repeated and wrong indices."""
+"""Gathers, scatters and searches on the CPU agree with NumPy, with repeated indices and indices out of range."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def _keep_threads() -> Iterator[None]:
 
 
 def results(function: Any, *arguments: Any) -> Any:
-    """What a traced function gives, the same bits with one thread and with three."""
+    """The results of a traced function, which have the same bits with one thread and with three."""
     types = [lg.ir.types.Tensor(lg.ir.types.SCALARS[_NAMES[a.dtype.name]], a.shape) for a in map(np.asarray, arguments)]
     compiled = lg.ir.compile(lg.ir.trace(function, *types))
     set_threads(1)
@@ -51,7 +51,7 @@ def rows(places: Any, count: int, columns: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
-def test_rows_are_read_added_and_assigned_as_numpy_does(shape: tuple[int, int], dtype: str) -> None:
+def test_rows_are_read_added_and_assigned_like_numpy(shape: tuple[int, int], dtype: str) -> None:
     n, d = shape
     count = 50
     table, values, at = numbers(dtype, n, d), numbers(dtype, count, d), RNG.integers(0, n, count)
@@ -66,7 +66,7 @@ def test_rows_are_read_added_and_assigned_as_numpy_does(shape: tuple[int, int], 
 
 
 @pytest.mark.parametrize("size", [1, 5, 100, 5000])
-def test_elements_are_written_in_order_however_many_mean_the_same(size: int) -> None:
+def test_writes_to_repeated_indices_happen_in_order(size: int) -> None:
     count = 1003
     table, values, at = numbers("float32", size), numbers("float32", count), RNG.integers(0, size, count)
     added, assigned = table.copy(), table.copy()
@@ -77,7 +77,7 @@ def test_elements_are_written_in_order_however_many_mean_the_same(size: int) -> 
 
 
 @pytest.mark.parametrize("shape", [(10,), (7, 3)])
-def test_sums_in_chunks_are_near_the_exact_ones(shape: tuple[int, ...]) -> None:
+def test_sums_in_chunks_are_close_to_exact_sums(shape: tuple[int, ...]) -> None:
     count = 70_001
     values, at = numbers("float32", count, *shape[1:]), RNG.integers(0, shape[0], count)
     table = numbers("float32", *shape)
@@ -95,7 +95,7 @@ def test_sums_in_chunks_are_near_the_exact_ones(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("count", [1, 9])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_places_of_their_own_in_each_row(shape: tuple[int, int], count: int) -> None:
+def test_each_row_has_its_own_indices(shape: tuple[int, int], count: int) -> None:
     n, d = shape
     table, values, at = numbers("float64", n, d), numbers("float64", n, count), RNG.integers(0, d, (n, count))
     expected = table.copy()
@@ -123,7 +123,7 @@ def test_an_index_of_rows_out_of_range_names_its_axis() -> None:
         results(lambda t, v, i: ops.scatter_add(t, v, *rows(i, 3, 6)), np.zeros((10, 6)), np.ones((3, 6)), at)
 
 
-def test_an_index_out_of_range_is_told_of_chunks_too() -> None:
+def test_an_index_out_of_range_is_reported_in_chunks() -> None:
     at = np.zeros(70_000, np.int64)
     at[60_000] = -1
     with pytest.raises(KernelCheckError, match="axis 0, at element 60000"):
@@ -132,7 +132,7 @@ def test_an_index_out_of_range_is_told_of_chunks_too() -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "bool"])
-def test_searching_is_that_of_numpy(dtype: str, side: Any) -> None:
+def test_searchsorted_agrees_with_numpy(dtype: str, side: Any) -> None:
     values = np.abs(numbers("float64", 333)).astype(dtype)
     for size in (0, 1, 2, 3, 100):
         ordered = np.sort(np.abs(numbers("float64", size)).astype(dtype))
@@ -141,7 +141,7 @@ def test_searching_is_that_of_numpy(dtype: str, side: Any) -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_searching_has_nan_behind_all_numbers(side: Any) -> None:
+def test_searchsorted_orders_nan_after_all_numbers(side: Any) -> None:
     ordered = np.array([-np.inf, -0.0, 0.0, 1.0, np.inf, np.nan, np.nan])
     values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 2.0])
     found = results(lambda t, v: ops.searchsorted(t, v, side=side), ordered, values)
@@ -150,7 +150,7 @@ def test_searching_has_nan_behind_all_numbers(side: Any) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("shift", [(0, 0), (1, -1), (-2, 3), (200, 0), (0, 200)])
-def test_neighbours_beyond_the_border_have_another_value(shape: tuple[int, int], shift: tuple[int, int]) -> None:
+def test_neighbours_out_of_range_have_the_default_value(shape: tuple[int, int], shift: tuple[int, int]) -> None:
     table = numbers("float32", *shape)
 
     def shifted(t: Any) -> Any:
@@ -180,7 +180,7 @@ def test_the_gradient_of_a_stencil_adds_shifted_neighbours(shape: tuple[int, int
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_what_may_fail_is_not_computed_beyond_a_border() -> None:
+def test_checks_out_of_range_do_not_fail() -> None:
     x = np.arange(1, 9)
 
     def function(i: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Long straight-line kernels with many roots interleave two halves of their lanes: same bits, few kernels."""
+"""Long straight-line kernels with many square roots interleave two halves of their lanes, and have the same bits."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from tests.codegen.llvm_instructions import calls, instructions
 
 
 def _spheres(count: int) -> lg.ir.Function:
-    """Spheres in a row, each joined smoothly with those before."""
+    """A smooth union of spheres in a row."""
 
     def distance(x: lg.ir.Node, y: lg.ir.Node, radius: lg.ir.Node) -> lg.ir.Node:
         total = x
@@ -50,7 +50,7 @@ def _many_values(x: lg.ir.Node) -> lg.ir.Node:
     return total
 
 
-def test_square_roots_of_the_second_half_follow_behind_those_of_the_first() -> None:
+def test_square_roots_of_the_second_half_follow_those_of_the_first() -> None:
     module = _module(_spheres(12), 64)
     assert {"load", "store"} <= _operations_on_both_halves(module)
     assert [root.type for root in calls(module, "llvm.sqrt")] == ["<32 x float>"] * 24
@@ -66,12 +66,12 @@ def test_square_roots_of_the_second_half_follow_behind_those_of_the_first() -> N
     ],
     ids=["short", "few registers", "baseline", "many values alive"],
 )
-def test_other_kernels_run_in_step(function: lg.ir.Function, vector_bytes: int, is_baseline: bool) -> None:
+def test_other_kernels_are_not_interleaved(function: lg.ir.Function, vector_bytes: int, is_baseline: bool) -> None:
     assert not _operations_on_both_halves(_module(function, vector_bytes, is_baseline))
 
 
 @pytest.fixture
-def compiled_anew(monkeypatch: pytest.MonkeyPatch, without_caches: None) -> Callable[[str], None]:
+def recompile(monkeypatch: pytest.MonkeyPatch, without_caches: None) -> Callable[[str], None]:
     def choose(code: str) -> None:
         monkeypatch.setenv("LIVEGRAD_CODE", code)
         kernel_code.forget_kernels()
@@ -79,18 +79,18 @@ def compiled_anew(monkeypatch: pytest.MonkeyPatch, without_caches: None) -> Call
     return choose
 
 
-def test_interleaving_does_not_change_a_bit_for_any_number_of_points(compiled_anew: Callable[[str], None]) -> None:
+def test_interleaving_does_not_change_a_bit_for_any_number_of_points(recompile: Callable[[str], None]) -> None:
     random = np.random.default_rng(1)
     results: dict[str, list[bytes]] = {"optimised": [], "baseline": []}
     points = [random.uniform(-2.0, 2.0, (2, size)).astype(np.float32) for size in (1, 31, 33, 64, 65, 100, 5003)]
     for code, found in results.items():
-        compiled_anew(code)
+        recompile(code)
         run = CpuFunction(_spheres(12))
         found += [run(x, y, np.full_like(x, 0.3)).tobytes() for x, y in points]
     assert results["optimised"] == results["baseline"]
 
 
-def test_a_target_can_leave_interleaving_out() -> None:
+def test_a_target_can_disable_interleaving() -> None:
     (step,) = CpuFunction(_spheres(12)).schedule({"n": 1 << 16}).steps
     assert isinstance(step, KernelStep)
     nest = lower_loops(for_cpu(step, CPU.without("interleave_lanes"), 64))

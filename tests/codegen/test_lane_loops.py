@@ -1,4 +1,4 @@
-"""Reductions of scalar loops in lanes: every length, every prefix, in both tiers, and several totals in one loop."""
+"""Vectorised reductions of scalar loops: every length and prefix, in both tiers, and several totals in one loop."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def in_both_tiers(
 
 
 def prefixes(a: Any, sums: Any, greatest: Any) -> Any:
-    """For each row the sum and the maximum of its first elements, as many as the row has before it."""
+    """The sum and the maximum of the first i elements of each row i."""
     places = lg.arange(a.shape[1])
 
     def row(i: Any, state: Any) -> Any:
@@ -50,7 +50,7 @@ def prefixes(a: Any, sums: Any, greatest: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_reductions_of_any_length_are_right_and_have_the_same_bits_in_both_tiers(
+def test_reductions_of_any_length_are_correct_and_have_the_same_bits_in_both_tiers(
     length: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = np.random.default_rng(length).normal(size=(length + 3, length)).astype(dtype)
@@ -63,7 +63,7 @@ def test_reductions_of_any_length_are_right_and_have_the_same_bits_in_both_tiers
 
 
 def filtered(x: Any, w: Any, y: Any) -> Any:
-    """Each element of y is a row of x times w from its end on."""
+    """A convolution: each element of y is the dot product of a row of x and the reversed w."""
 
     def row(i: Any, y: Any) -> Any:
         y[i] = lg.sum(x[i] * lg.flip(w))
@@ -80,7 +80,7 @@ def text_of(program: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
 
 
 @pytest.mark.parametrize("length", [16, 37, 100])
-def test_lanes_that_count_down_load_neighbours_and_reverse_them(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_that_count_down_load_a_vector_and_reverse_it(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = np.random.default_rng(length).normal(size=(9, length)), np.linspace(-1.0, 2.0, length)
     for (found,) in in_both_tiers(filtered, [x, w, np.zeros(9)], monkeypatch):
         np.testing.assert_allclose(found, x @ w[::-1], rtol=1e-12)
@@ -88,7 +88,7 @@ def test_lanes_that_count_down_load_neighbours_and_reverse_them(length: int, mon
 
 
 def two_totals(count: Any, x: Any, y: Any) -> Any:
-    """A loop in lanes with two totals, which start from numbers of their own."""
+    """A vectorised loop with two totals, which have different initial values."""
 
     def term(k: Any, total: Any, product: Any, x: Any, y: Any) -> Any:
         value = ops.lookup(x, k)
@@ -100,7 +100,7 @@ def two_totals(count: Any, x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 40, 63])
-def test_totals_of_one_loop_are_combined_with_their_own_start(count: int) -> None:
+def test_totals_of_one_loop_have_their_own_initial_values(count: int) -> None:
     x, y = np.random.default_rng(count).normal(size=(2, 64))
     line = Tensor(lg.f64, (64,))
     compiled = lg.ir.compile(lg.ir.trace(two_totals, lg.i64, line, line))
@@ -109,7 +109,7 @@ def test_totals_of_one_loop_are_combined_with_their_own_start(count: int) -> Non
     assert greatest == max([-3.0, *x[:count]])
 
 
-def test_terms_that_do_not_fill_the_lanes_have_half_as_many_lanes_and_no_loop_of_their_own() -> None:
+def test_remaining_terms_run_in_half_as_many_lanes_without_a_loop() -> None:
     text = text_of(prefixes, (90, 90), (90,), (90,))
     for lanes in (32, 16, 8, 4, 2):
         assert f"load <{lanes} x double>" in text

@@ -1,4 +1,4 @@
-"""Code is written in an order that needs few registers, with operands first and checks where they stand."""
+"""List scheduling reduces register pressure, keeps operands before users, and does not move checks."""
 
 from livegrad import ops
 from livegrad.codegen.llvm.list_scheduling import schedule_for_latency, schedule_for_pressure, schedule_instructions
@@ -9,7 +9,7 @@ from livegrad.ir.walk import nodes_of
 
 
 def most_alive(order: list[Node], results: tuple[Node, ...]) -> int:
-    """How many computed values are needed later, at most."""
+    """The largest number of computed values that are live at once."""
     last = {operand: place for place, node in enumerate(order) for operand in node.operands}
     last |= dict.fromkeys(results, len(order))
     alive, most = set(), 0
@@ -22,7 +22,7 @@ def most_alive(order: list[Node], results: tuple[Node, ...]) -> int:
 
 
 def many_sums(terms: int) -> Function:
-    """Two sums over the same terms, each of which a walk would go through by itself."""
+    """Two sums over the same terms; a depth-first walk would compute one sum after the other."""
 
     def sums(*xs: Node) -> tuple[Node, Node]:
         squares = [x * x for x in xs]
@@ -34,7 +34,7 @@ def many_sums(terms: int) -> Function:
     return trace(sums, *[f32] * terms)
 
 
-def test_values_that_two_results_share_do_not_wait_for_the_second():
+def test_values_that_two_results_share_are_not_kept_live():
     function = many_sums(60)
     walk = list(nodes_of(function))
     order = list(schedule_for_pressure(walk))
@@ -49,7 +49,7 @@ def test_operands_come_first():
     assert all(place[operand] < place[node] for node in order for operand in node.operands)
 
 
-def test_code_with_checks_keeps_its_order():
+def test_code_with_checks_is_not_reordered():
     def divided(*xs: Node) -> Node:
         total = xs[0]
         for x in xs[1:]:
@@ -61,7 +61,7 @@ def test_code_with_checks_keeps_its_order():
 
 
 def lengths_in_a_row(x: Node, y: Node) -> Node:
-    """Roots that do not depend on each other, and a chain that takes them one by one."""
+    """Independent square roots, and a chain that uses them one by one."""
     total = x
     for number in range(12):
         offset = x - 0.1 * number
@@ -69,7 +69,7 @@ def lengths_in_a_row(x: Node, y: Node) -> Node:
     return total
 
 
-def test_other_work_is_done_between_a_root_and_its_use():
+def test_other_nodes_are_scheduled_between_a_root_and_its_use():
     function = trace(lengths_in_a_row, f32, f32)
 
     def shortest_wait(order: list[Node]) -> int:
@@ -89,7 +89,7 @@ def test_other_work_is_done_between_a_root_and_its_use():
 
 
 def smooth_gradient(x: Node, y: Node) -> tuple[Node, ...]:
-    """A chain of choices, walked back: most values are used at once, and again much later."""
+    """The gradient of a chain of selects: most values are used soon, and again much later."""
     total, steps = x, []
     for number in range(60):
         offset = x - 0.1 * number
@@ -104,7 +104,7 @@ def smooth_gradient(x: Node, y: Node) -> tuple[Node, ...]:
     return total, by_x
 
 
-def test_a_gradient_is_written_with_operands_first_and_comparisons_right_before_their_use():
+def test_comparisons_of_a_gradient_come_right_before_their_use():
     walk = list(nodes_of(trace(smooth_gradient, f32, f32)))
     order = list(schedule_instructions(walk, 32, 64))
     place = {node: number for number, node in enumerate(order)}
@@ -116,8 +116,8 @@ def test_a_gradient_is_written_with_operands_first_and_comparisons_right_before_
         assert place[comparison] + 1 == min(place[node] for node in order if comparison in node.operands)
 
 
-def test_values_that_wait_for_the_way_back_do_not_stop_other_work():
-    """The chain forward is one; were its values counted, each root would be used right after it."""
+def test_values_for_the_backward_pass_do_not_count_as_live():
+    """If the values of the forward chain counted as live, each root would be used right after it is computed."""
     order = schedule_for_latency(list(nodes_of(trace(smooth_gradient, f32, f32))), 8)
     work = [node for node in order if node.operands]
     place = {node: number for number, node in enumerate(work)}
@@ -125,7 +125,7 @@ def test_values_that_wait_for_the_way_back_do_not_stop_other_work():
     assert sorted(waits)[len(waits) // 4] > 8
 
 
-def test_short_code_and_quick_code_are_written_in_fewest_registers():
+def test_short_code_and_baseline_code_minimise_register_pressure():
     long, short = (list(nodes_of(trace(smooth_gradient, f32, f32)))), list(nodes_of(many_sums(60)))
     assert schedule_instructions(long, 32, 0) == schedule_for_pressure(long)
     assert schedule_instructions(short, 32, 64) == schedule_for_pressure(short)

@@ -1,4 +1,4 @@
-"""Rows that are shorter than a vector: lanes across them give what the reference gives, at all ends and strides."""
+"""Rows that are shorter than a vector: lanes across rows agree with the reference, at all ends and strides."""
 
 from collections.abc import Callable
 
@@ -31,12 +31,12 @@ ELEMENTS = (f16, f32, f64, i32, u8)
 
 
 def by_row(x: Node, y: Node) -> Node:
-    """Each row times a number of its own."""
+    """Each row times the scalar of that row."""
     return x * along(y, x, 1)
 
 
 def by_column(x: Node, y: Node) -> Node:
-    """Each column and a number of its own."""
+    """Each column combined with the scalar of that column."""
     return x + broadcast(reduce(x, kind="max", axes=(0,)), shape=shape_of(x.type), axes=(1,)) + along(y, x, 1)
 
 
@@ -90,8 +90,8 @@ def test_short_rows_of_all_lengths_are_exact(rows: int, length: int) -> None:
 def test_short_rows_in_several_dimensions(shape: tuple[int, ...]) -> None:
     def program(x: Node) -> tuple[Node, ...]:
         last = len(shape) - 1
-        turned = permute(x, axes=(*range(last - 1), last, last - 1))
-        return x / along(sqrt(total(x * x, last)), x, last), exp(turned) + 1.0, total(x, last - 1)
+        transposed = permute(x, axes=(*range(last - 1), last, last - 1))
+        return x / along(sqrt(total(x * x, last)), x, last), exp(transposed) + 1.0, total(x, last - 1)
 
     traced = trace(program, Tensor(f64, shape))
     values = np.random.default_rng(5).uniform(1.0, 2.0, shape)
@@ -99,7 +99,7 @@ def test_short_rows_in_several_dimensions(shape: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
-def test_softmax_and_truths_over_short_rows() -> None:
+def test_softmax_and_boolean_reductions_over_short_rows() -> None:
     traced = trace(lambda x, m: (softmax(x, 1), select(m, x, x * 2.0), m), Tensor(f64, (90, 5)), Tensor(bool_, (90, 5)))
     rng = np.random.default_rng(1)
     given = rng.standard_normal((90, 5)), rng.random((90, 5)) > 0.5
@@ -113,7 +113,7 @@ def layouts(function: Callable[..., object], *types: Tensor) -> list[tuple[str, 
     return [("across" if nest.across else "along", nest.unrolled_points) for nest in nests]
 
 
-def test_lanes_run_across_rows_only_where_these_are_short_and_many() -> None:
+def test_lanes_run_across_rows_only_if_rows_are_short_and_many() -> None:
     points, wide, few = (Tensor(f32, shape) for shape in ((500, 3), (500, 40), (20, 3)))
     line = [Tensor(f32, (type.shape[0],)) for type in (points, wide, few)]
     assert layouts(by_row, points, line[0]) == [("across", 3)]
@@ -143,12 +143,12 @@ def test_a_failed_check_names_the_element(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 @pytest.mark.parametrize("rows", [5, 64, 203])
-def test_columns_that_are_read_together_come_from_whole_rows(rows: int, element: Scalar) -> None:
-    def turned(points: Node) -> tuple[Node, ...]:
+def test_columns_that_are_read_together_are_deinterleaved(rows: int, element: Scalar) -> None:
+    def transposed(points: Node) -> tuple[Node, ...]:
         x, y, z = (column_of(points, place) for place in range(3))
         return x * y + z, y - x, column_of(points, 1) + column_of(points, 0)
 
-    traced = trace(turned, Tensor(element, (rows, 3)))
+    traced = trace(transposed, Tensor(element, (rows, 3)))
     values = np.random.default_rng(4).integers(0, 6, (rows, 3)).astype(element.dtype)
     for found, expected in zip(CpuFunction(traced)(values), evaluate(traced, values), strict=True):
         np.testing.assert_array_equal(found, expected)
@@ -161,7 +161,7 @@ def column_of(points: Node, place: int) -> Node:
 
 
 @pytest.mark.parametrize("rows", [5, 64, 203])
-def test_mapped_vectors_are_read_and_written_as_whole_rows(rows: int) -> None:
+def test_mapped_vectors_are_deinterleaved(rows: int) -> None:
     vector = Vector(f32, 3)
     mapped = map_over(trace(lambda v, s: cross(v, v + 1.0) * splat(s * dot(v, v), type=vector), vector, f32))
     rng = np.random.default_rng(6)

@@ -1,4 +1,4 @@
-"""Signs, and products with them, have the bits that the reference gives: zeros, infinities and NaN included."""
+"""Signs, and products with signs, have the bits of the reference, including those of zeros, infinities and NaN."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Functions beside a kernel's own: calls that stay calls, and long code in pieces, with the bits of code in one."""
+"""Subroutines of kernels: calls that are not inlined, and long code in pieces, with the same bits as inlined code."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ from livegrad.state import fresh_session
 
 
 def nested(levels: int) -> Function:
-    """f(x, y) = max(g(x, y), g(y + c, x)), so many times; the innermost chooses, and calls sin."""
+    """f(x, y) = max(g(x, y), g(y + c, x)), nested; the innermost function selects, and calls sin."""
 
     def leaf(x: Node, y: Node) -> Node:
         chosen = make_cond(x < y, lambda a, b: ops.sin(a * 3.0) + b, lambda a, b: a * b - 0.5, x, y)
@@ -57,9 +57,7 @@ def points(count: int = 1000) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("code", ["baseline", "optimised"])
-def test_nested_calls_are_compiled_once_each_and_compute_what_numpy_does(
-    code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nested_calls_are_compiled_once_each_and_agree_with_numpy(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVEGRAD_CODE", code)
     function = nested(10)
     lowered = lower(function, CPU)
@@ -68,7 +66,7 @@ def test_nested_calls_are_compiled_once_each_and_compute_what_numpy_does(
     np.testing.assert_allclose(compile_function(map_over(function))(x, y), expected(10, x, y), rtol=1e-4, atol=1e-4)
 
 
-def test_what_is_called_with_equal_arguments_from_many_places_is_computed_once() -> None:
+def test_calls_with_equal_arguments_are_computed_once() -> None:
     functions = [trace(lambda x: ops.sin(x), f32), trace(lambda x: ops.cos(x), f32)]
     for _ in range(60):  # as Fibonacci counts: 10^12 calls, of 62 different ones
         before, last = functions[-2:]
@@ -78,14 +76,14 @@ def test_what_is_called_with_equal_arguments_from_many_places_is_computed_once()
     assert not any(node.op is call for node in nodes_of(lowered))
 
 
-def test_calls_that_would_never_end_are_refused_at_once() -> None:
+def test_unbounded_recursion_is_an_error() -> None:
     text = "`level59` is too large: its functions call each other too many times.*expected at most 65,536 nodes"
     with pytest.raises(CompileError, match=f"(?s){text}"):
         compile_function(map_over(nested(60)))(*points(4))
 
 
 def long_sum(terms: int) -> Function:
-    """Values that are used near by, far away, and masks among them."""
+    """Code whose values, including masks, have uses nearby and far away."""
     generator = np.random.default_rng(1)
 
     def f(x: Node, y: Node) -> tuple[Node, Node]:
@@ -104,7 +102,7 @@ def long_sum(terms: int) -> Function:
 
 @pytest.mark.parametrize("code", ["baseline", "optimised"])
 @pytest.mark.usefixtures("without_caches")
-def test_code_in_pieces_has_the_bits_of_code_in_one(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_in_pieces_has_the_same_bits(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIVEGRAD_CODE", code)
     function = map_over(long_sum(120))
     x, y = points()
@@ -122,7 +120,7 @@ def test_code_in_pieces_has_the_bits_of_code_in_one(code: str, monkeypatch: pyte
     assert len(pieces) >= 10
 
 
-def test_no_function_of_a_long_kernel_is_longer_than_a_piece() -> None:
+def test_functions_of_a_long_kernel_have_bounded_length() -> None:
     function = long_sum(2500)
     builder = KernelBuilder(8)
     function_body.emit_function(builder, function, [Register("%x", f32, 8), Register("%y", f32, 8)])
@@ -138,7 +136,7 @@ def test_no_function_of_a_long_kernel_is_longer_than_a_piece() -> None:
 def test_functions_return_at_most_two_results_in_registers(
     count: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four floats x86 returns two on the x87 stack, from where LLVM's baseline code for AVX-512 cannot take them."""
+    """Of four floats, x86 returns two on the x87 stack, which LLVM's baseline code for AVX-512 cannot read."""
     monkeypatch.setenv("LIVEGRAD_CODE", code)
     written: list[str] = []
     add_subroutine = subroutines._add_subroutine
@@ -174,16 +172,16 @@ def test_functions_return_at_most_two_results_in_registers(
     assert all(returned.count(",") < 2 for returned in written)
 
 
-def test_long_code_that_reads_tensors_by_index_stays_one_function_where_it_reads(
+def test_reads_by_index_are_not_in_subroutines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A read that never fails computes no number from numbers alone: the tensor's address is the kernel's."""
+    """A read that cannot fail is not pure either: it uses the kernel's address of the tensor."""
     x = np.arange(12.0)
 
     def differences(value: lg.Tensor) -> lg.Tensor:
         return lg.sum(lg.sin(value[1:] * value[:-1] + value[2:-1].sum() * 0.25))
 
-    gradient = lg.grad(differences)  # adds what comes from each slice, which is zero beyond it
+    gradient = lg.grad(differences)  # adds the contributions of slices, which are zero outside of them
     plain = np.asarray(lg.jit(gradient)(lg.asarray(x)))
     for module in (function_body, subroutines):
         monkeypatch.setattr(module, "LONG", 2, raising=False)

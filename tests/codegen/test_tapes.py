@@ -1,4 +1,4 @@
-"""What loops remember: bounded in memory, freed with the run, and an error when it is too much."""
+"""Tapes of loops: bounded in memory, freed after the run, and an error if they exceed the limit."""
 
 import numpy as np
 import pytest
@@ -36,14 +36,14 @@ def loops_in_loops(x: lg.ir.Node, n: lg.ir.Node) -> lg.ir.Node:
 
 
 @pytest.mark.parametrize("function", [one_side, both_sides, three_ways, loops_in_loops])
-def test_points_that_take_different_branches_each_find_what_they_remembered(function) -> None:
+def test_points_that_take_different_branches_read_their_own_residuals(function) -> None:
     gradient = lg.ir.map_over(lg.vjp(lg.ir.trace(function, lg.f64, lg.i64)), lifted=(True, False, False))
     x = np.linspace(-1.0, 1.0, 21)
     native, expected = lg.ir.compile(gradient)(x, 2, 1.0)[0], lg.ir.evaluate(gradient, x, 2, 1.0)[0]
     np.testing.assert_allclose(native, expected, rtol=1e-10, atol=1e-14)
 
 
-def test_a_derivative_that_must_remember_too_much_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tape_above_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tape_runtime, "MOST_BYTES", 1 << 22)
     gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(lg.ir.trace(endless, lg.f64)), lifted=(True, False)))
     with pytest.raises(lg.KernelCheckError, match="the tape of a loop's derivative needs more than"):
@@ -65,7 +65,7 @@ yes:
 
 @pytest.mark.parametrize("function", [endless, lambda x: loops_in_loops(x, ops.cast(x * 0.0, type=lg.i64) + 5000)])
 @pytest.mark.parametrize("most", [0, 200, 1 << 12, 1 << 18])
-@pytest.mark.usefixtures("without_caches")  # kernels of one function differ only in what this test puts into them
+@pytest.mark.usefixtures("without_caches")  # this test changes the code of kernels, which caches would not notice
 def test_a_system_without_memory_for_a_tape_ends_the_run_with_an_error(monkeypatch, function, most) -> None:
     text = tape_runtime._RUNTIME.replace("call ptr @malloc", "call ptr @scarce")
     monkeypatch.setattr(tape_runtime, "_RUNTIME", text + SCARCE.replace("LIMIT", str(most)))
@@ -75,7 +75,7 @@ def test_a_system_without_memory_for_a_tape_ends_the_run_with_an_error(monkeypat
 
 
 def test_each_group_of_lanes_starts_with_empty_memory() -> None:
-    """The limit is for one group at a time: thousands of groups may remember far more than it together."""
+    """The limit applies to one group: together, the tapes of thousands of groups may exceed it."""
     gradient = lg.ir.compile(lg.ir.map_over(lg.vjp(lg.ir.trace(repeated, lg.f64, lg.i64)), lifted=(True, False, False)))
     x = np.linspace(0.1, 0.9, 20_000)
     by_x, _ = gradient(x, 50, 1.0)
@@ -86,7 +86,7 @@ def test_each_group_of_lanes_starts_with_empty_memory() -> None:
 
 
 def test_a_tape_that_is_read_after_it_was_overwritten_is_copied() -> None:
-    """The index of the last read depends on the written tape: no order has all reads before the write."""
+    """The index of the last read depends on the written tape, so no order has all reads before the write."""
 
     def old_and_new(x: lg.ir.Node, i: lg.ir.Node, j: lg.ir.Node) -> lg.ir.Node:
         old = ops.tape_set(ops.tape_set(ops.tape_new(type=Tape(lg.f64)), i, x), j, x * 3.0)
@@ -101,7 +101,7 @@ def test_a_tape_that_is_read_after_it_was_overwritten_is_copied() -> None:
         assert lg.ir.compile(function)(x, 0, 1) == lg.ir.evaluate(function, x, 0, 1) == expected
 
 
-def test_tapes_of_one_loop_that_begin_empty_stay_apart() -> None:
+def test_empty_tapes_of_one_loop_are_distinct() -> None:
     """The second derivative writes two tapes in one loop, which also reads a table by index."""
 
     def weighted(n: lg.ir.Node, x: lg.ir.Node, table: lg.ir.Node) -> lg.ir.Node:

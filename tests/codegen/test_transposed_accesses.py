@@ -1,4 +1,4 @@
-"""Tensors that lie the other way round, backwards or spread out: whole loads in place of gathers, the same values."""
+"""Transposed, reversed and strided tensors: full loads instead of gathers, with the same values."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from tests.schedule.plans import along, plan_of, softmax, total
 GATHER, SCATTER = "llvm.masked.gather", "llvm.masked.scatter"
 
 
-def turned(x: Node) -> Node:
+def transposed(x: Node) -> Node:
     return permute(x, axes=tuple(reversed(range(len(shape_of(x.type))))))
 
 
@@ -56,13 +56,16 @@ def agrees(function: Function, *given: np.ndarray[Any, Any]) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-# --- what is emitted --------------------------------------------------------------------------------------------------
+# --- emitted code -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("element", [f32, f64, i32, f16, u8, bool_], ids=str)
 def test_a_transposed_matrix_is_neither_gathered_nor_scattered(element: Scalar) -> None:
     matrix = Tensor(element, (300, 200))
-    for program in (lambda x: turned(x), lambda x: (turned(x), equal(turned(x), flip(turned(x), axes=(0,))))):
+    for program in (
+        lambda x: transposed(x),
+        lambda x: (transposed(x), equal(transposed(x), flip(transposed(x), axes=(0,)))),
+    ):
         for module in modules(program, matrix):
             assert not calls(module, GATHER)
             assert not calls(module, SCATTER)
@@ -70,13 +73,13 @@ def test_a_transposed_matrix_is_neither_gathered_nor_scattered(element: Scalar) 
 
 def test_permuted_dimensions_and_sums_of_a_matrix_and_its_transpose_are_not_gathered() -> None:
     square, block = Tensor(f32, (300, 300)), Tensor(f32, (8, 40, 30, 20))
-    assert not any(calls(module, GATHER) for module in modules(lambda x: x + turned(x), square))
+    assert not any(calls(module, GATHER) for module in modules(lambda x: x + transposed(x), square))
     for axes in ((3, 2, 1, 0), (0, 3, 1, 2), (1, 0, 3, 2), (0, 2, 1, 3)):
         (module,) = modules(lambda x, axes=axes: permute(x, axes=axes) + 1.0, block)
         assert not calls(module, GATHER)
 
 
-def test_running_folds_and_short_rows_are_turned_in_tiles() -> None:
+def test_scans_and_short_rows_are_transposed_in_tiles() -> None:
     rows, short = Tensor(f32, (500, 100)), Tensor(f32, (500, 10))
     scan = cumulative_rows
     programs = ((scan, rows), (lambda x: softmax(x, 1), short), (lambda x: total(x, 1), short))
@@ -86,16 +89,16 @@ def test_running_folds_and_short_rows_are_turned_in_tiles() -> None:
         assert not calls(module, SCATTER)
 
 
-def test_folds_over_a_product_with_a_transpose_are_not_gathered() -> None:
+def test_reductions_of_a_product_with_a_transpose_are_not_gathered() -> None:
     square = Tensor(i32, (300, 300))
     for axis in (0, 1):
-        function = trace(lambda x, y, axis=axis: total(x * turned(y), axis), square, square)
+        function = trace(lambda x, y, axis=axis: total(x * transposed(y), axis), square, square)
         assert not any(calls(module, GATHER) for module in modules(function, square, square))
         agrees(function, numbers(i32, (300, 300)), numbers(i32, (300, 300), 1))
 
 
 @pytest.mark.parametrize("step", [-1, 2, 3, 4])
-def test_lanes_that_are_near_are_gathered_at_the_end_of_a_line_only(step: int) -> None:
+def test_small_strides_are_gathered_only_at_the_end_of_a_row(step: int) -> None:
     def program(x: Node) -> Node:
         if step < 0:
             return flip(x, axes=(1,)) * 2.0
@@ -106,10 +109,10 @@ def test_lanes_that_are_near_are_gathered_at_the_end_of_a_line_only(step: int) -
     assert gather.type == "<32 x float>"
     whole = {own.block for own in instructions(module) if own.opcode == "load" and own.type.startswith("<")}
     assert whole
-    assert gather.block not in whole  # but where lanes are left over
+    assert gather.block not in whole  # only for the remaining lanes
 
 
-# --- what comes out ---------------------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def cumulative_rows(x: Node) -> Node:
@@ -124,27 +127,27 @@ def cumulative_back(x: Node) -> Node:
 @pytest.mark.parametrize("element", [f16, f32, f64, i32, u8, bool_], ids=str)
 def test_transposes_of_every_size_and_element_are_exact(element: Scalar, size: tuple[int, int]) -> None:
     types = Tensor(element, size), Tensor(element, size[::-1])
-    function = trace(lambda x, y: (turned(x), select(equal(x, turned(y)), x, turned(y))), *types)
+    function = trace(lambda x, y: (transposed(x), select(equal(x, transposed(y)), x, transposed(y))), *types)
     agrees(function, numbers(element, size), numbers(element, size[::-1], 1))
 
 
 @pytest.mark.parametrize("size", [(70, 9), (129, 16), (1000, 33)], ids=str)
 @pytest.mark.parametrize("element", [f32, i64, u8], ids=str)
-def test_running_folds_along_rows_are_exact(element: Scalar, size: tuple[int, int]) -> None:
+def test_scans_along_rows_are_exact(element: Scalar, size: tuple[int, int]) -> None:
     agrees(trace(lambda x: (cumulative_rows(x), cumulative_back(x)), Tensor(element, size)), numbers(element, size))
 
 
 def test_types_of_different_widths_share_a_tile() -> None:
     def program(x: Node, y: Node, z: Node) -> tuple[Node, Node]:
-        return turned(cast(x, type=f64)) + cast(turned(y), type=f64) + z, turned(y)
+        return transposed(cast(x, type=f64)) + cast(transposed(y), type=f64) + z, transposed(y)
 
     types = Tensor(f32, (70, 90)), Tensor(u8, (70, 90)), Tensor(f64, (90, 70))
     agrees(trace(program, *types), *[numbers(type.element, type.shape) for type in types])  # type: ignore[arg-type]
 
 
-def test_points_know_their_indices_when_dimensions_are_turned() -> None:
+def test_indices_are_correct_when_dimensions_are_permuted() -> None:
     def program(x: Node) -> Node:
-        flipped = turned(x)
+        flipped = transposed(x)
         shape = shape_of(flipped.type)
         return flipped * 1000.0 + cast(index_along(shape, 0) * 7 + index_along(shape, 1), type=f32)
 
@@ -158,7 +161,7 @@ SIZES = st.sampled_from([1, 2, 3, 7, 16, 17, 40, 65])
 
 @st.composite
 def views(draw: st.DrawFn) -> tuple[tuple[int, ...], Callable[[Node], Node]]:
-    """A shape of at most three dimensions, and moves, one after the other."""
+    """A shape of at most three dimensions, and a sequence of movement ops."""
     shape = tuple(draw(SIZES) for _ in range(draw(st.integers(1, 3))))
     moves = [draw(st.sampled_from(["permute", "flip", "slice", "broadcast"])) for _ in range(draw(st.integers(1, 4)))]
     seed = draw(st.integers(0, 1000))
@@ -187,7 +190,7 @@ def views(draw: st.DrawFn) -> tuple[tuple[int, ...], Callable[[Node], Node]]:
 
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(views(), st.sampled_from([f32, f64, i32, u8]), st.sampled_from(["sum", "max", "none", "running"]))
-def test_any_view_gives_what_the_reference_gives(
+def test_any_view_agrees_with_the_reference(
     view: tuple[tuple[int, ...], Callable[[Node], Node]], element: Scalar, then: str
 ) -> None:
     shape, move = view
@@ -216,7 +219,7 @@ def _keep_threads() -> Iterator[None]:
 
 
 def several(x: Node) -> tuple[Node, ...]:
-    return softmax(x, 1), cumulative_rows(x), turned(x) * 0.3, flip(x, axes=(1,)), total(x * x, 1)
+    return softmax(x, 1), cumulative_rows(x), transposed(x) * 0.3, flip(x, axes=(1,)), total(x * x, 1)
 
 
 @pytest.mark.usefixtures("_keep_threads")
@@ -238,33 +241,35 @@ def test_narrower_vectors_give_the_same_values(vector_bytes: int, monkeypatch: p
     narrow = replace(kernel_code.host_target(), vector_bytes=vector_bytes)
     monkeypatch.setattr(kernel_code, "host_target", lambda: narrow)
     agrees(
-        trace(lambda x: (turned(x) + 1.0, cumulative_rows(x), flip(x, axes=(1,))), Tensor(f32, (70, 45))),
+        trace(lambda x: (transposed(x) + 1.0, cumulative_rows(x), flip(x, axes=(1,))), Tensor(f32, (70, 45))),
         numbers(f32, (70, 45)),
     )
-    agrees(trace(lambda x: (turned(x), reduce(x, kind="max", axes=(1,))), Tensor(u8, (90, 21))), numbers(u8, (90, 21)))
+    agrees(
+        trace(lambda x: (transposed(x), reduce(x, kind="max", axes=(1,))), Tensor(u8, (90, 21))), numbers(u8, (90, 21))
+    )
 
 
-# --- results that go past the caches ----------------------------------------------------------------------------------
+# --- non-temporal stores ----------------------------------------------------------------------------------------------
 
-LARGE = 1 << 22  # single numbers: 16 MB
+LARGE = 1 << 22  # float32 elements: 16 MB
 
 
-def test_large_results_are_written_past_the_caches_and_small_ones_not() -> None:
+def test_only_large_results_have_non_temporal_stores() -> None:
     def stores(function: Callable[..., object], *types: Tensor) -> list[bool]:
         kernels = [instructions(module) for module in modules(function, *types)]
         return [any(instruction.is_non_temporal for instruction in kernel) for kernel in kernels]
 
     assert stores(lambda x: x + 1.0, Tensor(f32, (LARGE,))) == [True]
-    assert stores(lambda x: turned(x), Tensor(f32, (2048, 2048))) == [True]
+    assert stores(lambda x: transposed(x), Tensor(f32, (2048, 2048))) == [True]
     assert stores(lambda x: x + 1.0, Tensor(f32, (LARGE // 2,))) == [False]
     assert stores(lambda x: x + 1.0, Tensor(f32, (LARGE // 1000, 1001))) == [True]  # one long dimension
-    assert stores(lambda x: turned(x), Tensor(f32, (2112, 2001))) == [True]
-    assert stores(lambda x: turned(x), Tensor(f32, (2001, 2100))) == [False]  # rows begin anywhere in lines
+    assert stores(lambda x: transposed(x), Tensor(f32, (2112, 2001))) == [True]
+    assert stores(lambda x: transposed(x), Tensor(f32, (2001, 2100))) == [False]  # rows are not aligned to cache lines
     assert stores(lambda x: total(x, 0), Tensor(f32, (2048, 2048)))[-1] is False
 
 
 @pytest.mark.parametrize("shift", [0, 1], ids=["at a line", "between lines"])
-def test_large_results_are_exact_wherever_their_memory_begins(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_results_are_exact_at_any_alignment(shift: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "LIVEGRAD_CODE", "optimised")
 
     def maker(element: Scalar, shape: tuple[int, ...], size: int) -> Callable[[], np.ndarray[Any, Any]]:
@@ -276,5 +281,5 @@ def test_large_results_are_exact_wherever_their_memory_begins(shift: int, monkey
     np.testing.assert_array_equal(CpuFunction(trace(lambda x: x * 3, Tensor(i32, (LARGE + 5,))))(values), values * 3)
     square = values[:LARGE].reshape(2048, 2048)
     np.testing.assert_array_equal(
-        CpuFunction(trace(lambda x: turned(x) + 1, Tensor(i32, (2048, 2048))))(square), square.T + 1
+        CpuFunction(trace(lambda x: transposed(x) + 1, Tensor(i32, (2048, 2048))))(square), square.T + 1
     )

@@ -33,7 +33,7 @@ every_element = pytest.mark.parametrize("element", ELEMENTS)
 every_lane_count = pytest.mark.parametrize("lanes", LANES)
 
 
-# Running a function: one module holds them all, for both elements, and is compiled once for each number of lanes.
+# One module has all functions for both elements; it is compiled once for each number of lanes.
 
 KERNEL = """
 define void @kernel_{function}_{element}(i64 %count, ptr %x, ptr %y, ptr %out) #0 {{
@@ -103,7 +103,7 @@ def evaluate(
     cpu: tuple[str, str] | None = None,
     avx512: bool = True,
 ) -> Array:
-    """The function over arrays; ``cpu`` is a name and its features, the host's where it is not given.
+    """The function over arrays; ``cpu`` is a name and its features, by default those of the host.
 
     Instructions of AVX-512 are used where the host has them, unless they are not wanted."""
     avx512 = avx512 and cpu is None and host_target().has_avx512
@@ -111,7 +111,7 @@ def evaluate(
     address = engine(lanes, *cpu, avx512).get_function_address(f"kernel_{function}_{element}")
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 3)(address)
     count = len(arguments[0])
-    # The last vector is filled up with bits that are a NaN.
+    # The last vector is padded with NaN.
     padded = [np.full(-(-count // lanes) * lanes, np.nan, DTYPE[element]) for _ in (*arguments, None)]
     for array, argument in zip(padded, arguments, strict=False):
         array[:count] = argument
@@ -143,7 +143,7 @@ def random_bit_patterns(element: str, count: int, random: np.random.Generator) -
 
 
 def sample_arguments(function: str, element: str, count: int, seed: int = 1) -> list[Array]:
-    """A third each: all bit patterns, where the function is steep, and the range between."""
+    """One third each: random bit patterns, the region where the function is steep, and the range in between."""
     random = np.random.default_rng(seed)
     reach = 88.0 if element == "f32" else 708.0
 
@@ -164,7 +164,7 @@ def sample_arguments(function: str, element: str, count: int, seed: int = 1) -> 
 
 
 def exact_results(function: str, element: str, arguments: Sequence[Array]) -> tuple[Array, Array]:
-    """The results rounded to the element, and a float64 array of what rounding took from them."""
+    """The results rounded to the element, and a float64 array of their rounding errors."""
     with np.errstate(all="ignore"):
         if element == "f32":
             exact = NUMPY[function](*(argument.astype(np.float64) for argument in arguments))
@@ -172,7 +172,7 @@ def exact_results(function: str, element: str, arguments: Sequence[Array]) -> tu
             return rounded, np.where(np.isfinite(rounded), exact - rounded.astype(np.float64), 0.0)
         rounded, lost = NUMPY[function](*arguments), np.zeros(len(arguments[0]))
     with mpmath.workdps(40):
-        # NumPy has the last word on zeros and infinities: mpmath's zero has no sign.
+        # NumPy decides zeros and infinities, because mpmath's zero has no sign.
         values = np.array([rounded, *arguments])
         for i in np.flatnonzero(np.all(np.isfinite(values) & (values != 0), axis=0)):
             exact = MPMATH[function](*(mpmath.mpf(float(argument[i])) for argument in arguments))
@@ -182,7 +182,7 @@ def exact_results(function: str, element: str, arguments: Sequence[Array]) -> tu
 
 
 def ulp_errors(result: Array, rounded: Array, lost: Array) -> Array:
-    """Errors in ulp of the exact result; infinite where one is finite or NaN and the other not."""
+    """Errors in ulp of the exact result; infinite if only one of both results is finite, or only one is NaN."""
     with np.errstate(all="ignore"):
         spacing = np.spacing(np.abs(rounded)).astype(np.float64)
         errors = np.abs((result.astype(np.float64) - rounded.astype(np.float64) - lost) / spacing)
@@ -208,7 +208,7 @@ def test_errors_stay_within_the_stated_bound(function: str, element: str) -> Non
 
 @pytest.mark.parametrize("function", ["sin", "cos", "tan"])
 @every_element
-def test_angles_next_to_multiples_of_a_quarter_turn_keep_their_accuracy(function: str, element: str) -> None:
+def test_angles_next_to_multiples_of_a_quarter_turn_are_accurate(function: str, element: str) -> None:
     random = np.random.default_rng(2)
     multiples = np.floor(2.0 ** random.uniform(0.0, 40.0, 600)) * (np.pi / 2)
     # The float64 nearest to a multiple of π/2, and the float32: 6381956970095103·2^797 and 16367173·2^72.
@@ -219,7 +219,7 @@ def test_angles_next_to_multiples_of_a_quarter_turn_keep_their_accuracy(function
 
 
 @every_element
-def test_high_powers_of_numbers_near_one_keep_their_accuracy(element: str) -> None:
+def test_high_powers_of_numbers_near_one_are_accurate(element: str) -> None:
     random = np.random.default_rng(7)
     reach = 120.0 if element == "f32" else 1000.0
     x = random.uniform(0.97, 1.04, 200_000 if element == "f32" else 1_000).astype(DTYPE[element])
@@ -242,7 +242,7 @@ def test_fmod_is_exact_for_any_ratio(element: str) -> None:
     ("function", "lower", "upper"),
     [("exp", -104.5, -86.5), ("exp2", -150.5, -125.5), ("sinh", -1e-38, 1e-38), ("expm1", -1e-38, 1e-38)],
 )
-def test_denormal_results_are_rounded_as_any_others(function: str, lower: float, upper: float) -> None:
+def test_denormal_results_are_accurate(function: str, lower: float, upper: float) -> None:
     x = np.linspace(lower, upper, 5_000).astype(np.float32)
     errors = ulp_errors(evaluate(function, "f32", [x]), *exact_results(function, "f32", [x]))
     assert errors.max() <= ACCURACY[function].f32
@@ -296,7 +296,7 @@ def test_special_values_agree_with_numpy(function: str, element: str, lanes: int
 
 
 def assert_same_bits(result: Array, expected: Array) -> None:
-    """Equal bit by bit, signs of zeros included; a NaN may be any NaN."""
+    """Asserts equal bits, including the signs of zeros; all NaNs are equal."""
     np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(np.signbit(result) & ~np.isnan(result), np.signbit(expected) & ~np.isnan(expected))
 
@@ -334,7 +334,7 @@ def test_cpu_without_fused_multiply_add_gives_the_same_bits(function: str, eleme
 
 
 def library(*requests: tuple[str, str, int], avx512: bool = False) -> str:
-    """A module with these functions, which have an attribute of their caller."""
+    """A module with these functions, whose attribute group the caller defines."""
     text = math_functions(requests, avx512)
     return "\n".join([text.definitions, *sorted(text.declarations), 'attributes #1 = { "of-the-caller" }'])
 
@@ -348,14 +348,14 @@ def test_shared_helper_is_defined_once() -> None:
     ]
 
 
-def test_declarations_are_kept_apart_from_definitions() -> None:
+def test_declarations_are_separate_from_definitions() -> None:
     text = math_functions([("exp", "f32", 8)])
     (declared,) = llvm.parse_assembly("\n".join(text.declarations)).functions
     assert (declared.name, declared.is_declaration) == ("llvm.fma.v8f32", True)
     llvm.parse_assembly(library(("exp", "f32", 8)))  # LLVM refuses a second declaration
 
 
-def test_instructions_of_avx_512_are_written_for_whole_registers_only() -> None:
+def test_avx_512_instructions_are_emitted_only_for_whole_registers() -> None:
     assert calls(library(("log", "f32", 32), avx512=True), "llvm.x86.avx512.mask.getexp.ps.512")
     assert not calls(library(("log", "f32", 8), avx512=True), "llvm.x86")
     assert not calls(library(("log", "f32", 32)), "llvm.x86")
@@ -368,11 +368,11 @@ def test_functions_are_outlined_and_take_their_attributes_from_the_caller() -> N
     assert {b"noinline", b"nounwind", b'"of-the-caller"'} <= set(attributes)
 
 
-def test_unknown_function_is_refused_by_name() -> None:
+def test_an_unknown_function_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="no math function 'sine'"):
         math_functions([("sine", "f32", 8)])
 
 
-def test_unknown_element_is_refused_by_name() -> None:
+def test_an_unknown_element_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match="found 'f16'"):
         math_functions([("sin", "f16", 8)])

@@ -1,4 +1,4 @@
-"""Kernels full of calls of math functions work on eight registers at a time: tails, masks and checks at that width."""
+"""Kernels with many calls of math functions use eight registers per value: tails, masks and checks at that width."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ LENGTHS = (1, 127, 128, 129, 1000)
 
 
 def waves(x: lg.ir.Node) -> lg.ir.Node:
-    """More than eight calls, which is what makes a kernel wide."""
+    """More than eight calls, which makes a kernel wide."""
     total = x
     for number in range(1, 6):
         total = total + 0.1 * (ops.sin(x * float(number)) + ops.exp(-x * x * float(number)) + ops.tanh(x - number))
@@ -25,7 +25,7 @@ def branched(x: lg.ir.Node) -> lg.ir.Node:
 
 
 def repeated(x: lg.ir.Node) -> lg.ir.Node:
-    """Each lane goes round until it is small, some not once."""
+    """Each lane iterates until its value is small, some lanes not at all."""
     return ops.make_while_loop(lambda y: y > 0.75, lambda index, y: waves(y) * 0.5, x)[0]
 
 

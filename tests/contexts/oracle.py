@@ -25,7 +25,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Spec:
-    """One node of the model. `tag` stands for its code; a `coarse` one gives one of two values only."""
+    """One node of the model. `tag` stands for its code; a `coarse` node has only two different values."""
 
     name: str
     tag: int
@@ -93,7 +93,7 @@ def read(context: Whole, level: Level) -> Any:
 
 @dataclass
 class Naive:
-    """Evaluates documents, and collects for each node the distinct things that went into it."""
+    """Evaluates documents, and collects the distinct inputs of each node."""
 
     seen: dict[str, set[Any]] = field(default_factory=dict)
     projections: dict[str, set[Any]] = field(default_factory=dict)
@@ -171,7 +171,7 @@ _functions: dict[Any, Any] = {}
 
 
 def add_to(graph: ContextGraph, spec: Spec, *, edit: bool = False) -> None:
-    """Adds or edits a node. Specs that differ in name or wiring alone share their function, as edits do."""
+    """Adds or edits a node. Specs that differ only in name or wiring share their function, like edits."""
     ordered = tuple(sorted(spec.edges, key=lambda edge: edge.scoped))  # the plain form has plain inputs first
     spec = Spec(spec.name, spec.tag, ordered, spec.extracts, spec.optional, spec.coarse, spec.asks)
     shape = tuple((edge.scoped, edge.injects, edge.modifies) for edge in ordered)

@@ -1,4 +1,4 @@
-"""What is kept and what is computed again: exact keys, early cut-off, edits, limits."""
+"""Which results are cached and which are recomputed: exact keys, early cut-off, edits, limits."""
 
 import struct
 import weakref
@@ -52,7 +52,7 @@ OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]
         ([frozenset({1.0, 2.0}), frozenset({2.0, 1.0})], 1),
     ],
 )
-def test_values_are_one_key_when_type_and_bits_are_equal(values: list[Any], times: int):
+def test_keys_are_equal_if_type_and_bits_are_equal(values: list[Any], times: int):
     assert computed(one_node()[1], values) == times
 
 
@@ -83,13 +83,13 @@ def test_an_unhashable_injection_names_node_and_feature():
         graph.compile("sets").evaluate()
 
 
-def test_a_feature_that_nobody_needs_may_be_anything():
+def test_a_feature_that_no_node_needs_may_be_unhashable():
     graph = ContextGraph()
     graph.node("node", lambda ctx: 1)
     assert graph.compile("node", root="footprint").evaluate(footprint=[1]) == 1
 
 
-def test_an_array_that_is_changed_in_place_is_another_value():
+def test_an_array_that_was_changed_in_place_is_a_new_value():
     _, program = one_node(lambda ctx: float(ctx.footprint.sum()))
     array = np.zeros(4)
     assert program.evaluate(footprint=array) == 0.0
@@ -114,11 +114,11 @@ def test_a_large_array_is_hashed_once(monkeypatch: pytest.MonkeyPatch):
     assert hashed == [image.nbytes]
     image.setflags(write=False)
     for _ in range(5):
-        program.evaluate(footprint=image)  # nobody can write to it: once more, and never again
+        program.evaluate(footprint=image)  # read-only: hashed once more, and never again
     assert hashed == [image.nbytes] * 2
 
 
-def test_array_results_cannot_be_written_to():
+def test_array_results_are_read_only():
     buffer = np.zeros(4)
     graph = ContextGraph()
     graph.node("own", lambda ctx: np.zeros(4))
@@ -133,7 +133,7 @@ def test_array_results_cannot_be_written_to():
     assert program.evaluate()[1][0] == 0.0
 
 
-def test_a_reader_that_changes_a_container_changes_its_own_copy():
+def test_readers_of_a_container_get_copies():
     graph = ContextGraph()
     graph.node("list", lambda ctx: ([1, 2], {"a": [3]}))
     graph.node("spoils", lambda ctx, found: (found[0].append(9), found[1]["a"].clear(), "done")[2], plain="list")
@@ -145,7 +145,7 @@ def test_a_reader_that_changes_a_container_changes_its_own_copy():
     assert program.evaluate() == ([1, 2], {"a": [3]})
 
 
-def test_arrays_in_dataclasses_and_named_tuples_cannot_be_written_to():
+def test_arrays_in_dataclasses_and_named_tuples_are_read_only():
     @dataclass
     class Image:
         pixels: Any
@@ -172,7 +172,7 @@ def rounded_graph() -> tuple[ContextGraph, Any]:
     return graph, graph.compile("page", root="real_time")
 
 
-def test_a_recomputed_node_whose_value_is_equal_stops_the_change_there():
+def test_an_equal_recomputed_value_stops_propagation():
     _, program = rounded_graph()
     with program.events() as log:
         for time in (1.2, 1.7, 2.1, 1.9):
@@ -190,7 +190,7 @@ def test_a_recomputed_node_whose_value_is_equal_stops_the_change_there():
     ]
 
 
-def test_equal_arrays_cut_off_too():
+def test_equal_arrays_stop_propagation():
     graph = ContextGraph()
     graph.node("image", lambda ctx: np.full((8, 8), int(ctx.real_time)), extract="real_time")
     graph.node("sum", lambda ctx, image: int(image.sum()), plain="image")
@@ -200,7 +200,7 @@ def test_equal_arrays_cut_off_too():
     assert log.names("reused") == ["sum"]
 
 
-def test_a_loop_is_not_run_again_when_its_body_answers_the_same():
+def test_a_loop_is_reused_if_its_body_gives_the_same_answers():
     graph = ContextGraph()
     graph.node("body", lambda ctx: (ctx.index, int(ctx.real_time)), extract=["index", "real_time"])
     graph.node("loop", lambda ctx, body: [body(ctx.inject(index=i)) for i in range(3)], scoped="body", inject="index")
@@ -211,7 +211,7 @@ def test_a_loop_is_not_run_again_when_its_body_answers_the_same():
     assert log.names("computed").count("loop") == 2
     assert log.names("computed").count("body") == 12
     assert log.names("reused") == ["loop", "loop"]
-    assert log.names("hit") == []  # what the comparison asked is not asked again
+    assert log.names("hit") == []  # the function does not repeat the queries of the comparison
 
 
 def test_a_function_that_catches_the_error_of_its_input_is_never_stale():
@@ -234,7 +234,7 @@ def test_a_function_that_catches_the_error_of_its_input_is_never_stale():
     assert [program.evaluate(real_time=time) for time in (0.1, 2.0, 0.2, 3.0)] == ["early", "late", "early", "late"]
 
 
-def test_results_that_cannot_be_compared_are_taken_as_different():
+def test_results_that_cannot_be_compared_count_as_different():
     class Opaque:
         __hash__ = None  # type: ignore[assignment]
 
@@ -250,7 +250,7 @@ def test_results_that_cannot_be_compared_are_taken_as_different():
 # --- edits -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_edit_that_gives_an_equal_value_stops_at_the_edited_node():
+def test_an_edit_with_an_equal_value_stops_at_the_edited_node():
     graph, program = rounded_graph()
     program.evaluate(real_time=1.2)
     graph.replace("second", lambda ctx: round(ctx.real_time))
@@ -263,7 +263,7 @@ def test_an_edit_that_gives_an_equal_value_stops_at_the_edited_node():
     ]
 
 
-def test_an_edit_and_back_again_finds_the_old_results():
+def test_undoing_an_edit_finds_the_old_results():
     graph = ContextGraph()
     graph.value("size", 3)
     graph.node("grid", lambda ctx, size: list(range(size)), plain="size")
@@ -291,7 +291,7 @@ def test_nodes_of_equal_content_share_their_results():
     assert log.names("computed") == ["left", "both"]
 
 
-def test_a_removed_node_is_missed_at_the_next_evaluation():
+def test_a_removed_node_is_an_error_at_the_next_evaluation():
     graph, program = rounded_graph()
     program.evaluate(real_time=1.0)
     graph.remove("second")
@@ -299,7 +299,7 @@ def test_a_removed_node_is_missed_at_the_next_evaluation():
         program.evaluate(real_time=1.0)
 
 
-def test_a_failed_edit_leaves_the_node_as_it_was():
+def test_a_failed_edit_does_not_change_the_node():
     graph, program = rounded_graph()
     with pytest.raises(ContextError):
         graph.replace("label", lambda ctx: 1, inject="index")
@@ -309,7 +309,7 @@ def test_a_failed_edit_leaves_the_node_as_it_was():
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_least_recently_used_result_of_a_node_goes_first():
+def test_the_least_recently_used_result_of_a_node_is_evicted_first():
     _, program = one_node(limits=CacheLimits(node_entries=2))
     for value in (1, 2, 1, 3):
         program.evaluate(footprint=value)
@@ -344,13 +344,13 @@ def test_bytes_are_bounded(limits: CacheLimits):
     assert program.report()["node"].entries == 2
 
 
-def test_a_result_larger_than_the_cache_is_still_given():
+def test_a_result_larger_than_the_cache_is_still_returned():
     _, program = one_node(lambda ctx: np.zeros(1000), limits=CacheLimits(bytes=100))
     assert program.evaluate(footprint=1).shape == (1000,)
     assert program.report().entries == 0
 
 
-def test_a_cache_without_room_gives_the_right_values():
+def test_a_cache_of_size_zero_gives_correct_values():
     graph, _ = rounded_graph()
     tight = ContextGraph(limits=CacheLimits(entries=0, variants=0))
     tight.nodes.update(graph.nodes)
@@ -358,7 +358,7 @@ def test_a_cache_without_room_gives_the_right_values():
     assert [program.evaluate(real_time=time) for time in (1.0, 1.5, 2.0)] == [["1 s"], ["1 s"], ["2 s"]]
 
 
-def test_equal_results_are_kept_once():
+def test_equal_results_are_stored_once():
     _, program = one_node(lambda ctx: np.zeros(1000))
     for value in range(10):
         program.evaluate(footprint=value)
@@ -366,7 +366,7 @@ def test_equal_results_are_kept_once():
     assert program.report().bytes < 2 * 8112
 
 
-def test_dropped_arrays_are_given_back_at_once():
+def test_evicted_arrays_are_freed_at_once():
     made: list[weakref.ref[Any]] = []
 
     def image(ctx: Any) -> Any:
@@ -388,7 +388,7 @@ class Sheet:
     cells: Any
 
 
-def test_values_that_are_given_stay_their_givers_to_change():
+def test_values_from_the_user_stay_writable():
     mine, inside = np.array([1.0, 2.0]), np.array([3.0])
     window, sheet = mine[:1], Sheet(inside)
     graph = ContextGraph()
@@ -397,7 +397,7 @@ def test_values_that_are_given_stay_their_givers_to_change():
     graph.node("sum", lambda ctx, array, sheet: float(array.sum() + sheet.cells.sum()), plain=["array", "sheet"])
     program = graph.compile("sum")
     assert program.evaluate() == 6.0
-    mine[0], window[0], inside[0] = 10.0, 20.0, 30.0  # all of them can be written to, and reach nothing
+    mine[0], window[0], inside[0] = 10.0, 20.0, 30.0  # all are still writable, and the cache has copies
     assert sheet.cells is inside
     graph.replace("sum", lambda ctx, array, sheet: float(array.sum() * sheet.cells.sum()))
     assert program.evaluate() == 9.0

@@ -36,7 +36,7 @@ def everything(
     return ctx.footprint, ctx["index@1"], ctx.position, body(inner)
 
 
-def test_annotations_say_what_the_plain_form_says():
+def test_annotations_are_equivalent_to_arguments():
     graph = ContextGraph()
     graph.value("one", 1)
     graph.value("two", 2)
@@ -63,7 +63,7 @@ def test_features_can_be_arguments_of_the_decorator():
     assert graph.compile("loop", root="footprint").evaluate(footprint=8) == 8
 
 
-def test_a_decorated_function_can_be_called_as_it_is():
+def test_a_decorated_function_is_still_callable():
     @context_node
     def double(ctx: Any, value: int) -> int:
         return value * 2
@@ -79,7 +79,7 @@ def test_a_node_has_a_fixed_number_of_inputs():
             return sum(values)
 
 
-def test_an_edit_keeps_what_is_not_told():
+def test_an_edit_keeps_other_options():
     graph = ContextGraph()
     graph.value("one", 1)
     graph.node("leaf", lambda ctx: ctx.index, extract="index")

@@ -1,4 +1,4 @@
-"""Results on disk: found by another process, under keys that say everything, in a directory of bounded size."""
+"""Results on disk: shared with other processes, under exact keys, in a directory of bounded size."""
 
 import subprocess
 import sys
@@ -53,7 +53,7 @@ def kinds(program: Any, footprint: Any) -> list[str]:
     return [event.kind for event in log if event.node == "paint"]
 
 
-def test_the_key_holds_the_values_of_needed_features_and_the_content_below(tmp_path: Path):
+def test_keys_depend_on_needed_features_and_on_the_content_of_inputs(tmp_path: Path):
     disk = DiskCache(tmp_path)
     assert kinds(painting(disk), 1.0) == ["computed"]
     assert kinds(painting(disk), 1.0) == ["loaded"]
@@ -75,7 +75,7 @@ def test_the_directory_stays_below_its_limit(tmp_path: Path):
         assert sum(file.stat().st_size for file in tmp_path.glob("*.object")) <= 64 * 1024
 
 
-def test_what_is_no_plain_data_is_left_to_memory(tmp_path: Path):
+def test_only_plain_data_is_stored_on_disk(tmp_path: Path):
     graph = ContextGraph()
     graph.node("odd", lambda ctx: object(), version="1", persist=True)
     disk = DiskCache(tmp_path)

@@ -1,4 +1,4 @@
-"""The guarded context: what was not declared raises at once and names the node."""
+"""The guarded context: undeclared uses raise an error that names the node."""
 
 from typing import Any
 
@@ -20,22 +20,22 @@ READS_FOOTPRINT = (lambda ctx: ctx.footprint, {"extract": "footprint"})
 READS_INDEX = (lambda ctx: ctx.index, {"extract": "index"})
 
 
-def test_reading_what_was_not_declared_raises_and_names_node_and_feature():
+def test_reading_an_undeclared_feature_names_node_and_feature():
     with pytest.raises(ContextError, match=r"`painter` reads `real_time`.*declare it with extract=\"real_time\""):
         run(lambda ctx: ctx.real_time, {"real_time": 1.0})
 
 
-def test_reading_a_level_that_was_not_declared_raises():
+def test_reading_an_undeclared_level_raises():
     with pytest.raises(ContextError, match="`painter` reads `index@1`"):
         run(lambda ctx: ctx["index@1"], {"index": 1, "index@1": 2}, extract="index")
 
 
-def test_reading_what_is_no_feature_raises():
+def test_reading_an_unknown_feature_raises():
     with pytest.raises(Exception, match="no feature `colour`"):
         run(lambda ctx: ctx.colour)
 
 
-def test_injecting_what_was_not_declared_raises():
+def test_injecting_an_undeclared_feature_raises():
     with pytest.raises(ContextError, match="`painter` injects `index`, which it does not declare"):
         run(lambda ctx, below: below(ctx.inject(index=1)), below=(lambda ctx: 1, {}))
 
@@ -45,7 +45,7 @@ def test_calling_a_scoped_input_without_its_injection_raises():
         run(lambda ctx, below: below(ctx), below=READS_INDEX, inject="index")
 
 
-def test_an_injection_that_nobody_reads_may_be_left_out():
+def test_an_injection_that_no_input_reads_is_optional():
     assert run(lambda ctx, below: below(ctx), below=(lambda ctx: "plain", {}), inject="index") == "plain"
 
 
@@ -54,7 +54,7 @@ def test_one_node_pushes_one_level():
         run(lambda ctx, below: below(ctx.inject(index=1).inject(index=2)), below=READS_INDEX, inject="index")
 
 
-def test_injecting_a_plain_feature_again_takes_the_later_value():
+def test_injecting_a_feature_again_replaces_its_value():
     value = run(
         lambda ctx, below: below(ctx.inject(footprint=1).inject(footprint=2)), below=READS_FOOTPRINT, inject="footprint"
     )
@@ -77,7 +77,7 @@ def test_injections_can_differ_from_input_to_input():
         graph.compile("both").evaluate()
 
 
-def test_a_context_of_another_node_is_refused():
+def test_a_context_of_another_node_is_an_error():
     kept: list[NodeContext] = []
     graph = ContextGraph()
     graph.node("keeps", lambda ctx: kept.append(ctx) or 1)
@@ -98,14 +98,14 @@ def test_a_scoped_input_cannot_be_called_after_its_node_has_returned():
         below(ctx)
 
 
-def test_extract_all_must_be_declared_and_lets_nothing_be_read():
+def test_extract_all_must_be_declared_and_cannot_be_read():
     with pytest.raises(ContextError, match="`painter` passes its whole context on"):
         run(lambda ctx, below: below(ctx.extract_all()), {"footprint": 1}, below=READS_FOOTPRINT)
     with pytest.raises(ContextError, match="`painter` reads `footprint` from a context that it only passes on"):
         run(lambda ctx: ctx.extract_all().footprint, {"footprint": 1}, extract_all=True)
 
 
-def test_extract_all_can_be_built_upon():
+def test_contexts_can_be_derived_from_extract_all():
     value = run(
         lambda ctx, below: below(ctx.extract_all().inject(index=9)), below=READS_INDEX, inject="index", extract_all=True
     )
@@ -130,7 +130,7 @@ def test_a_derived_context_shows_what_was_injected_and_the_level_outside():
     assert run(painter, {"index": 3}, below=READS_INDEX, extract="index", inject="index") == (7, 3, 7)
 
 
-def test_optional_features_read_none_where_there_are_none():
+def test_absent_optional_features_are_none():
     assert run(lambda ctx: ctx.index, optional="index") is None
     assert run(lambda ctx: ctx.index, {"index": 4}, optional="index") == 4
 
@@ -144,7 +144,7 @@ def test_an_optional_feature_that_the_root_does_not_declare_stays_none_whatever_
     assert str(log) == "computed reads\nhit reads"
 
 
-def test_a_modified_feature_that_nobody_below_needs_is_not_computed():
+def test_a_modified_feature_that_no_input_needs_is_not_computed():
     calls: list[Any] = []
     value = run(
         lambda ctx, below: (ctx.footprint, below(ctx.modify(footprint=calls.append))),
@@ -156,7 +156,7 @@ def test_a_modified_feature_that_nobody_below_needs_is_not_computed():
     assert calls == []
 
 
-def test_a_modifier_may_leave_a_feature_as_it_is():
+def test_modifying_a_feature_is_optional():
     assert run(lambda ctx, below: below(ctx), {"footprint": 3}, below=READS_FOOTPRINT, modify="footprint") == 3
 
 

@@ -15,7 +15,7 @@ COLUMN = Tensor(lg.f32, (N,))
 
 
 def wave_graph() -> ContextGraph:
-    """sin(3 t + speed) * width, where the width is a feature, too."""
+    """sin(3 t + speed) * width, where the width is also a feature."""
     graph = ContextGraph()
     graph.value("speed", 0.5)
     graph.node("phase", context_function(lambda v: context("animation_time", lg.f64) * 3.0 + v, lg.f64), plain="speed")
@@ -68,7 +68,7 @@ def test_gradients_with_respect_to_a_feature_match_central_differences(feature: 
     assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-8)
 
 
-def test_a_gradient_goes_through_a_modifier_of_the_context():
+def test_gradients_propagate_through_modifiers():
     graph = wave_graph()
     slow = lg.ir.trace(lambda t: t * t * 0.5, lg.f64, name="slow")
     graph.modifier("slowed", "scaled", animation_time=slow)
@@ -81,7 +81,7 @@ def test_a_gradient_goes_through_a_modifier_of_the_context():
     assert float(program.gradient("animation_time", moment)) == pytest.approx(slope, rel=1e-12)
 
 
-def test_a_feature_that_is_not_needed_has_slope_zero():
+def test_the_gradient_of_an_unneeded_feature_is_zero():
     program = wave_graph().compile("scaled", root=["animation_time", "footprint", "real_time"])
     assert program.gradient("real_time", animation_time=0.2, footprint=2.0, real_time=9.0) == 0.0
 
@@ -108,7 +108,7 @@ def test_python_functions_have_no_gradient_and_are_named():
         late.gradient("footprint", animation_time=0.0, footprint=1.0)
 
 
-def test_arrays_go_through_kernels_and_are_cut_off_when_equal():
+def test_kernels_take_arrays_and_equal_arrays_stop_propagation():
     graph = ContextGraph()
     graph.node("points", lambda ctx: np.arange(int(ctx.footprint), dtype=np.float32), extract="footprint")
     graph.node("moved", context_function(lambda x: x + 1.0, COLUMN), plain="points")

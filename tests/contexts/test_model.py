@@ -1,4 +1,4 @@
-"""Random graphs, contexts and edits: the values of evaluation without caching, and as few computations as possible."""
+"""Random graphs, contexts and edits: values equal those without caching, with as few computations as possible."""
 
 from collections import Counter
 from dataclasses import replace
@@ -31,7 +31,7 @@ def edges(draw: st.DrawFn, below: list[str]) -> tuple[Edge, ...]:
 
 @st.composite
 def specs(draw: st.DrawFn, name: str, below: list[str], coarse: bool, optional: bool) -> Spec:
-    # Tags of different nodes differ, for nodes of equal content share their results.
+    # Tags of different nodes differ, because nodes of equal content share their results.
     extracts = draw(st.frozensets(st.sampled_from(LEVELS), max_size=2))
     read_if_there = draw(st.frozensets(st.sampled_from(LEVELS), max_size=1)) if optional else frozenset()
     return Spec(
@@ -88,7 +88,7 @@ def test_values_are_those_without_caching_and_nothing_is_computed_twice(document
 
 @settings(max_examples=40, deadline=None)
 @given(documents(coarse=False), st.lists(contexts(), min_size=1, max_size=4))
-def test_a_node_is_computed_once_for_each_value_of_what_the_need_equation_says(document, moments):
+def test_a_node_is_computed_once_per_value_of_its_needs(document, moments):
     program = build(document).compile(output_of(document), root=map(text, ROOT))
     naive = Naive()
     with program.events() as log:
@@ -113,7 +113,7 @@ def test_needs_are_those_of_the_equation(document):
 
 @settings(max_examples=40, deadline=None)
 @given(documents(coarse=True, optional=True), st.lists(contexts(), min_size=1, max_size=3), st.data())
-def test_optional_features_that_nothing_provides_read_none_and_cost_nothing(document, moments, data):
+def test_absent_optional_features_are_none_and_cost_nothing(document, moments, data):
     required = needs(document, optional_too=False)[output_of(document)]
     provided = sorted(required | data.draw(st.frozensets(st.sampled_from(ROOT[:3]))))
     deepest = max([level for feature, level in provided if feature == "index"], default=-1)
@@ -130,7 +130,7 @@ def test_optional_features_that_nothing_provides_read_none_and_cost_nothing(docu
 
 @settings(max_examples=50, deadline=None)
 @given(documents(coarse=True), st.data())
-def test_edits_keep_every_result_that_they_do_not_change(document, data):
+def test_edits_keep_every_unaffected_result(document, data):
     graph = build(document)
     program = graph.compile(output_of(document), root=map(text, ROOT))
     naive = Naive()
@@ -157,7 +157,7 @@ limits = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(documents(coarse=True, optional=True), limits, st.lists(contexts(), min_size=1, max_size=5))
-def test_values_stay_right_however_small_the_cache_is(document, limits, moments):
+def test_values_are_correct_with_any_cache_size(document, limits, moments):
     graph = build(document, limits)
     program = graph.compile(output_of(document), root=map(text, ROOT))
     naive = Naive()

@@ -32,7 +32,7 @@ def test_the_same_expression_is_the_same_value():
     assert log.names("reused") == ["doubled"]
 
 
-def test_a_tensor_that_is_changed_after_it_was_handed_out_is_not_changed_in_the_cache():
+def test_changing_a_returned_tensor_does_not_change_the_cache():
     graph = ContextGraph()
     graph.node("x", lambda ctx: lg.asarray([1.0, 2.0, 3.0]) + 0.0)
     program = graph.compile("x")
@@ -56,7 +56,7 @@ def square_plus(x: lg.f32, y: lg.f32):  # type: ignore[valid-type]
     return x * x + y
 
 
-def test_a_captured_function_is_a_node_that_is_differentiated_like_any_other():
+def test_a_captured_function_is_a_differentiable_node():
     graph = ContextGraph()
     graph.value("y", 1.0)
     graph.node("time", context_function(lambda: context("animation_time") * 1.0, name="time"))

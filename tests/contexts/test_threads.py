@@ -1,4 +1,4 @@
-"""Several threads: each result is computed once, the others wait; nobody waits for ever."""
+"""Several threads: each result is computed once while other threads wait, without deadlocks."""
 
 import sys
 import threading
@@ -41,7 +41,7 @@ def change_threads_often():
 
 
 def layered_graph() -> tuple[ContextGraph, list[tuple[str, Any]]]:
-    """Layers of shared nodes, plain and scoped, that note each computation."""
+    """Layers of shared nodes, plain and scoped, that record each computation."""
     graph, calls = ContextGraph(), []
 
     def note(name: str, *parts: Any) -> int:
@@ -66,7 +66,7 @@ def layered_graph() -> tuple[ContextGraph, list[tuple[str, Any]]]:
     return graph, calls
 
 
-def test_each_result_is_computed_once_by_whichever_thread_comes_first():
+def test_each_result_is_computed_once():
     graph, calls = layered_graph()
     program = graph.compile("top", root=["footprint", "real_time"])
     results = in_threads(lambda number: program.evaluate(footprint=1, real_time=2.5))
@@ -75,7 +75,7 @@ def test_each_result_is_computed_once_by_whichever_thread_comes_first():
     assert program.report().computed == len(calls) + 1
 
 
-def test_threads_at_different_features_give_the_values_of_one_thread():
+def test_threads_with_different_features_get_correct_values():
     graph, calls = layered_graph()
     program = graph.compile("top", root=["footprint", "real_time"])
     contexts = [{"footprint": number % 3, "real_time": float(number % 4)} for number in range(THREADS)]
@@ -97,7 +97,7 @@ def test_hits_are_counted_exactly():
     assert (counts.computed, counts.hits) == (1, THREADS * 200 - 1)
 
 
-def test_a_failing_node_fails_in_every_thread_and_can_be_tried_again():
+def test_a_failing_node_fails_in_every_thread_and_can_be_retried():
     graph, attempts = ContextGraph(), []
 
     def fails(ctx: Any) -> int:
@@ -113,7 +113,7 @@ def test_a_failing_node_fails_in_every_thread_and_can_be_tried_again():
     assert program.evaluate() == 5
 
 
-def test_edits_while_others_evaluate_never_mix_two_versions():
+def test_edits_during_evaluation_never_mix_versions():
     graph = ContextGraph()
     graph.value("a", 0)
     graph.node("left", lambda ctx, a: a, plain="a")
@@ -130,7 +130,7 @@ def test_edits_while_others_evaluate_never_mix_two_versions():
     assert {value for found in in_threads(work) for value in found} == {0}
 
 
-def test_one_context_serves_programs_with_other_needs_in_other_threads():
+def test_threads_share_a_context_between_programs():
     graph = ContextGraph()
     graph.node("a", lambda ctx: ("a", ctx.footprint), extract="footprint")
     graph.node("b", lambda ctx: ("b", ctx.real_time), extract="real_time")

@@ -1,4 +1,4 @@
-"""What is wrong with a graph is an error that says where: node, feature, path."""
+"""Errors of invalid graphs name the node, the feature and the path."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ def test_an_extract_without_a_source_names_node_feature_and_path():
     )
 
 
-def test_a_path_with_an_injector_does_not_excuse_one_without():
+def test_every_path_needs_a_source():
     graph = ContextGraph()
     graph.node("leaf", lambda ctx: ctx.index, extract="index")
     graph.node("loop", lambda ctx, leaf: leaf(ctx.inject(index=0)), scoped="leaf", inject="index")
@@ -38,7 +38,7 @@ def test_a_path_with_an_injector_does_not_excuse_one_without():
         graph.compile("top")
 
 
-def test_a_level_that_no_loop_pushes_is_reported_as_the_node_wrote_it():
+def test_a_missing_level_is_named_like_in_the_declaration():
     graph = ContextGraph()
     graph.node("leaf", lambda ctx: ctx["index@1"], extract="index@1")
     graph.node("loop", lambda ctx, leaf: leaf(ctx.inject(index=0)), scoped="leaf", inject="index")
@@ -57,7 +57,7 @@ def test_plain_inputs_do_not_see_what_their_node_injects():
         graph.compile("loop")
 
 
-def test_a_modifier_without_a_source_is_an_error_of_the_node_below():
+def test_a_modifier_does_not_provide_a_feature():
     graph = ContextGraph()
     graph.node("leaf", lambda ctx: ctx.footprint, extract="footprint")
     graph.modifier("larger", "leaf", footprint=lambda value: value + 1)
@@ -74,7 +74,7 @@ def test_cycles_are_shown():
         graph.compile("a")
 
 
-def test_duplicate_names_are_refused():
+def test_duplicate_names_are_errors():
     graph = ContextGraph()
     graph.node("a", lambda ctx: 1)
     with raises("node `a` already exists"):
@@ -101,7 +101,7 @@ def test_injecting_needs_a_scoped_input():
 
 
 @pytest.mark.parametrize("text", ["colour", "footprint@1", "index@x"])
-def test_what_is_no_feature_cannot_be_declared(text: str):
+def test_invalid_features_cannot_be_declared(text: str):
     with pytest.raises(UsageError, match=text.partition("@")[0]):
         ContextGraph().node("a", lambda ctx: 1, extract=text)
 
@@ -123,7 +123,7 @@ def test_a_missing_root_feature_is_named():
         graph.compile("a", root="footprint").evaluate(real_time=1.0)
 
 
-def test_inputs_by_name_must_be_those_of_the_function():
+def test_inputs_by_name_must_match_parameters():
     @context_node
     def scale(ctx: Any, value: float, factor: float) -> float:
         return value * factor
@@ -138,7 +138,7 @@ def test_inputs_by_name_must_be_those_of_the_function():
     assert graph.compile("a").evaluate() == 4.0
 
 
-def test_a_node_that_evaluates_its_own_program_is_stopped():
+def test_a_node_that_evaluates_its_own_program_is_an_error():
     graph = ContextGraph()
     graph.node("a", lambda ctx: program.evaluate())
     program = graph.compile("a")
@@ -146,7 +146,7 @@ def test_a_node_that_evaluates_its_own_program_is_stopped():
         program.evaluate()
 
 
-def test_an_error_in_a_node_function_says_which_node():
+def test_an_error_in_a_node_function_names_the_node():
     graph = ContextGraph()
     graph.node("bad", lambda ctx: 1 / 0)
     graph.node("top", lambda ctx, bad: bad, plain="bad")
@@ -158,7 +158,7 @@ def test_an_error_in_a_node_function_says_which_node():
     assert program.evaluate() == 5
 
 
-def test_a_function_that_does_not_take_its_inputs_is_refused_where_it_is_given():
+def test_a_function_that_does_not_take_its_inputs_is_an_error():
     graph = ContextGraph()
     graph.value("x", 2.0)
     with raises(r"node `a` cannot be called with a context and 1 inputs \(test_validation.py"):
@@ -180,7 +180,7 @@ def test_nodes_inputs_and_features_are_named_by_text():
         graph.node("a", lambda ctx: 1.0, extract=["index", 3])
 
 
-def test_an_iterator_is_no_result_for_it_could_be_read_only_once():
+def test_an_iterator_is_not_a_valid_result():
     graph = ContextGraph()
     graph.node("squares", lambda ctx: (number * number for number in range(3)))
     with raises("node `squares` returns an iterator"):
@@ -189,7 +189,7 @@ def test_an_iterator_is_no_result_for_it_could_be_read_only_once():
     assert graph.compile("squares").evaluate() == [0, 1, 4]
 
 
-def test_errors_of_a_call_name_its_line():
+def test_errors_of_a_call_name_the_line():
     graph = ContextGraph()
     graph.node("a", lambda ctx: ctx.footprint, extract="footprint")
     program = graph.compile("a", root="footprint")

@@ -1,4 +1,4 @@
-"""What captured functions, their derivatives and their types refuse: at the caller's line, with what is expected."""
+"""Invalid arguments of captured functions, derivatives and types: errors name the caller's line and expectations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOSE: Any = lg  # without its types: a type checker would find these mistakes f
 
 
 class Thing:
-    """What nobody expects."""
+    """A class that no function accepts."""
 
 
 @lg.differentiable
@@ -46,7 +46,7 @@ def total(x: list[float], n: int) -> float:
 
 
 def raised_error(call: Callable[[], Any]) -> lg.LivegradError:
-    """The error of a wrong call; it names this file."""
+    """The error of an invalid call; its location is in this file."""
     with pytest.raises(lg.LivegradError) as caught:
         call()
     assert "test_arguments_of_functions.py" in str(caught.value.where)

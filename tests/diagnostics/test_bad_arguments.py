@@ -1,4 +1,4 @@
-"""Arguments that a function cannot take: refused by livegrad at the caller's line, never by NumPy inside our files."""
+"""Invalid arguments of public functions: livegrad rejects them at the caller's line, before NumPy fails internally."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def determinant(m: lg.mat2) -> lg.f32:
 
 
 def raised_error(call: Callable[[], Any]) -> lg.LivegradError:
-    """The error of a wrong call; it names this file."""
+    """The error of an invalid call; its location is in this file."""
     with pytest.raises(lg.LivegradError) as caught:
         call()
     assert "test_bad_arguments.py" in str(caught.value.where)

@@ -1,4 +1,4 @@
-"""Checks inside native code: what is said, at which element, and where in the user's program."""
+"""Run-time checks in native code: the message, the failing element and the line of the user's program."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ TABLE = np.arange(10, dtype=np.float32)
 
 
 def _location(text: str) -> str:
-    """Where `text` first stands in this file, as errors write it."""
+    """The location of the first occurrence of `text` in this file, in the format of errors."""
     before = Path(__file__).read_text(encoding="utf-8").partition(text)[0]
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     return f"{Path(__file__).name}:{line}:{column}"
@@ -45,7 +45,7 @@ def _indices(*bad: int, size: int = 1000, value: int = 10) -> Any:
     return indices
 
 
-# --- what is said ----------------------------------------------------------------------------------------------------
+# --- messages --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [10, -1, 2**40, -(2**63)])

@@ -1,4 +1,4 @@
-"""What newcomers write at first, and what they are told: which thing was meant, and how it is made."""
+"""Common mistakes of newcomers: the errors name what was probably meant and how to write it."""
 
 from __future__ import annotations
 

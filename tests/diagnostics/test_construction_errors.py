@@ -1,4 +1,4 @@
-"""Expressions that cannot be built, and exactly what is said: the op, the rule, the user's line and a way out."""
+"""Exact messages for expressions that cannot be built: the op, the violated rule, the user's line and a fix."""
 
 import re
 from collections.abc import Callable
@@ -18,7 +18,7 @@ X, Y, I = input_node(Key("x"), f32), input_node(Key("y"), f64), input_node(Key("
 
 
 def message_of(build: Callable[[], object], kind: type[LivegradError]) -> str:
-    """The message with the place, which must be in this file, written as (here)."""
+    """The message, with its location, which must be in this file, replaced by `(here)`."""
     with pytest.raises(kind) as caught:
         build()
     return re.sub(r"\(test_construction_errors\.py:\d+:\d+\)", "(here)", str(caught.value))

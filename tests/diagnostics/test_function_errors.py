@@ -1,4 +1,4 @@
-"""Functions that cannot be compiled or differentiated, and exactly what is said; one golden file a program."""
+"""Exact messages for functions that cannot be compiled or differentiated; one golden file per program."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ def f(x: float, *, scale: float = 2.0) -> float:
     ),
     (
         "LG102",
-        "a local function that is handed on with its variables",
+        "a local function with enclosing variables passed as an argument",
         """
 @lg.function
 def twice(g, x: float):
@@ -51,7 +51,7 @@ def f(x: float):
     ),
     (
         "LG102",
-        "a pattern that functions do not have",
+        "an unsupported pattern",
         """
 @lg.function
 def f(x: float):
@@ -64,7 +64,7 @@ def f(x: float):
     ),
     (
         "LG106",
-        "a call for the sake of what it changes",
+        "a call whose change would be lost",
         """
 @lg.differentiable
 class Particle:
@@ -118,7 +118,7 @@ def f(x: float):
     ),
     (
         "LG103",
-        "a name that is set on one way only",
+        "a name that is assigned on one path only",
         """
 @lg.function
 def f(x: float):
@@ -130,7 +130,7 @@ def f(x: float):
     ),
     (
         "LG103",
-        "a name that is set in a loop which may not run",
+        "a name that is assigned in a loop that may not run",
         """
 @lg.function
 def f(x: float, n: int):
@@ -222,7 +222,7 @@ def f(x: float):
     ),
     (
         "LG109",
-        "a function that is not known",
+        "a function that the compiler does not support",
         """
 @lg.function
 def f(x: float):
@@ -232,7 +232,7 @@ def f(x: float):
     ),
     (
         "LG109",
-        "a function on tensors",
+        "a tensor function",
         """
 @lg.function
 def f(x: list[float]):
@@ -316,7 +316,7 @@ def f(x: float):
     ),
     (
         "LG206",
-        "two overloads fit",
+        "two overloads match",
         """
 @lg.function
 def g(x: lg.f64, y: lg.f32):
@@ -414,7 +414,7 @@ def f(x: float) -> Thing:
     ),
     (
         "LG303",
-        "no_diff on something that is no call",
+        "no_diff on something that is not a call",
         """
 @lg.differentiable
 def f(x: float) -> float:
@@ -500,7 +500,7 @@ class Thing:
     ),
     (
         "LG309",
-        "a custom derivative that does not fit",
+        "a custom derivative of the wrong type",
         """
 @lg.differentiable
 def f(x: float) -> float:
@@ -554,7 +554,7 @@ def f(n: int) -> int:
     ),
     (
         "LG403",
-        "an interface that nothing implements",
+        "an interface without implementers",
         """
 @lg.interface
 class Shape:
@@ -589,7 +589,7 @@ def f(x: T) -> T:
     ),
     (
         "LG304",
-        "no_diff on a call of a known function with a constant",
+        "no_diff on a call of an intrinsic with a constant",
         """
 import math
 @lg.differentiable
@@ -600,7 +600,7 @@ def f(x: float) -> float:
     ),
     (
         "LG308",
-        "two types of one name of which one brings its own dadd",
+        "two types with one name and one custom dadd",
         """
 def make(own):
     @lg.differentiable
@@ -735,7 +735,7 @@ def f(a: lg.inout[lg.array[float, "n"]]):
     ),
     (
         "LG108",
-        "arrays of different sizes for one name",
+        "arrays of different sizes for one named size",
         """
 @lg.function
 def f(a: lg.array[float, "n"], b: lg.array[float, "n"]):
@@ -765,7 +765,7 @@ def f(a: lg.inout[lg.array[int, "n"]], x: float):
     ),
     (
         "LG202",
-        "an index that is no int",
+        "an index that is not an int",
         """
 @lg.function
 def f(a: lg.array[float, "n"], x: float):
@@ -775,7 +775,7 @@ def f(a: lg.array[float, "n"], x: float):
     ),
     (
         "LG204",
-        "a size that no parameter has",
+        "a result size that no parameter has",
         """
 @lg.function
 def f(a: lg.array[float, "n"]) -> lg.array[float, "k"]:
@@ -827,7 +827,7 @@ def f(a: lg.array[float, "n"], k: int):
 
 
 def message_of(program: str, call: str) -> str:
-    """What is said about a program, with its file called program.py."""
+    """The error message of a program whose file is program.py."""
     names: dict[str, Any] = {"lg": lg, "np": np, "Annotated": Annotated, "TypeVar": TypeVar, "__name__": "program"}
 
     def run() -> None:

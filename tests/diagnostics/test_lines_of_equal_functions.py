@@ -1,6 +1,6 @@
-"""The same expression in two files: each error names the line of the function that failed, never the other's.
+"""Equal functions in two files: an error names the line of the function that failed, never that of the other.
 
-Every case is written once and put into two files at different lines; both are built before either runs.
+Every case defines one function body in two files at different lines; both functions are built before either runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROW = lg.ir.types.Tensor(F, (4,))
 
 
 def define_at_two_lines(body: str, name: str = "f") -> list[Callable[..., Any]]:
-    """The function whose text is `body`, in two files; the line that fails is the second of the body."""
+    """Defines the function with the text `body` in two files; the second line of the body is the one that fails."""
     return [_define(body, name, file, line) for file, line in FILES.items()]
 
 
@@ -122,7 +122,7 @@ def test_passes_keep_the_lines_of_each_function(case: Any) -> None:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """What compiling does, as it is done: passes run and kernels written out and compiled. Caches are empty."""
+    """Records the compiler's work as it happens: passes, generated kernels and compiled kernels. Caches are empty."""
     done: list[str] = []
 
     def counted(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:

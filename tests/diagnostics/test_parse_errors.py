@@ -1,4 +1,4 @@
-"""IR text that cannot be read, and exactly what is said about it."""
+"""Exact messages for IR text that cannot be parsed."""
 
 import pytest
 

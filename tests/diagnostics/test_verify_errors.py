@@ -1,4 +1,4 @@
-"""Functions that break a rule of the IR, and exactly what the verifier says about them."""
+"""Exact messages of the verifier for functions that violate a rule of the IR."""
 
 import pytest
 

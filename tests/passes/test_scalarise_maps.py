@@ -17,7 +17,7 @@ from livegrad.ops.indexing import lookup
 from livegrad.ops.transcendental import sin
 from livegrad.passes.differentiate.reverse import vjp
 from livegrad.passes.scalarise_maps import scalarise_maps
-from livegrad.passes.scalarise_maps.tensor_sums import additions_of
+from livegrad.passes.scalarise_maps.tensor_sums import find_additions
 from livegrad.runtime.cpu import run_function
 from livegrad.runtime.reference import evaluate
 from tests.schedule.plans import host_ops, plan_of, writing_kernels
@@ -97,7 +97,7 @@ def test_an_index_out_of_range_is_still_reported() -> None:
 
 
 def test_additions_are_not_told_where_the_tensor_is_computed_otherwise() -> None:
-    assert additions_of(trace(lambda t: t * 2.0, TABLE).results[0]) is None
+    assert find_additions(trace(lambda t: t * 2.0, TABLE).results[0]) is None
 
 
 # --- aggregates ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`.ci/run`: what a newcomer is told to run is what is checked on a fresh machine."""
+"""`.ci/run` runs the commands of the README in a fresh clone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def commands(text: str, folder: Path) -> list[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_the_commands_of_the_readme_are_the_ones_that_are_run():
+def test_ci_runs_the_commands_of_the_readme():
     listed = subprocess.run([ROOT / ".ci" / "run", "--list"], capture_output=True, text=True, check=True).stdout
     assert listed.splitlines() == ["./run", "./test"]
 
 
-def test_commands_are_taken_without_the_words_beside_them(tmp_path):
+def test_commands_are_extracted_without_comments(tmp_path):
     before, after = "# a\n```\n./other first\n```\n", "```\n./bench\n```\n"
     text = f"{before}```sh\n$ ./run --out x   makes it\n./test  # checks it\npip\n```\n{after}"
     assert commands(text, tmp_path) == ["./run --out x", "./test"]
     assert commands("no commands\n", tmp_path) == []
 
 
-def test_a_fresh_clone_makes_no_other_one():
+def test_a_clone_does_not_clone_itself():
     environment = {**os.environ, "LIVEGRAD_FRESH_CLONE": "/somewhere"}
     done = subprocess.run([ROOT / ".ci" / "run"], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 2
@@ -36,7 +36,7 @@ def test_a_fresh_clone_makes_no_other_one():
 
 
 def repository(folder: Path, test: str) -> Path:
-    """A small one whose README names two commands, with a file that was not committed."""
+    """A small repository whose README names two commands, with an uncommitted file."""
     made = folder / "repository"
     for name in (".ci/run", "scripts/readme_commands.sh"):
         (made / name).parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def test_the_commands_run_in_a_clone_of_the_commit_with_an_empty_home(tmp_path):
     assert not Path(clone).exists()
 
 
-def test_a_command_that_fails_fails_the_whole(tmp_path):
+def test_a_failing_command_fails_the_run(tmp_path):
     done = run_ci(repository(tmp_path, "exit 3"))
     assert done.returncode == 1
     assert "━━ ./test: " in done.stdout

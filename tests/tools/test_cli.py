@@ -1,4 +1,4 @@
-"""The command line: each command on a small part, what it prints and writes, and what it says when it cannot."""
+"""The command line: each command on a small part, its output and files, and its error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BOX = "q = abs(pos) - vector(2, 1, 0); max(q.z - 0.5, max(q.x, q.y))"
 
 
 def assembly(number: int = 1) -> Assembly:
-    """A box of 4 × 2 × 1, cut by its domain at x = 1, once or several times."""
+    """An assembly with one or several boxes of 4 × 2 × 1, clipped by their domain at x = 1."""
     made = add_expression(Assembly(), "slab", BOX, {"pos": "vector"})
     made = made.add_resource(TriangleMesh.box((-3, -3, -3), (1, 3, 3)), id=10)
     for index in range(number):
@@ -64,7 +64,7 @@ def facts(capsys: pytest.CaptureFixture[str], *words: Any) -> Any:
 # --- info -------------------------------------------------------------------------------------------------------------
 
 
-def test_info_tells_functions_resources_and_parts(part, capsys):
+def test_info_lists_functions_resources_and_parts(part, capsys):
     code, out, _ = run(capsys, "info", part)
     assert code == 0
     assert "slab.3mf: 1 functions" in out
@@ -73,7 +73,7 @@ def test_info_tells_functions_resources_and_parts(part, capsys):
     assert "part 1 slab1: [" in out
 
 
-def test_info_for_programs_has_the_bounds_of_the_part(part, capsys):
+def test_info_as_json_has_the_bounds_of_the_part(part, capsys):
     found = facts(capsys, "info", part)
     (only,) = found["parts"]
     np.testing.assert_allclose(only["low"], [-2, -1, -0.5], atol=0.1)
@@ -82,12 +82,12 @@ def test_info_for_programs_has_the_bounds_of_the_part(part, capsys):
     assert found["problems"] == []
 
 
-def test_info_knows_tapes(tape, capsys):
+def test_info_reads_tapes(tape, capsys):
     assert facts(capsys, "info", tape)["kind"] == "vm"
     assert "a tape of" in run(capsys, "info", tape)[1]
 
 
-def test_info_tells_problems_and_fails_when_asked_to(tmp_path, capsys):
+def test_info_lists_problems_and_fails_with_check(tmp_path, capsys):
     unfinished = assembly().unlink("slab", "outputs.shape")
     save_3mf(unfinished, tmp_path / "unfinished.3mf")
     code, out, _ = run(capsys, "info", tmp_path / "unfinished.3mf")
@@ -103,7 +103,7 @@ def test_info_tells_problems_and_fails_when_asked_to(tmp_path, capsys):
 # --- render, slice, mesh ----------------------------------------------------------------------------------------------
 
 
-def test_render_writes_a_picture_of_the_size_that_was_asked_for(part, tmp_path, capsys):
+def test_render_writes_a_picture_of_the_requested_size(part, tmp_path, capsys):
     output = tmp_path / "slab.png"
     assert facts(capsys, "render", part, "-o", output, "--size", "40x30")["width"] == 40
     pixels, _ = read_png(output.read_bytes())
@@ -111,7 +111,7 @@ def test_render_writes_a_picture_of_the_size_that_was_asked_for(part, tmp_path, 
     assert 0.1 < (pixels != pixels[0, 0]).any(-1).mean() < 0.9
 
 
-def test_render_looks_where_it_is_told(part, tmp_path, capsys):
+def test_render_uses_the_view_direction(part, tmp_path, capsys):
     """From the side the slab is three wide and one high; from above three wide and two high."""
     shares = []
     for direction in ("0,1,0", "-0,0,-1"):
@@ -132,7 +132,7 @@ def test_slice_writes_closed_contours(part, tmp_path, capsys):
     assert path.attrib["d"].endswith("Z")
 
 
-def test_a_slice_is_taken_in_the_middle_unless_told(part, tmp_path, capsys, monkeypatch):
+def test_the_default_slice_is_in_the_middle(part, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = facts(capsys, "slice", part)
     assert found["height"] == pytest.approx(0.0, abs=0.05)
@@ -140,7 +140,7 @@ def test_a_slice_is_taken_in_the_middle_unless_told(part, tmp_path, capsys, monk
 
 
 @pytest.mark.parametrize("suffix", ["stl", "3mf"])
-def test_mesh_writes_what_the_name_says(part, tmp_path, capsys, suffix):
+def test_mesh_writes_the_format_of_the_suffix(part, tmp_path, capsys, suffix):
     output = tmp_path / f"surface.{suffix}"
     found = facts(capsys, "mesh", part, "-o", output, "--feature-size", "0.25")
     assert found["closed"] is True
@@ -151,12 +151,12 @@ def test_mesh_writes_what_the_name_says(part, tmp_path, capsys, suffix):
     assert written.is_closed()
 
 
-def test_mesh_leaves_edges_blunt_when_told(part, tmp_path, capsys):
+def test_mesh_without_sharp_edges_has_blunt_edges(part, tmp_path, capsys):
     words = ["mesh", part, "-o", tmp_path / "s.stl", "--feature-size", "0.25"]
     assert facts(capsys, *words, "--no-sharp")["volume"] < facts(capsys, *words)["volume"]
 
 
-def test_the_file_that_is_read_is_never_written_over(part, capsys):
+def test_the_input_file_is_never_overwritten(part, capsys):
     before = part.read_bytes()
     code, _, error = run(capsys, "mesh", part, "-o", part)
     assert code == 1
@@ -164,7 +164,7 @@ def test_the_file_that_is_read_is_never_written_over(part, capsys):
     assert part.read_bytes() == before
 
 
-def test_progress_is_shown_when_asked_for_and_silent_otherwise(part, tmp_path, capsys):
+def test_progress_is_shown_only_on_request(part, tmp_path, capsys):
     words = ["mesh", part, "-o", tmp_path / "s.stl", "--feature-size", "0.5"]
     assert run(capsys, *words)[2] == ""
     shown = run(capsys, *words, "--progress")[2]
@@ -198,7 +198,7 @@ def test_eval_reads_points_from_a_file_and_from_the_input(part, tmp_path, capsys
     assert facts(capsys, "eval", part, "--points-file", "-")["values"] == pytest.approx([1.5])
 
 
-def test_eval_takes_single_functions_and_double_precision(part, capsys):
+def test_eval_evaluates_a_function_in_double_precision(part, capsys):
     bounds = ["--function", "slab", "--bounds", "-3,-3,-3,3,3,3"]
     assert facts(capsys, "eval", part, "2.1,0,0", *bounds, "--precision", "64")["values"] == [0.10000000000000009]
     assert facts(capsys, "eval", part, "2.1,0,0", *bounds)["values"] != [0.10000000000000009]
@@ -213,7 +213,7 @@ def test_constants_change_by_name(part, capsys):
     assert found["values"] == pytest.approx([-0.125])
 
 
-def test_graph_prints_every_node_and_what_it_is_connected_to(part, capsys):
+def test_graph_prints_every_node_with_its_connections(part, capsys):
     code, out, _ = run(capsys, "graph", part)
     assert code == 0
     for identifier in assembly().graph("slab").nodes:
@@ -233,7 +233,7 @@ def test_graph_writes_dot_with_an_edge_for_each_link(part, tmp_path, capsys):
     assert text.count("{") == text.count("}")
 
 
-# --- what goes wrong --------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_graph_writes_dot_with_an_edge_for_each_link(part, tmp_path, capsys):
         (["info", "{tape}.txt"], "there is no file"),
     ],
 )
-def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkeypatch):
+def test_errors_have_advice(words, said, part, tape, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.svg").mkdir()
     code, out, error = run(capsys, *[word.format(part=part, tape=tape) for word in words])
@@ -274,7 +274,7 @@ def test_errors_say_what_to_do(words, said, part, tape, tmp_path, capsys, monkey
         (["run", "--out", "{part}"], "is a file, not a folder; choose another --out"),
     ],
 )
-def test_options_that_cannot_be_meant_say_so_and_exit_with_two(words, said, part, tape, tmp_path, capsys, monkeypatch):
+def test_invalid_options_exit_with_two(words, said, part, tape, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, error = run(capsys, *[word.format(part=part, tape=tape) for word in words])
     assert (code, out) == (2, "")
@@ -296,27 +296,27 @@ def test_options_that_cannot_be_meant_say_so_and_exit_with_two(words, said, part
         ["paint", "a.3mf"],
     ],
 )
-def test_commands_that_are_written_wrongly_exit_with_two(words, capsys):
+def test_invalid_command_lines_exit_with_two(words, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(words)
     assert stopped.value.code == 2
     assert "usage: livegrad" in capsys.readouterr().err
 
 
-def test_without_a_command_the_commands_are_listed(capsys):
+def test_commands_are_listed_if_none_is_given(capsys):
     code, out, error = run(capsys)
     assert (code, out) == (2, "")
     assert all(f"    {name} " in error for name in cli.COMMANDS)
 
 
-def test_an_output_without_arrows_has_question_marks_in_their_place(part, monkeypatch):
+def test_a_terminal_without_arrows_shows_question_marks(part, monkeypatch):
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", output)
     assert cli.main(["info", str(part)]) == 0
     assert b"(pos: vector) ? (shape: scalar)" in output.buffer.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_file_that_cannot_be_written_is_called_by_its_own_name(part, capsys):
+def test_a_file_that_cannot_be_written_is_named(part, capsys):
     code, _, error = run(capsys, "render", part, "--size", "4x4", "-o", "/proc/view.png")
     assert (code, error.split(":")[:2]) == (1, ["livegrad", " cannot open `/proc/view.png`"])
 
@@ -329,12 +329,12 @@ def test_progress_stays_on_one_line_of_a_narrow_terminal(monkeypatch):
     assert max(map(len, stream.getvalue().split("\r"))) == 29
 
 
-def test_what_json_has_no_word_for_is_null(tmp_path, capsys):
+def test_infinities_are_null_in_json(tmp_path, capsys):
     (tmp_path / "nothing.vm").write_text("a const 0\nb div a a\n")
     assert facts(capsys, "eval", tmp_path / "nothing.vm", "0,0,0")["values"] == [None]
 
 
-def test_a_line_that_is_no_point_is_named(part, tmp_path, capsys):
+def test_an_invalid_point_names_its_line(part, tmp_path, capsys):
     (tmp_path / "points.csv").write_text("0 0 0\n1 2\n")
     code, _, error = run(capsys, "eval", part, "--points-file", tmp_path / "points.csv")
     assert code == 1
@@ -349,7 +349,7 @@ def test_one_of_several_parts_must_be_chosen(tmp_path, capsys):
     assert run(capsys, "eval", tmp_path / "two.3mf", "0,0,0", "--part", "2")[0] == 0
 
 
-def test_a_file_without_level_sets_says_what_it_has_instead(tmp_path, capsys):
+def test_a_file_without_level_sets_lists_its_contents(tmp_path, capsys):
     save_3mf(add_expression(Assembly(), "ball", "length(pos) - 1", {"pos": "vector"}), tmp_path / "ball.3mf")
     code, _, error = run(capsys, "render", tmp_path / "ball.3mf", "-o", tmp_path / "b.png")
     assert code == 1
@@ -357,7 +357,7 @@ def test_a_file_without_level_sets_says_what_it_has_instead(tmp_path, capsys):
     assert "--function NAME --bounds" in error
 
 
-def test_a_damaged_file_leaves_nothing_behind(part, tmp_path, capsys):
+def test_a_damaged_file_writes_no_output(part, tmp_path, capsys):
     broken = tmp_path / "broken.3mf"
     broken.write_bytes(part.read_bytes()[:200])
     code, _, error = run(capsys, "mesh", broken, "-o", tmp_path / "broken.stl")

@@ -1,4 +1,4 @@
-"""`graph`, `passes` and `explain` on objects of programs; `doctor`, `bench` and `run`."""
+"""The commands `graph`, `passes` and `explain` on objects in programs, and `doctor`, `bench` and `run`."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_objects_of_modules_are_found_too(file, capsys, monkeypatch):
     assert "function @traced" in run(capsys, "graph", "scene:traced")[1]
 
 
-def test_a_plain_function_is_traced_with_the_types_that_are_given(file, capsys):
+def test_a_python_function_is_traced_with_the_given_types(file, capsys):
     assert "sin" in run(capsys, "graph", f"{file}:plain", "--types", "f32")[1]
     code, _, error = run(capsys, "graph", f"{file}:plain")
     assert code == 1
@@ -123,14 +123,14 @@ def test_a_plain_function_is_traced_with_the_types_that_are_given(file, capsys):
         ("number()", "cannot be called"),
     ],
 )
-def test_what_is_not_there_is_named(name, said, file, capsys):
+def test_a_missing_object_is_named(name, said, file, capsys):
     code, out, error = run(capsys, "graph", f"{file}:{name}")
     assert (code, out) == (1, "")
     assert said in error
     assert "Traceback" not in error
 
 
-def test_a_file_without_a_name_lists_what_there_is(file, capsys):
+def test_a_file_without_a_name_lists_its_objects(file, capsys):
     code, _, error = run(capsys, "explain", file)
     assert code == 1
     assert f"`{file}` does not name an object: expected {file}:NAME with one of energy, idle, program" in error
@@ -183,13 +183,13 @@ def test_passes_show_the_text_after_each(file, capsys):
     assert "expected one of input, differentiate" in error
 
 
-def test_passes_show_what_becomes_of_a_tensor(file, capsys):
+def test_passes_show_the_program_of_a_tensor(file, capsys):
     code, out, _ = run(capsys, "passes", f"{file}:tensor", "--only", "simplify")
     assert code == 0
     assert "= reduce(" in out
 
 
-def test_a_function_that_takes_arguments_is_not_called_without_them(file, capsys):
+def test_a_function_with_parameters_is_not_called(file, capsys):
     code, _, error = run(capsys, "graph", f"{file}:energy()")
     assert (code, error.partition("` of `")[0]) == (1, "livegrad: `energy()")
     assert error.endswith("takes arguments; omit () to inspect the function itself\n")
@@ -205,7 +205,7 @@ def test_the_page_of_passes_marks_added_and_removed_lines(file, tmp_path, capsys
     assert "no changes" in page
 
 
-def test_explain_tells_the_plan_of_a_function(file, capsys):
+def test_explain_shows_the_plan_of_a_function(file, capsys):
     code, out, _ = run(capsys, "explain", f"{file}:energy")
     assert code == 0
     assert "ops: " in out
@@ -235,7 +235,7 @@ def rotate(x):
 """
 
 
-def test_explain_says_of_each_update_whether_it_is_in_place_and_of_each_loop_how_it_runs(tmp_path, capsys):
+def test_explain_shows_which_updates_are_in_place_and_how_loops_run(tmp_path, capsys):
     path = tmp_path / "loops.py"
     path.write_text(LOOPS)
     out = run(capsys, "explain", f"{path}:sweep", "--types", "f64[100]")[1]
@@ -254,11 +254,11 @@ def test_explain_runs_a_frame_of_an_engine(file, capsys):
     assert "double: cold, ran: added" in run(capsys, "explain", f"{file}:make_engine()")[1]
 
 
-def test_explain_tells_what_nodes_of_a_context_need(file, capsys):
+def test_explain_shows_the_needs_of_context_nodes(file, capsys):
     assert json.loads(run(capsys, "explain", f"{file}:program", "--json")[1])["needs"]["page"] == ["real_time"]
 
 
-def test_files_of_parts_are_looked_at_in_the_same_way(tmp_path, capsys):
+def test_passes_and_explain_take_part_files(tmp_path, capsys):
     ball = shapes.sphere(shapes.Parameter("radius", 2.0)).part(((-3, -3, -3), (3, 3, 3)), "ball")
     path = tmp_path / "ball.3mf"
     save_3mf(assembly_of_part(ball), path)
@@ -270,10 +270,10 @@ def test_files_of_parts_are_looked_at_in_the_same_way(tmp_path, capsys):
     assert run(capsys, "graph", path, "--format", "svg", "--function", "ball")[1].startswith("<svg")
 
 
-# --- the machine ------------------------------------------------------------------------------------------------------
+# --- doctor, bench, run -----------------------------------------------------------------------------------------------
 
 
-def test_doctor_tells_what_the_machine_offers_and_that_native_code_is_right(capsys):
+def test_doctor_reports_the_machine_and_that_native_code_is_correct(capsys):
     code, out, _ = run(capsys, "doctor")
     assert code == 0
     for name in ("livegrad", "system", "cpu", "blas", "cuda", "opencl", "cache", "packages", "native code"):
@@ -284,7 +284,7 @@ def test_doctor_tells_what_the_machine_offers_and_that_native_code_is_right(caps
     assert facts["cuda"]["available"] or facts["cuda"]["why"]
 
 
-def test_doctor_fails_where_native_code_is_wrong(capsys, monkeypatch):
+def test_doctor_fails_if_native_code_is_wrong(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "evaluate", lambda function, points: points)
     code, out, _ = run(capsys, "doctor")
     assert code == 1
@@ -294,7 +294,7 @@ def test_doctor_fails_where_native_code_is_wrong(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("system", "machine", "said"), [("darwin", "arm64", "do not run them"), ("sunos", "sparc", "not tested")]
 )
-def test_doctor_says_where_nothing_was_tested(system, machine, said, capsys, monkeypatch):
+def test_doctor_reports_untested_systems(system, machine, said, capsys, monkeypatch):
     monkeypatch.setattr(doctor.sys, "platform", system)
     monkeypatch.setattr(doctor.platform, "machine", lambda: machine)
     facts = doctor._system()
@@ -304,7 +304,7 @@ def test_doctor_says_where_nothing_was_tested(system, machine, said, capsys, mon
     assert said in run(capsys, "doctor")[1]
 
 
-def test_bench_says_where_the_benchmarks_are_when_they_are_not_here(tmp_path, capsys, monkeypatch):
+def test_bench_outside_the_repository_is_an_error(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_command, "__file__", str(tmp_path / "a" / "b" / "c" / "run_command.py"))
     code, _, error = run(capsys, "bench", "context")
     assert code == 1
@@ -323,8 +323,8 @@ def test_bench_passes_its_arguments_on(capsys, monkeypatch):
     assert called == [[sys.executable, "-m", "benchmarks", "context", "--quick"]]
 
 
-def test_run_prints_the_ledger_and_gives_it_to_programs(tmp_path, capsys, monkeypatch):
-    """What the tour itself does is tested in tests/test_tour.py."""
+def test_run_prints_the_ledger_as_text_and_json(tmp_path, capsys, monkeypatch):
+    """tests/test_tour.py tests the tour itself."""
     outcome = Outcome({"rim": (0.5, 1.0)}, np.array([1.0, 0.1]), 0.999, 0.0, 12, True)
     entry = Entry("turn shade.warmth", "hot", 0, 0.0015, ("shade",), ("fit", "march"), ("camera",), "")
 
@@ -342,7 +342,7 @@ def test_run_prints_the_ledger_and_gives_it_to_programs(tmp_path, capsys, monkey
     assert json.loads(out)["edits"][0]["kept"] == ["fit", "march"]
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
+# --- all commands -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -357,7 +357,7 @@ def test_every_command_has_help_with_examples(name, capsys):
     assert callable(getattr(sys.modules.get(module) or __import__(module, fromlist=[function]), function))
 
 
-# --- parts of programs ------------------------------------------------------------------------------------------------
+# --- parts in programs ------------------------------------------------------------------------------------------------
 
 PARTS = """
 import livegrad as lg
@@ -376,13 +376,13 @@ def parts(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [["part"], ["make()"], ["assembly"], ["ball", "--bounds", "-1,-1,-1,1,1,1"]])
-def test_a_part_of_a_program_is_looked_at_as_a_file_is(words, parts, capsys):
+def test_commands_take_parts_in_programs(words, parts, capsys):
     name, *options = words
     assert cli.main(["eval", f"parts.py:{name}", "0,0,0", "1,0,0", *options]) == 0
     assert capsys.readouterr().out == "-0.5\n0.5\n"
 
 
-def test_files_made_of_an_object_bear_its_name(parts, tmp_path, capsys):
+def test_output_files_have_the_name_of_the_object(parts, tmp_path, capsys):
     assert cli.main(["render", "parts.py:make()", "--size", "8x8"]) == 0
     assert cli.main(["info", "parts.py:part"]) == 0
     assert (tmp_path / "make.png").exists()
@@ -402,12 +402,12 @@ def test_files_made_of_an_object_bear_its_name(parts, tmp_path, capsys):
         ),
     ],
 )
-def test_an_object_that_is_no_part_is_refused(words, code, said, parts, capsys):
+def test_an_object_that_is_not_a_part_is_an_error(words, code, said, parts, capsys):
     assert cli.main(["eval", words[0], "0,0,0", *words[1:]]) == code
     assert said in capsys.readouterr().err
 
 
-def test_explain_tells_the_kernels_of_a_tensor_and_of_a_compiled_function(file, capsys):
+def test_explain_shows_the_kernels_of_a_tensor_and_of_a_jitted_function(file, capsys):
     for name in ("tensor", "step"):
         code, out, _ = run(capsys, "explain", f"{file}:{name}")
         assert code == 0
@@ -415,7 +415,7 @@ def test_explain_tells_the_kernels_of_a_tensor_and_of_a_compiled_function(file, 
     assert json.loads(run(capsys, "explain", f"{file}:tensor", "--json")[1])["kernels"] == 1
 
 
-def test_a_compiled_function_that_was_never_called_says_so(file, capsys):
+def test_a_jitted_function_that_was_never_called_is_an_error(file, capsys):
     code, _, error = run(capsys, "passes", f"{file}:idle")
     assert code == 1
     assert "expected one signature, found 0; pass the types of its parameters" in error

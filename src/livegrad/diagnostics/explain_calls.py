@@ -77,7 +77,7 @@ def explain_calls(
 
 def _explain(function: FunctionType) -> Callable[..., Any]:
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except LivegradError as error:
@@ -92,15 +92,15 @@ def _explain(function: FunctionType) -> Callable[..., Any]:
                 raise
             raise _argument_error(function, args, kwargs, error) from error
 
-    called.__livegrad_explained__ = True  # type: ignore[attr-defined]
-    return called
+    wrapper.__livegrad_explained__ = True  # type: ignore[attr-defined]
+    return wrapper
 
 
 def with_shortcut(function: Callable[..., Any], shortcut: Shortcut) -> Callable[..., Any]:
     """Wraps a function so that it consults a shortcut first."""
 
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         result, call_key = shortcut.find(args, kwargs)
         if result is None:
             result = function(*args, **kwargs)
@@ -108,8 +108,8 @@ def with_shortcut(function: Callable[..., Any], shortcut: Shortcut) -> Callable[
                 shortcut.learn(call_key, result)
         return result
 
-    called.__livegrad_explained__ = True  # type: ignore[attr-defined]
-    return called
+    wrapper.__livegrad_explained__ = True  # type: ignore[attr-defined]
+    return wrapper
 
 
 def call_users(function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
-"""The `scalarise_loops` pass: loops and branches that compute numbers as tensors of rank 0 compute scalars instead.
+"""The `scalarise_loops` pass: in loops and branches, tensors of rank 0 become scalars.
 
 For the CPU. A traced loop reads and writes single elements (`x[i] = x[i - 1] + 1.0`) as tensors of rank 0. With
-scalars, the whole nest is one native loop. Larger tensors stay, if the nest only reads and writes them by index.
+scalars, the whole loop nest is one native loop. Larger tensors stay, if the nest only reads and writes them by index.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from livegrad.ops.tape import tape_get, tape_new, tape_set
 from livegrad.passes.flatten_signature import flatten_signature, get_of_make, leaf_types, leaves_of
 from livegrad.passes.regions import region_of
 
-_NESTS = (for_loop, while_loop, cond, switch)
-_BY_INDEX = (lookup, lookup_or, assign, scatter_add)
+_REGIONS = (for_loop, while_loop, cond, switch)
+_INDEXING = (lookup, lookup_or, assign, scatter_add)
 
 
 def scalarise_loops(function: Function) -> Function:
-    """The function with numbers in loops and branches as scalars, where those compute nothing but numbers."""
-    return _with_scalars(function) if not ops_in(function).isdisjoint(_NESTS) else function
+    """Scalarises the loops and branches of a function that compute no tensors of rank 1 or more."""
+    return _scalarise(function) if not ops_in(function).isdisjoint(_REGIONS) else function
 
 
 @propagates_lines
-def _with_scalars(function: Function) -> Function:
-    for rule in (_flatten_carried, _Scalarising().nest):
-        function = map_results(function, _and_unpack(rule))
+def _scalarise(function: Function) -> Function:
+    for rule in (_flatten_carried, _Scalariser().scalarise_outermost):
+        function = map_results(function, _with_unpacking(rule))
     return function
 
 
-def _and_unpack(rule: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
-    """The rule, which also replaces members of aggregates by the operands of their `make`."""
+def _with_unpacking(rule: Callable[[Node], Node | None]) -> Callable[[Node], Node | None]:
+    """The rule, extended to replace members of aggregates by the operands of their `make`."""
 
     def apply(node: Node) -> Node | None:
-        taken = get_of_make(node)
-        return rule(node) if taken is None else taken
+        member = get_of_make(node)
+        return rule(node) if member is None else member
 
     return apply
 
 
 def _flatten_carried(node: Node) -> Node | None:
-    """A loop that carries tensors and aggregates, with a carried value for each leaf of those."""
+    """Decomposes the carried aggregates of a loop over tensors into their leaves."""
     if node.op is not for_loop or not any(isinstance(type, Tensor) for type in inner_types(node.type)):
         return None
     body: Function = node.attribute("body")
@@ -65,22 +65,22 @@ def _flatten_carried(node: Node) -> Node | None:
         node.operands[0], *leaves, body=flatten_signature(body), carried=carried, reverse=reverse, **promise_of(node)
     )
     supply = iter([get(flat, index=index) for index in range(carried)])
-    return make_tuple(*[_assembled(supply, type) for type in body.result_types])
+    return make_tuple(*[_assemble(supply, type) for type in body.result_types])
 
 
-def _assembled(leaves: Iterator[Node], type: Type) -> Node:
+def _assemble(leaves: Iterator[Node], type: Type) -> Node:
     if not isinstance(type, Struct | Tuple | Array):
         return next(leaves)
-    return make(*[_assembled(leaves, part) for part in components(type)], type=type)
+    return make(*[_assemble(leaves, part) for part in components(type)], type=type)
 
 
-def _is_number(type: Type) -> bool:
-    """Whether a type is that of a tensor of rank 0."""
+def _is_rank_zero(type: Type) -> bool:
+    """Whether a type is a tensor of rank 0."""
     return isinstance(type, Tensor) and not type.shape
 
 
 def _scalar_type(type: Type) -> Type:
-    """The type with scalars in place of tensors of rank 0, on tapes too."""
+    """The type with scalars in place of tensors of rank 0, also in tapes and tuples."""
     match type:
         case Tensor(element=element, shape=()):
             return element
@@ -91,77 +91,77 @@ def _scalar_type(type: Type) -> Type:
     return type
 
 
-def _as_tensor(value: Node, type: Type) -> Node:
-    return broadcast(value, axes=(), shape=()) if _is_number(type) else value
+def _to_tensor(value: Node, type: Type) -> Node:
+    return broadcast(value, axes=(), shape=()) if _is_rank_zero(type) else value
 
 
-class _Scalarising:
-    """One run of the pass: the scalarised form of each function, None if it computes tensors."""
+class _Scalariser:
+    """Scalarises loops and branches; caches the scalarised form of each function, None if it computes tensors."""
 
     def __init__(self) -> None:
         self._functions: dict[Function, Function | None] = {}
 
-    def nest(self, node: Node) -> Node | None:
-        """A loop or branch among tensors: it takes scalars from there, and its results become tensors again."""
-        region = region_of(node) if node.op in _NESTS else None
+    def scalarise_outermost(self, node: Node) -> Node | None:
+        """Scalarises an outermost loop or branch; converts its arguments to scalars and its results back to tensors."""
+        region = region_of(node) if node.op in _REGIONS else None
         if region is None:
             return None
-        arguments = [lookup(a) if _is_number(a.type) else a for a in region.arguments]
+        arguments = [lookup(a) if _is_rank_zero(a.type) else a for a in region.arguments]
         if any(_scalar_type(argument.type) is not argument.type for argument in arguments):
-            return None  # a tape from elsewhere, with tensors on it
+            return None  # a tape from outside with tensors on it
         results = region.functions[-1].result_types
-        if any(not _is_number(type) and _scalar_type(type) is not type for type in results):
-            return None  # a tape for elsewhere: who reads it expects tensors on it
-        scalar = self._over_scalars(node, [*region.leading, *arguments])
+        if any(not _is_rank_zero(type) and _scalar_type(type) is not type for type in results):
+            return None  # a tape whose readers outside expect tensors
+        scalar = self._scalarise_region(node, [*region.leading, *arguments])
         if scalar is None or scalar is node:
             return None
         if not region.packed:
-            return _as_tensor(scalar, node.type)
-        return make_tuple(*[_as_tensor(get(scalar, index=index), type) for index, type in enumerate(results)])
+            return _to_tensor(scalar, node.type)
+        return make_tuple(*[_to_tensor(get(scalar, index=index), type) for index, type in enumerate(results)])
 
-    def _over_scalars(self, node: Node, operands: Sequence[Node]) -> Node | None:
-        """A node that runs functions, over scalars; None if a function computes tensors."""
+    def _scalarise_region(self, node: Node, operands: Sequence[Node]) -> Node | None:
+        """Rebuilds a node with scalarised functions; returns None if one of them computes tensors."""
         region = region_of(node)
         assert region is not None
         exchange: dict[Function, Function] = {}
         for function in region.functions:
-            scalar = self._function(function)
+            scalar = self._scalarised_function(function)
             if scalar is None:
                 return None
             exchange[function] = scalar
         return make_node(node.op, tuple(operands), exchanged_functions(node.attributes, exchange))  # type: ignore[arg-type]
 
-    def _function(self, function: Function) -> Function | None:
+    def _scalarised_function(self, function: Function) -> Function | None:
         if function not in self._functions:
-            self._functions[function] = self._scalarise(function)
+            self._functions[function] = self._scalarise_function(function)
         return self._functions[function]
 
-    def _scalarise(self, function: Function) -> Function | None:
+    def _scalarise_function(self, function: Function) -> Function | None:
         types = [_scalar_type(type) for type in function.parameter_types]
         if any(isinstance(t, Tensor) for type in types if not isinstance(type, Tensor) for t in inner_types(type)):
             return None
         parameters = parameters_of(types)
-        done: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))
+        scalars: dict[Node, Node] = dict(zip(function.parameters, parameters, strict=True))
         for node in nodes_of(function):
-            if node in done:
+            if node in scalars:
                 continue
             with originating_from(node.origins):
-                scalar = self._scalar(node, [done[operand] for operand in node.operands])
+                scalar = self._scalarise_node(node, [scalars[operand] for operand in node.operands])
             if scalar is None:
                 return None
-            done[node] = scalar
-        results = tuple([done[result] for result in function.results])
-        same = parameters == function.parameters and results == function.results
-        return function if same else Function(function.name, parameters, results)
+            scalars[node] = scalar
+        results = tuple([scalars[result] for result in function.results])
+        is_unchanged = parameters == function.parameters and results == function.results
+        return function if is_unchanged else Function(function.name, parameters, results)
 
-    def _scalar(self, node: Node, operands: list[Node]) -> Node | None:
-        """A node over scalars; None if it computes a tensor."""
-        if node.op in _BY_INDEX:
-            return _by_index(node, operands)
+    def _scalarise_node(self, node: Node, operands: list[Node]) -> Node | None:
+        """Rewrites a node over scalars; returns None if it computes a tensor."""
+        if node.op in _INDEXING:
+            return _scalarise_indexing(node, operands)
         if node.op in (broadcast, reshape):
-            return operands[0] if _is_number(node.type) and not isinstance(operands[0].type, Tensor) else None
-        if node.op in (*_NESTS, call):
-            return self._over_scalars(node, operands)
+            return operands[0] if _is_rank_zero(node.type) and not isinstance(operands[0].type, Tensor) else None
+        if node.op in (*_REGIONS, call):
+            return self._scalarise_region(node, operands)
         if node.op is make and isinstance(node.type, Tuple):
             return make_tuple(*operands)
         if node.op is get:
@@ -176,17 +176,17 @@ class _Scalarising:
             return None
         if node.op in (constant_op, check) or node.op.elementwise:
             return make_node(node.op, tuple(operands), node.attributes)
-        same = all(new.type is old.type for new, old in zip(operands, node.operands, strict=True))
-        return make_node(node.op, tuple(operands), node.attributes) if same else None
+        is_unchanged = all(new.type is old.type for new, old in zip(operands, node.operands, strict=True))
+        return make_node(node.op, tuple(operands), node.attributes) if is_unchanged else None
 
 
-def _by_index(node: Node, operands: list[Node]) -> Node | None:
-    """A read or write of one element. A tensor of rank 0 has become that element."""
-    tensor, *others = operands
-    if any(isinstance(operand.type, Tensor) for operand in others):
+def _scalarise_indexing(node: Node, operands: list[Node]) -> Node | None:
+    """Rewrites a read or write of one element. A tensor of rank 0 is a scalar by now."""
+    tensor, *arguments = operands
+    if any(isinstance(operand.type, Tensor) for operand in arguments):
         return None
     if isinstance(tensor.type, Tensor):
-        return make_node(node.op, (tensor, *others), node.attributes)
+        return make_node(node.op, (tensor, *arguments), node.attributes)
     if node.op in (lookup, lookup_or):
         return tensor
-    return others[0] if node.op is assign else add(tensor, others[0])
+    return arguments[0] if node.op is assign else add(tensor, arguments[0])

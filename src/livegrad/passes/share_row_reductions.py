@@ -1,7 +1,7 @@
-"""The `share_row_reductions` pass: sibling-reduction fusion, of a whole tensor and of its rows.
+"""The `share_row_reductions` pass: prepares sibling-reduction fusion of a whole tensor and of its rows.
 
-The tensor is reduced from its rows, so that one pass over memory serves both: `fuse` puts reductions of the same rows
-into one kernel.
+The tensor is reduced row by row first, so that one pass over memory serves both reductions: `fuse` puts reductions of
+the same rows into one kernel.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from livegrad.ir.walk import nodes_of, substitute, toposort
 from livegrad.ops.movement import sizes
 from livegrad.ops.reduction import reduce
 
-# Rows worth a separate reduction: enough of them for many threads, each longer than the number of partial results.
+# Rows that are worth a separate reduction: enough for many threads, each longer than the number of partial results.
 _MIN_ROWS, _MIN_LENGTH = 64, 64
 
 
 @propagates_lines
 def share_row_reductions(function: Function) -> Function:
-    """The function with `sum(x)` as a sum of sums of rows, wherever another fold sweeps these rows of the same data."""
-    folds = [node for node in nodes_of(function) if node.op is reduce]
-    by_row = [node for node in folds if _is_by_row(node)]
+    """Rewrites `sum(x)` to a sum of row sums if another reduction sweeps the same rows of the same data."""
+    reductions = [node for node in nodes_of(function) if node.op is reduce]
+    by_row = [node for node in reductions if _is_by_row(node)]
     replacements: dict[Node, Node] = {}
-    for node in folds:
-        other = next((row for row in by_row if _share_data(node, row)), None) if _is_whole(node) else None
-        if other is not None:
-            inner = other.attribute("axes")
+    for node in reductions:
+        sibling = next((row for row in by_row if _share_data(node, row)), None) if _is_whole(node) else None
+        if sibling is not None:
+            inner = sibling.attribute("axes")
             kind, (operand,) = node.attribute("kind"), substitute(node.operands, replacements)
             replacements[node] = reduce(reduce(operand, kind=kind, axes=inner), kind=kind, axes=tuple(range(inner[0])))
     if not replacements:
@@ -37,7 +37,7 @@ def share_row_reductions(function: Function) -> Function:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether a fold leaves a single number, and may stop on the way to it: halves are summed in singles to the end."""
+    """Whether a reduction to a scalar can be split: sums of f16 cannot, because partial sums must stay in f32."""
     type = node.operands[0].type
     assert isinstance(type, Tensor)
     return type.rank > 1 and len(node.attribute("axes")) == type.rank and type.element is not f16
@@ -50,14 +50,14 @@ def _is_by_row(node: Node) -> bool:
 
 
 def _share_data(whole: Node, by_row: Node) -> bool:
-    """Whether both folds sweep tensors of one shape, computed point by point from one that both read."""
+    """Whether both reductions sweep tensors of one shape that are computed elementwise from a common tensor."""
     if sizes(whole.operands[0]) != sizes(by_row.operands[0]):
         return False
-    return not _points_read(whole.operands[0]).isdisjoint(_points_read(by_row.operands[0]))
+    return not _find_sources(whole.operands[0]).isdisjoint(_find_sources(by_row.operands[0]))
 
 
-def _points_read(node: Node) -> set[Node]:
-    """The tensors of a node's own shape that its elementwise expression starts from."""
+def _find_sources(node: Node) -> set[Node]:
+    """The tensors of the same shape that an elementwise expression reads."""
     shape = sizes(node)
     inside = toposort([node], stop=lambda below: not below.op.elementwise)
     return {below for below in inside if not below.op.elementwise and _has_shape(below, shape)}

@@ -1,4 +1,4 @@
-"""Exact values: equal ones are one interned for as long as anyone holds it, and no longer."""
+"""Interned values: equal values are one object for as long as it is referenced."""
 
 import gc
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ plain = st.recursive(
 
 
 def bits_of(value: Any) -> Any:
-    """What the interned of a value must tell apart, written down another way."""
+    """An independent key that distinguishes what interning must distinguish."""
     if isinstance(value, float):
         return "float", np.float64(value).tobytes()
     if isinstance(value, tuple):
@@ -30,17 +30,17 @@ def bits_of(value: Any) -> Any:
 
 
 @given(plain, plain)
-def test_interned_values_are_the_same_exactly_when_type_and_bits_are(first: Any, second: Any):
+def test_interned_values_are_identical_exactly_if_type_and_bits_are_equal(first: Any, second: Any):
     assert (intern_value(first) is intern_value(second)) == (bits_of(first) == bits_of(second))
 
 
 @given(plain, plain)
-def test_disk_bytes_are_the_same_exactly_when_interned_values_are(first: Any, second: Any):
+def test_disk_bytes_are_equal_exactly_if_interned_values_are_identical(first: Any, second: Any):
     assert (encode(first) == encode(second)) == (intern_value(first) is intern_value(second))
     assert intern_value(decode(encode(first))) is intern_value(first)
 
 
-def test_interned_values_go_when_nobody_holds_them():
+def test_interned_values_are_freed_without_references():
     gc.collect()
     interned_values.clear_up()
     before = len(interned_values._table.current.by_key)
@@ -51,7 +51,7 @@ def test_interned_values_go_when_nobody_holds_them():
     assert len(interned_values._table.current.by_key) == before
 
 
-def test_arrays_are_remembered_only_while_they_live():
+def test_hashed_arrays_are_recorded_only_while_they_live():
     array = np.arange(5)
     array.setflags(write=False)
     interned = intern_value(array)
@@ -76,7 +76,7 @@ def test_frozen_dataclasses_and_named_tuples_are_compared_by_their_fields():
     assert intern_value(Point(1.0)) is not intern_value((1.0,))
 
 
-def test_a_view_of_memory_that_others_can_write_to_is_copied():
+def test_a_view_of_writable_memory_is_copied():
     base = np.zeros(4)
     view = base[:2]
     view.setflags(write=False)
@@ -96,7 +96,7 @@ def test_results_may_be_containers_and_their_arrays_become_read_only():
     assert len(interned.value["image"]) == 1
 
 
-def test_what_cannot_be_compared_is_interned_by_itself():
+def test_values_without_exact_keys_are_unique():
     array = np.array([object()])
     assert intern_result(array) is not intern_result(array)
     with pytest.raises(NoExactKey, match="Python objects"):

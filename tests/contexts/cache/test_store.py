@@ -1,4 +1,4 @@
-"""The store of memos against a model: a list in the order of use."""
+"""The memo store against a model: a list in the order of use."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "use"]), st.sampled_from("ab"
 
 
 @given(steps, st.integers(0, 6), st.integers(0, 4))
-def test_exactly_the_least_recently_used_are_dropped(steps: list[Any], entries: int, node_entries: int):
+def test_exactly_the_least_recently_used_results_are_evicted(steps: list[Any], entries: int, node_entries: int):
     store = MemoStore(CacheLimits(entries=entries, node_entries=node_entries))
     tables = {name: store.table(name, name) for name in "ab"}
     dropped: list[str] = []
@@ -41,7 +41,7 @@ def test_exactly_the_least_recently_used_are_dropped(steps: list[Any], entries: 
     assert store.entries == len(model)
 
 
-def test_a_value_in_two_places_counts_once_and_until_the_last_is_gone():
+def test_a_value_in_two_tables_counts_once_until_both_are_evicted():
     store = MemoStore(CacheLimits(node_entries=1))
     first, second, interned = store.table("a"), store.table("b"), Interned("x" * 1000, None)
     store.put(first, 1, interned)
@@ -53,7 +53,7 @@ def test_a_value_in_two_places_counts_once_and_until_the_last_is_gone():
     assert store.bytes < interned.size
 
 
-def test_hits_outlive_the_results_they_were_on():
+def test_hits_include_those_of_evicted_results():
     store = MemoStore(CacheLimits(node_entries=1))
     table = store.table("a")
     store.put(table, 1, Interned(1, None))
@@ -63,7 +63,7 @@ def test_hits_outlive_the_results_they_were_on():
     assert (store.counts(table).hits, store.counts(table).evicted) == (7, 1)
 
 
-def test_tables_nobody_uses_are_gone():
+def test_unused_tables_are_freed():
     store = MemoStore()
     store.table("content")
     kept = store.table("other")

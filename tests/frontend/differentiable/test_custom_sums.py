@@ -1,6 +1,6 @@
-"""A type's own `dadd` and `dzero` inside derivatives: sums of differentials are made by them, in every position.
+"""Custom `dadd` and `dzero` in derivatives: they compute every sum of differentials of their type.
 
-The `dadd` here is addition that ends at ten, which shows in the result wherever it was used, and nowhere else.
+The `dadd` here saturates at ten, so the result shows where it was used.
 """
 
 from typing import Annotated, Any
@@ -49,7 +49,7 @@ def test_cotangents_of_a_value_with_two_uses_are_added_by_its_dadd():
 
 
 def test_reads_of_fields_are_summed_as_numbers_first():
-    """Only what arrives for the whole value goes through dadd: the fields of one use are its one summand."""
+    """Cotangents of fields of one use form a single summand; only cotangents of the whole value go through dadd."""
 
     @lg.differentiable
     def fields(m: Bounded) -> float:
@@ -180,7 +180,7 @@ def test_dadd_of_an_interface_inside_functions_uses_the_dadd_of_the_type():
 
     null, seven = lg.NullDifferential(), Square.Differential(7.0)
     assert total(seven, seven) == Square.Differential(10.0)
-    assert total(null, Square.Differential(12.0)) == Square.Differential(12.0)  # null gives way, nothing is added
+    assert total(null, Square.Differential(12.0)) == Square.Differential(12.0)  # null is neutral, nothing is added
     assert total(null, null) == null
     with pytest.raises(Exception, match="cannot add differentials of different types"):
         total(seven, Disc.Differential(1.0, 1.0))

@@ -1,4 +1,4 @@
-"""What derivatives refuse, and what they take that looks odd: differentials, pairs, optionals, `no_diff`, `Self`."""
+"""Arguments and annotations that derivatives accept or reject: differentials, pairs, optionals, `no_diff`, `Self`."""
 
 from typing import Self, TypeVar
 
@@ -107,7 +107,7 @@ def test_optionals_may_hold_any_type():
             total *= values[1]
         return total
 
-    for _ in range(2):  # the second call takes the path of known calls
+    for _ in range(2):  # the second call uses the call cache
         by_v, by_x, by_values = lg.bwd_diff(f)(lg.dvec2(2, 3), 4.0, [5.0, 6.0], 1.0)
         assert (by_v.tolist(), by_x, by_values) == ([24.0, 0.0], 12.0, [0.0, 8.0])
         assert lg.bwd_diff(f)(None, None, None, 1.0) == (None, None, None)

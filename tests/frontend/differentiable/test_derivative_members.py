@@ -1,4 +1,4 @@
-"""Which member of a Differential belongs to which field: supplied ones, shared ones, fields without any."""
+"""Members of custom Differentials: association with fields, shared members, fields without a member."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Derivatives as functions: custom ones, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
+"""Derivative operators: custom derivatives, methods, optionals, transforms, recomputation, `detach` and `no_diff`."""
 
 import math
 from typing import Literal, TypeVar

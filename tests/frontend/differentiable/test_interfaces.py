@@ -1,4 +1,4 @@
-"""Interfaces: dispatch, inheritance, conversion, derivatives of any order; generics bound to them."""
+"""Interfaces: dispatch, inheritance, conversion and derivatives of any order; generic functions with bounds."""
 
 import math
 from typing import Any, TypeVar
@@ -220,7 +220,7 @@ def test_a_bound_is_checked_where_the_function_is_called():
 
 
 def test_a_generic_function_bound_to_differentiable_is_checked_when_it_is_defined():
-    """It may do what some differentiable type can do, and nothing that the bound does not promise."""
+    """Its body must compile for some differentiable type, and use only what the bound provides."""
     Any = TypeVar("Any", bound=lg.Differentiable)
 
     @lg.differentiable

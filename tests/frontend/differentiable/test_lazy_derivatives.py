@@ -1,4 +1,4 @@
-"""Derivatives called with lazy tensors are lazy, and differentiate and compile like everything else; Hessians."""
+"""Derivatives of captured functions at lazy tensors: they are lazy, and can be transformed and compiled; Hessians."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""A derivative that gets lost on its way is an error, through whatever it is stored in and read back from."""
+"""The derivative flow check: losing a derivative is an error, wherever it is stored and read back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Derivatives of overloads: the overload that a call takes is the one that is differentiated."""
+"""Derivatives of overloaded functions: the overload that matches the call is differentiated."""
 
 import numpy as np
 import pytest

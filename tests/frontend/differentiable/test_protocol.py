@@ -1,4 +1,4 @@
-"""The vector-space laws of every differentiable type, and the same operations inside functions."""
+"""The differential protocol: vector-space laws for every differentiable type, in Python and in captured functions."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""What reverse mode stores of a run: the policies that a program can choose, and the report of them."""
+"""Storage policies of reverse mode: recomputation, checkpoints, byte budgets, and the storage report."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Functions inside functions, `match`, text in prints and messages, generic structs, checks in derivatives, calls."""
+"""Local functions, `match`, strings in prints and messages, generic structs, checks in derivatives, cached calls."""
 
 import enum
 import math

@@ -1,4 +1,4 @@
-"""Lists, vectors and structs with two names: a change that Python would show under both is refused, never lost."""
+"""Aliasing: a change that Python would show under a second name is rejected, never silently lost."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def f(x: float):
     t[0] = 7.0
     return l[0]
 """,
-    "a list that an unrolled loop goes over": """
+    "a list that an unrolled loop iterates over": """
 def f(x: float):
     l = [x, 1.0, 2.0]
     s = 0.0
@@ -164,7 +164,7 @@ def f(x: float):
     m[1][0] = 9.0
     return m[0][0]
 """,
-    "exchanged elements": """
+    "swapped elements": """
 def f(x: float):
     m = [[0.0, x], [1.0, 1.0]]
     m[0], m[1] = (m[1], m[0])
@@ -191,7 +191,7 @@ def f(x: float):
     n[0][0] = 9.0
     return n[1][0]
 """,
-    "a choice by and": """
+    "a selection by and": """
 def f(x: float):
     a = [0.0, x]
     n = a and a
@@ -293,7 +293,7 @@ def f(x: float):
     a[0] = x
     return b[0]
 """,
-    "a name given in a loop": """
+    "a name bound in a loop": """
 def f(x: float):
     m = [[x, 1.0], [0.0, 2.0]]
     b = [0.0, 0.0]
@@ -362,7 +362,7 @@ def f(x: float):
         b = a
     return a[0] + b[0]
 """,
-    "two arguments that are one": """
+    "one object for two arguments": """
 def g(a, b):
     a[0] = b[1]
     a[1] = b[0]
@@ -396,7 +396,7 @@ def f(x: float):
     t = g(l)
     return l[0] + t
 """,
-    "a list that is changed and given away in a loop over it": """
+    "a list that is changed and passed on in a loop over it": """
 def f(x: float):
     l = [x, 1.0, 2.0]
     s = 0.0
@@ -439,7 +439,7 @@ def f(x: float):
         now = following
     return before[0] + now[0]
 """,
-    "exchanged names": """
+    "swapped names": """
 def f(x: float):
     a = [x, 1.0]
     b = [2.0, 3.0]
@@ -467,14 +467,14 @@ def f(x: float):
     m[0][1] = s
     return m[0][1] + m[1][1]
 """,
-    "an exchanged element": """
+    "a replaced element": """
 def f(x: float):
     m = [[x, 1.0], [2.0, 3.0]]
     r = m[0]
     m[0] = [7.0, 8.0]
     return r[0] + m[0][0]
 """,
-    "a field that is exchanged": """
+    "a replaced field": """
 def f(x: float):
     v = V(x, 1.0)
     w = W(v, 2.0)
@@ -514,7 +514,7 @@ def f(x: float):
     s.x = 5.0
     return v.x + s.x
 """,
-    "a list that a local function makes": """
+    "a list that a local function creates": """
 def f(x: float):
 
     def g(k):
@@ -527,7 +527,7 @@ def f(x: float):
     u[1] = 7.0
     return t[0] + u[0] + u[1]
 """,
-    "a name that was given to another list": """
+    "a name that was rebound to another list": """
 def f(x: float):
     a = [x, 1.0]
     b = a

@@ -1,4 +1,4 @@
-"""Captured functions over whole arrays: they read, slice, write and return them like CPython on NumPy arrays."""
+"""Whole arrays in captured functions: reads, slices, writes and results agree with CPython on NumPy arrays."""
 
 # ruff: noqa: F821  (names of sizes are variables of a captured function)
 # pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
@@ -43,7 +43,7 @@ def assert_like_python(function: CapturedFunction, *arguments: Any, exactly: boo
 
 
 def assert_one_kernel(function: CapturedFunction) -> None:
-    """A copy of the argument, which its caller still sees, and one kernel that writes the copy."""
+    """Checks that the plan has two steps: it copies the argument, and one kernel writes the copy."""
     for specialization in function._specializations.values():
         copy, loop = compile_plan(specialization.function, CPU).steps
         assert isinstance(loop, KernelStep)

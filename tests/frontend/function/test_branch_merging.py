@@ -1,4 +1,4 @@
-"""Variables that both ways of a branch give one value, in and out of loops; and values that leave their region."""
+"""Merging of variables after branches and loops, and rejection of values that leave their region."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Python's builtins in captured functions: what they compute, and what is said of calls that do not fit."""
+"""Python's builtins in captured functions: their results, and errors of invalid calls."""
 
 import math
 import re
@@ -61,7 +61,10 @@ def test_a_strict_zip_requires_equal_lengths():
         ("for i in enumerate(): x += 1.0", "LG108: `enumerate` takes an iterable and `start`"),
         ("for i, v in enumerate([x], begin=3): x += i", "LG108: `enumerate` takes an iterable and `start`"),
         ("for i in reversed(): x += 1.0", "LG108: `reversed` takes one iterable"),
-        ("for a, b in zip([x, x], [x], strict=True): x += a", "LG107: a strict `zip` of different lengths"),
+        (
+            "for a, b in zip([x, x], [x], strict=True): x += a",
+            "LG107: the iterables of a strict `zip` have different lengths",
+        ),
         ("for a in zip([x], by=2): x += 1.0", "LG108: `zip` takes iterables and `strict`"),
         ("x = sum([x], begin=2.0)", "LG108: `sum` takes values and `start`"),
         ("x = sum()", "LG108: `sum` takes values and `start`"),

@@ -1,4 +1,4 @@
-"""Where functions come from, what they see, and when they are compiled again."""
+"""Capture: sources of functions, the names that they use, and recompilation after changes."""
 
 import linecache
 import subprocess
@@ -54,7 +54,9 @@ def test_a_notebook_cell_is_found_through_linecache():
 
 
 def test_exec_of_a_string_that_the_program_still_holds():
-    """Python forgets the text; it is found where `exec` was called, and taken only if it gives the very same code."""
+    """Python does not keep the text. It is found in the caller of `exec`, and accepted only if it compiles to the same
+    code object.
+    """
     names: dict[str, Any] = {"lg": lg}
     text = "def half(x):\n    return x / 2.0\n@lg.differentiable\ndef f(x: float):\n    return x * 3.0 + half(1.0)\n"
     exec(text, names)
@@ -78,7 +80,7 @@ def test_exec_without_source_says_what_to_do():
 
 
 def test_the_interactive_prompt(monkeypatch: pytest.MonkeyPatch):
-    """What was typed is in the history of the line editor."""
+    """The typed text is in the readline history."""
     typed = ["x = 1", "@lg.differentiable", "def f(x: float):", "    return x * 7.0", ""]
     history = types.SimpleNamespace(
         get_current_history_length=lambda: len(typed), get_history_item=lambda index: typed[index - 1]
@@ -90,7 +92,7 @@ def test_the_interactive_prompt(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_python_from_standard_input_has_no_source():
-    """Nothing keeps the text then, and the error says so."""
+    """The text is not kept anywhere, and the error says so."""
     script = textwrap.dedent(
         """
         from livegrad.frontend.differentiable import differentiable

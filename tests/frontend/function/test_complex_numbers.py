@@ -1,4 +1,4 @@
-"""Complex numbers in captured functions: their parts, `complex(re, im)`, and derivatives through them."""
+"""Complex numbers in captured functions: real and imaginary parts, `complex(re, im)`, and derivatives."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Programs that nest deeper than Python's stack of calls compile; those that are too deep get an error with a line."""
+"""Programs that nest deeper than Python's recursion limit compile; too deep ones raise an error with a line."""
 
 import sys
 import threading

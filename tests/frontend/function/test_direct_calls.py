@@ -1,4 +1,4 @@
-"""Calls that were made before go straight to native code, and give what the general way gives."""
+"""Direct calls: repeated calls bypass dispatch and run native code, with the results of general calls."""
 
 # pyright: reportUndefinedVariable=false, reportReturnType=false, reportInvalidTypeForm=false
 

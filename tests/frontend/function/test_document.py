@@ -1,4 +1,4 @@
-"""The examples of docs/functions.md run, and give what their comments say."""
+"""The examples of docs/functions.md run and give the results in their comments."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Lists without elements: what a compiled function makes of one is what Python makes of it."""
+"""Empty lists: compiled functions treat them like Python."""
 # ruff: noqa: C416, C419, B007, RUF015 (comprehensions are what is tested)
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the language means beyond the corpus: types, mapping over arrays, aliasing, overloads, printing, checks."""
+"""The language beyond the corpus of programs: types, mapping over arrays, aliasing, overloads, printing, checks."""
 
 import math
 from typing import Any, Literal
@@ -155,7 +155,7 @@ def test_geometry():
 
 
 def test_arguments_are_values():
-    """A function that changes its parameter changes a copy."""
+    """Changing a parameter changes a copy of the caller's value."""
 
     @lg.function
     def f(values: list[float]):

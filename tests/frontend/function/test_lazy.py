@@ -1,4 +1,4 @@
-"""Captured functions on lazy tensors: results are lazy, and take part in the gradients of tensor code."""
+"""Captured functions on lazy tensors: results are lazy, and gradients of tensor code flow through them."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Functions of vectors outside of captured functions: on lazy tensors, and on plain numbers for a debugger."""
+"""Library functions outside captured functions: on lazy tensors, and on plain numbers for debugging."""
 
 import math
 

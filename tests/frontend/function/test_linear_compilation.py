@@ -1,4 +1,4 @@
-"""The work of compiling functions of lists grows with the lists, not with their squares."""
+"""Compilation work is linear in the length of lists."""
 
 import cProfile
 import gc
@@ -67,7 +67,7 @@ DERIVATIVES: dict[str, Callable[[Function], Function]] = {"value": lambda f: f, 
 
 
 def calls_of(program: Any, derivative: Callable[[Function], Function], size: int) -> int:
-    """How many calls of functions it takes to compile a program for lists of a size, up to kernels."""
+    """The number of Python function calls that it takes to compile a program for lists of a size to kernels."""
     gc.collect()
     gc.disable()
     profile = cProfile.Profile()

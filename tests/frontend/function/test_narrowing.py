@@ -1,4 +1,4 @@
-"""Tests for None and for classes narrow variables and fields on the paths where they hold, and nowhere else."""
+"""Type narrowing: tests for None and classes narrow variables and fields exactly on the paths where they hold."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Python numbers that reach a typed function through a trace fit its parameters as they do in a plain call."""
+"""Python numbers that reach a typed function through a trace match its parameters like in a direct call."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every program of the corpus: compiled code gives what Python gives, and all derivatives agree with differences."""
+"""Every program of the corpus: compiled code agrees with Python, and derivatives agree with finite differences."""
 
 import importlib
 import math
@@ -44,7 +44,7 @@ def test_the_reference_agrees_with_python(program: Program) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=repr)
 def test_native_value_and_gradient(program: Program) -> None:
-    """One native function with the value and the gradient, beside Python's value and the reference's gradient."""
+    """One native function computes the value and the gradient, compared with Python and with the reference."""
     rng = np.random.default_rng(3)
     for arguments in program.arguments[:1]:
         specialization, operands = prepared(program, arguments)

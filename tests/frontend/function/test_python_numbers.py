@@ -1,6 +1,6 @@
-"""One rule for Python numbers: a `float` annotation is float64, other floats are weak, float32 where nothing decides.
+"""The type rule for Python numbers: `float` annotations are float64, other floats are weak and default to float32.
 
-A table: each way to call a function with a Python number, each kind of body, with and without an annotation.
+A table of cases: each call path with a Python number, each kind of body, with and without an annotation.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def in_region(f: Any) -> Any:
 
 
 def batched(f: Any) -> Any:
-    """vmap of a function of a row and the number: the row has no type that counts (it is boolean)."""
+    """vmap of a function of a row and the number; the row is boolean, so it does not determine the type."""
     call = lg.run_source(f"def call(row, x{': float' if f.__annotations__ else ''}): return f(x)", {"f": f})["call"]
     return lg.vmap(call, in_axes=(0, None))(lg.asarray([True, False]), 0.1)
 
@@ -212,7 +212,7 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", DERIVED)
 def test_a_differentiated_weak_float_takes_the_type_of_the_other_operand(name: str) -> None:
-    """Rounded to float32 before it met a float64 tensor, 0.1 would differ from Python's in the ninth digit."""
+    """If 0.1 were rounded to float32 before it is combined with a float64 tensor, the ninth digit would differ."""
     actual = DERIVED[name](lambda x: x**3 * DOUBLE)
     assert actual.dtype == np.float64
     expected = {"value": 0.1**4, "grad of grad": 6 * 0.1**2, "hessian": 6 * 0.1**2}.get(name, 3 * 0.1**3)

@@ -1,4 +1,4 @@
-"""A struct of single lazy values is the same for all points of a mapped call, and gets the sum of their gradients."""
+"""In a mapped call, all points share a struct of single lazy values; its gradient is the sum over the points."""
 
 import numpy as np
 

@@ -11,7 +11,7 @@ from livegrad.frontend.function.compile_state import Context
 from livegrad.frontend.function.compile_values import Value, flows_of, name_of, tuple_value
 from livegrad.frontend.function.function_types import differential_type
 from livegrad.frontend.function.intrinsics import SPECIAL_FORMS, intrinsic_of
-from livegrad.frontend.function.lvalues import detached
+from livegrad.frontend.function.lvalues import detach_value
 from livegrad.frontend.function.signature import NoDiff
 
 Item = TypeVar("Item")
@@ -45,7 +45,7 @@ def drop_derivative(value: Value) -> Value:
         return tuple_value([drop_derivative(item) for item in value.items])
     if value.node is None:
         return value
-    return replace(value, node=detached(value.node), flow=None)
+    return replace(value, node=detach_value(value.node), flow=None)
 
 
 def _no_diff_call(context: Context, node: ast.Call) -> Value:

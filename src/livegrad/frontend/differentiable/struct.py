@@ -43,7 +43,7 @@ class StructType(RecordType):
     """The type of the instances of a struct class."""
 
     def __init__(self, cls: type, frame: FrameType | None, bindings: Bindings | None = None) -> None:
-        super().__init__(cls.__name__, self._fields, lambda **values: cls(**values))
+        super().__init__(cls.__name__, self._read_fields, lambda **values: cls(**values))
         self.cls = cls
         self._bindings = bindings or {}  # the types that replace the type variables of a generic struct
         self._frame = frame  # kept until the annotations are read, because they may name locals of a function
@@ -68,8 +68,8 @@ class StructType(RecordType):
             if isinstance(value, property) and isinstance(value.fget, FunctionType | CapturedFunction)
         }
 
-    def _fields(self) -> list[Field]:
-        fields = [self._field(name, annotation) for name, annotation in dict(self._annotations()).items()]
+    def _read_fields(self) -> list[Field]:
+        fields = [self._read_field(name, annotation) for name, annotation in dict(self._annotations()).items()]
         self.__dict__["fields"] = tuple(fields)  # provisional, so that the checks below can read `fields`
         try:
             self._forbid_recursion()
@@ -103,7 +103,7 @@ class StructType(RecordType):
                 "LG204", f"`{annotation}` is not a type that functions support", self._field_span(name), help=str(error)
             ) from None
 
-    def _field(self, name: str, annotation: Any) -> Field:
+    def _read_field(self, name: str, annotation: Any) -> Field:
         association = None
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)

@@ -114,7 +114,7 @@ def _parse_slice(context: Context, part: ast.Slice, size: int) -> slice:
     return slice(wrap(start), wrap(start + count), step)
 
 
-def _element_index(context: Context, key: _Index, size: int) -> Node:
+def _normalize_index(context: Context, key: _Index, size: int) -> Node:
     """The index of an element as an i64. Negative indices count from the end; the access itself checks the range."""
     if isinstance(key.static, int):
         return constant(key.static, ir.i64)
@@ -130,7 +130,7 @@ def read_array(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     keys = _parse_indices(context, value.type, [index], at)
     node = node_of(value, context.span(at))
     if all(key.is_number for key in keys):
-        indices = [_element_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
+        indices = [_normalize_index(context, key, size) for key, size in zip(keys, value.type.shape, strict=True)]
         return context.result(value.type.element, lookup(node, *indices), [value], at)
     lazy_indices = tuple(key.as_tensor_index(context) for key in keys)
     part = array_result(context, trace_tensors(context, at, lambda: wrap(node)[lazy_indices]), [value], at)
@@ -147,7 +147,9 @@ def write_array(context: Context, array: Value, indices: list[ast.expr], value: 
     if all(key.is_number for key in keys):
         if isinstance(new.type, ir.Tensor):
             raise context.error("LG202", "an element must be one number", at, found=name_of(value))
-        element_indices = [_element_index(context, key, size) for key, size in zip(keys, array.type.shape, strict=True)]
+        element_indices = [
+            _normalize_index(context, key, size) for key, size in zip(keys, array.type.shape, strict=True)
+        ]
         return context.result(array.type, assign(node, new, *element_indices), [array, value], at)
     target = wrap(node)
     lazy_indices = tuple(key.as_tensor_index(context) for key in keys)

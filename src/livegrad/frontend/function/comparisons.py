@@ -18,7 +18,7 @@ from livegrad.frontend.function.compile_values import (
     static,
 )
 from livegrad.frontend.function.function_types import NONE, ArrayType, RecordType
-from livegrad.frontend.function.operators import apply_unary, elements, front_type_of, logical_and, unify
+from livegrad.frontend.function.operators import apply_unary, front_type_of, list_elements, logical_and, unify
 from livegrad.frontend.function.type_rules import rules
 from livegrad.ir import types as ir
 from livegrad.ops import comparison
@@ -66,7 +66,7 @@ def _compare_members(context: Context, op: ast.cmpop, left: Value, right: Value,
     elif isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
         if left.type.size != right.type.size:
             return static(isinstance(op, ast.NotEq))
-        pairs = list(zip(elements(left, context, at), elements(right, context, at), strict=True))
+        pairs = list(zip(list_elements(left, context, at), list_elements(right, context, at), strict=True))
     elif isinstance(left.type, RecordType) and left.type == right.type:
         pairs = list(zip(_field_values(context, left, at), _field_values(context, right, at), strict=True))
     else:
@@ -110,7 +110,7 @@ def _test_membership(context: Context, op: ast.cmpop, left: Value, right: Value,
     if right.items is not None:
         members = list(right.items)
     elif isinstance(right.type, ArrayType):
-        members = elements(right, context, at)
+        members = list_elements(right, context, at)
     elif right.is_static and isinstance(right.static, range | list | set | frozenset | dict):
         members = [static(item) for item in right.static]
     else:

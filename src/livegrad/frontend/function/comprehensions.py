@@ -19,7 +19,7 @@ from livegrad.frontend.function.iteration import static_elements
 from livegrad.frontend.function.operators import to_bool
 
 
-def comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
+def evaluate_comprehension(context: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
     """A list of static length."""
     return context.list_of(comprehension_values(context, node), node)
 
@@ -55,7 +55,7 @@ def comprehension_values(context: Context, node: ast.ListComp | ast.GeneratorExp
     return values
 
 
-def _sum(context: Context, node: ast.Call) -> Value:
+def _evaluate_sum(context: Context, node: ast.Call) -> Value:
     """`sum(f(i) for i in range(n))`: a loop with an accumulator; the number of values need not be static."""
     generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
     if not isinstance(generator, ast.GeneratorExp):
@@ -89,4 +89,4 @@ def _sum(context: Context, node: ast.Call) -> Value:
     return context.environment.pop(total)
 
 
-SPECIAL_FORMS["sum"] = _sum
+SPECIAL_FORMS["sum"] = _evaluate_sum

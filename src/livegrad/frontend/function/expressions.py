@@ -28,7 +28,7 @@ from livegrad.frontend.function.compile_values import (
     tuple_value,
 )
 from livegrad.frontend.function.complex_numbers import PARTS
-from livegrad.frontend.function.comprehensions import comprehension
+from livegrad.frontend.function.comprehensions import evaluate_comprehension
 from livegrad.frontend.function.function_types import FrontType, RecordType, TensorType
 from livegrad.frontend.function.intrinsics import INTRINSICS
 from livegrad.frontend.function.iteration import evaluate_all
@@ -60,11 +60,11 @@ def evaluate(context: Context, expression: ast.expr) -> Value:
     return handler(context, expression)
 
 
-def _constant(context: Context, node: ast.Constant) -> Value:
+def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
     return static(node.value)
 
 
-def _name(context: Context, node: ast.Name) -> Value:
+def _evaluate_name(context: Context, node: ast.Name) -> Value:
     value = context.environment.get(node.id)
     if value is None:
         outside = context.lookup_outside(node)
@@ -82,11 +82,11 @@ def _name(context: Context, node: ast.Name) -> Value:
     return value
 
 
-def _binary(context: Context, node: ast.BinOp) -> Value:
+def _evaluate_binary(context: Context, node: ast.BinOp) -> Value:
     return apply_binary(context, node.op, context.evaluate(node.left), context.evaluate(node.right), node)
 
 
-def _unary(context: Context, node: ast.UnaryOp) -> Value:
+def _evaluate_unary(context: Context, node: ast.UnaryOp) -> Value:
     return apply_unary(context, node.op, context.evaluate(node.operand), node)
 
 
@@ -109,7 +109,7 @@ def _is_trivial(expression: ast.expr) -> bool:
     )
 
 
-def _boolean(context: Context, node: ast.BoolOp) -> Value:
+def _evaluate_boolean(context: Context, node: ast.BoolOp) -> Value:
     is_and = isinstance(node.op, ast.And)
     value = context.evaluate(node.values[0])
     facts: Facts = {}  # type facts that hold where the previous operands did not decide the result
@@ -168,7 +168,7 @@ def _require_one_type(context: Context, value: Value, at: ast.AST) -> Value:
     return value
 
 
-def _conditional(context: Context, node: ast.IfExp) -> Value:
+def _evaluate_conditional(context: Context, node: ast.IfExp) -> Value:
     test = to_bool(context, context.evaluate(node.test), node.test)
     if test.is_static:
         return context.evaluate(node.body if test.static else node.orelse)
@@ -193,7 +193,7 @@ def _conditional(context: Context, node: ast.IfExp) -> Value:
     return _require_one_type(context, context.environment.pop(result), node)
 
 
-def _comparison(context: Context, node: ast.Compare) -> Value:
+def _evaluate_comparison(context: Context, node: ast.Compare) -> Value:
     """`a < b < c` evaluates `b < c` only if `a < b` holds; `b` is computed once."""
     left = context.evaluate(node.left)
     total: Value | None = None
@@ -229,11 +229,11 @@ def _compare_rest(context: Context, total: Value, left: Value, node: ast.Compare
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _attribute(context: Context, node: ast.Attribute) -> Value:
+def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     value = context.evaluate(node.value)
     name = node.attr
     if value.type is None and value.is_static:
-        return _static_attribute(context, value.static, node)
+        return _evaluate_static_attribute(context, value.static, node)
     if isinstance(value.type, RecordType):
         index = value.type.index_of(name)
         if index is not None:
@@ -263,7 +263,7 @@ _ARRAY_ATTRIBUTES: dict[str, Callable[[TensorType], Any]] = {
 }
 
 
-def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
+def _evaluate_static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Value:
     for rule in rules.type_attribute if isinstance(owner, FrontType) else ():
         attribute = rule(owner, node.attr)
         if attribute is not None:
@@ -278,15 +278,15 @@ def _static_attribute(context: Context, owner: Any, node: ast.Attribute) -> Valu
     return context.outside_value(attribute, node.attr, node)
 
 
-def _subscript(context: Context, node: ast.Subscript) -> Value:
+def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
     return read_index(context, context.evaluate(node.value), node.slice, node)
 
 
-def _tuple(context: Context, node: ast.Tuple) -> Value:
+def _evaluate_tuple(context: Context, node: ast.Tuple) -> Value:
     return tuple_value(evaluate_all(context, node.elts))
 
 
-def _list(context: Context, node: ast.List) -> Value:
+def _evaluate_list(context: Context, node: ast.List) -> Value:
     return context.list_of(evaluate_all(context, node.elts), node)
 
 
@@ -316,19 +316,19 @@ def _format_string(context: Context, node: ast.JoinedStr) -> Value:
 
 
 _EXPRESSIONS: dict[type[ast.expr], Callable[[Context, Any], Value]] = {
-    ast.Constant: _constant,
-    ast.Name: _name,
-    ast.BinOp: _binary,
-    ast.UnaryOp: _unary,
-    ast.BoolOp: _boolean,
-    ast.IfExp: _conditional,
-    ast.Compare: _comparison,
-    ast.Attribute: _attribute,
-    ast.Subscript: _subscript,
-    ast.Tuple: _tuple,
-    ast.List: _list,
-    ast.ListComp: comprehension,
-    ast.GeneratorExp: comprehension,
+    ast.Constant: _evaluate_constant,
+    ast.Name: _evaluate_name,
+    ast.BinOp: _evaluate_binary,
+    ast.UnaryOp: _evaluate_unary,
+    ast.BoolOp: _evaluate_boolean,
+    ast.IfExp: _evaluate_conditional,
+    ast.Compare: _evaluate_comparison,
+    ast.Attribute: _evaluate_attribute,
+    ast.Subscript: _evaluate_subscript,
+    ast.Tuple: _evaluate_tuple,
+    ast.List: _evaluate_list,
+    ast.ListComp: evaluate_comprehension,
+    ast.GeneratorExp: evaluate_comprehension,
     ast.NamedExpr: _assign_expression,
     ast.JoinedStr: _format_string,
     ast.Call: call,

@@ -36,7 +36,7 @@ from livegrad.frontend.function.effects import tie_to_effects
 from livegrad.frontend.function.expressions import evaluate
 from livegrad.frontend.function.function_errors import FunctionError
 from livegrad.frontend.function.function_types import NONE, FrontType, differential_type, ir_of
-from livegrad.frontend.function.lvalues import detached
+from livegrad.frontend.function.lvalues import detach_value
 from livegrad.frontend.function.statements import check_result, execute
 from livegrad.ir import types as ir
 from livegrad.ir.function import make_function
@@ -123,7 +123,7 @@ def _compile(function: CapturedFunction, slots: tuple[Slot, ...]) -> Specializat
     if not context.result_no_diff:
         context.expect(value)
     else:
-        node = detached(node)
+        node = detach_value(node)
     function.verify(context)
     result_type = value.type
     assert result_type is not None
@@ -233,7 +233,7 @@ def _parameter_value(context: Context, parameter: Any, slot: Slot, node: Node) -
     context.dependencies.types[type] = differential
     kind = "cut" if slot.no_diff else "parameter"
     flow = context.graph.add(kind, parameter.span, [], parameter.name)
-    return runtime(type, detached(node) if slot.no_diff else node, flow, slot.weak)
+    return runtime(type, detach_value(node) if slot.no_diff else node, flow, slot.weak)
 
 
 def _result_value(context: Context) -> Value:

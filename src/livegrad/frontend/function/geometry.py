@@ -22,7 +22,7 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.function_types import ArrayType, describe
 from livegrad.frontend.function.intrinsics import INTRINSICS, intrinsic, require_count, shaped_result
-from livegrad.frontend.function.lvalues import detached
+from livegrad.frontend.function.lvalues import detach_value
 from livegrad.frontend.function.operators import Shaped, apply_binary, convert_to_common_type, unify
 from livegrad.frontend.function.promotion import promote
 from livegrad.frontend.function.sequences import array_of
@@ -155,7 +155,7 @@ def _detach(context: Context, values: Sequence[Value], at: ast.AST) -> Value:
         return tuple_value([_detach(context, [item], at) for item in value.items])
     if value.node is None or value.type is None:
         return value
-    cut = with_aliases(runtime(value.type, detached(value.node), weak=value.weak), value.aliases)
+    cut = with_aliases(runtime(value.type, detach_value(value.node), weak=value.weak), value.aliases)
     return context.with_flow(cut, "cut", [value], at)
 
 

@@ -56,17 +56,17 @@ def plan_iteration(context: Context, expression: ast.expr) -> Steps:
     """The steps of a loop over the value of an expression."""
     if isinstance(expression, ast.Call):
         callee = context.evaluate(expression.func)
-        handler = _CALLS.get(callee.static) if callee.is_static and _hashable(callee.static) else None
+        handler = _CALLS.get(callee.static) if callee.is_static and _is_hashable(callee.static) else None
         if handler is None and getattr(callee.static, "__livegrad_intrinsic__", None) == "unroll":
-            handler = _unroll
+            handler = _iterate_unrolled
         if handler is None and getattr(callee.static, "__livegrad_intrinsic__", None) == "parallel":
-            handler = _parallel
+            handler = _iterate_parallel
         if handler is not None:
             return handler(context, expression)
     return _iterate_value(context, context.evaluate(expression), expression)
 
 
-def _hashable(value: object) -> bool:
+def _is_hashable(value: object) -> bool:
     return getattr(type(value), "__hash__", None) is not None
 
 
@@ -77,7 +77,7 @@ def _iterate_value(context: Context, value: Value, at: ast.AST) -> Steps:
         items = [static(item) for item in value.static]
         if isinstance(value.static, range):
             values = value.static
-            return _range_steps(context, static(values.start), static(values.stop), static(values.step), at)
+            return _make_range_steps(context, static(values.start), static(values.stop), static(values.step), at)
         return Steps(unrolled=items)
     if isinstance(value.type, ArrayType | ir.Vector) and value.node is not None:
         name = _iterable_variable(context, value, at)
@@ -130,7 +130,7 @@ def _iterate_tensor(context: Context, value: Value, at: ast.AST) -> Steps:
     return Steps(constant(size, ir.i64), element, static_iterations=size)
 
 
-def _range(context: Context, call: ast.Call) -> Steps:
+def _iterate_range(context: Context, call: ast.Call) -> Steps:
     if call.keywords or not 1 <= len(call.args) <= 3:
         raise context.error("LG108", "range takes one to three numbers", call)
     values = [context.evaluate(argument) for argument in call.args]
@@ -138,19 +138,19 @@ def _range(context: Context, call: ast.Call) -> Steps:
         values = [static(0), values[0]]
     if len(values) == 2:
         values.append(static(1))
-    return _range_steps(context, values[0], values[1], values[2], call)
+    return _make_range_steps(context, values[0], values[1], values[2], call)
 
 
-def _parallel(context: Context, call: ast.Call) -> Steps:
+def _iterate_parallel(context: Context, call: ast.Call) -> Steps:
     if call.keywords or not 1 <= len(call.args) <= 2:
         raise context.error("LG108", "`parallel` takes one or two numbers", call)
-    steps = _range(context, call)
+    steps = _iterate_range(context, call)
     bounds = [context.evaluate(argument).static for argument in call.args]
     is_static = all(isinstance(bound, int) for bound in bounds)
     return replace(steps, is_parallel=True, parallel=range(*bounds) if is_static else None)
 
 
-def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:
+def _make_range_steps(context: Context, start: Value, stop: Value, step: Value, at: ast.AST) -> Steps:
     bounds = [value.static for value in (start, stop, step)]
     if all(isinstance(number, int) for number in bounds):
         if bounds[2] == 0:
@@ -158,7 +158,7 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
         count = max(0, -((bounds[0] - bounds[1]) // bounds[2]))  # `len(range(...))` fails beyond the size of an index
         if not all(-_INTEGERS <= number < _INTEGERS for number in (*bounds, count)):
             raise context.error("LG107", "a range beyond 64 bits", at)
-        values = _affine_values(context, start, step, at, _range_bounds(context, start, stop, step, at))
+        values = _make_affine_values(context, start, step, at, _range_bounds(context, start, stop, step, at))
         return Steps(constant(count, ir.i64), values, static_iterations=count)
     first, last, stride = (expect_int(context, value, at, "a bound of range") for value in (start, stop, step))
     if isinstance(step.static, int):
@@ -176,7 +176,9 @@ def _range_steps(context: Context, start: Value, stop: Value, step: Value, at: a
     bounds = _range_bounds(context, start, stop, step, at)
     return Steps(
         iterations,
-        _affine_values(context, _bound_value(context, start, first), _bound_value(context, step, stride), at, bounds),
+        _make_affine_values(
+            context, _bound_value(context, start, first), _bound_value(context, step, stride), at, bounds
+        ),
     )
 
 
@@ -199,7 +201,7 @@ def _bound_value(context: Context, value: Value, node: Node) -> Value:
     return value if value.is_static else runtime(ir.i64, node)
 
 
-def _affine_values(
+def _make_affine_values(
     context: Context, start: Value, step: Value, at: ast.AST, bounds: Range | None
 ) -> Callable[[Node], Value]:
     """start + index * step, as a function of the index; hidden variables make the operands visible to the body."""
@@ -218,7 +220,7 @@ def _affine_values(
     return value
 
 
-def _enumerate(context: Context, call: ast.Call) -> Steps:
+def _iterate_enumerate(context: Context, call: ast.Call) -> Steps:
     if not 1 <= len(call.args) + len(call.keywords) <= 2 or not call.args or {k.arg for k in call.keywords} - {"start"}:
         raise context.error("LG108", "`enumerate` takes an iterable and `start`", call)
     start = context.evaluate(call.args[1]) if len(call.args) > 1 else static(0)
@@ -241,7 +243,7 @@ def _enumerate(context: Context, call: ast.Call) -> Steps:
     )
 
 
-def _zip(context: Context, call: ast.Call) -> Steps:
+def _iterate_zip(context: Context, call: ast.Call) -> Steps:
     inner = [plan_iteration(context, argument) for argument in call.args]
     iterated_values = tuple(value for steps in inner for value in steps.iterated_values)
     if any(keyword.arg != "strict" for keyword in call.keywords):
@@ -252,7 +254,10 @@ def _zip(context: Context, call: ast.Call) -> Steps:
             raise context.error("LG107", "the lengths of a strict `zip` must be known at compile time", call)
         if len(lengths) > 1:
             raise context.error(
-                "LG107", "a strict `zip` of different lengths", call, found=", ".join(map(str, lengths))
+                "LG107",
+                "the iterables of a strict `zip` have different lengths",
+                call,
+                found=", ".join(map(str, lengths)),
             )
     if inner and all(steps.unrolled is None for steps in inner):
         iterations = inner[0].iterations
@@ -296,11 +301,11 @@ def _fold_constant_index(value: Value) -> Value:
     node = value.node
     if node is None:
         return value
-    number = _fold(node)
+    number = _fold_constant_node(node)
     if number is not None:
         return static(number)
     if node.op is get_at:
-        index = _fold(node.operands[1])
+        index = _fold_constant_node(node.operands[1])
         if index is not None:
             element = member(node.operands[0], index)
             return (
@@ -311,18 +316,18 @@ def _fold_constant_index(value: Value) -> Value:
     return value
 
 
-def _fold(node: Node) -> int | None:
+def _fold_constant_node(node: Node) -> int | None:
     if node.op.name == "constant" and node.type is ir.i64:
         return node.attribute("value")
     if node.op.name in ("add", "mul") and node.type is ir.i64:
-        parts = [_fold(operand) for operand in node.operands]
+        parts = [_fold_constant_node(operand) for operand in node.operands]
         if parts[0] is not None and parts[1] is not None:
             return parts[0] + parts[1] if node.op.name == "add" else parts[0] * parts[1]
     return None
 
 
-def _reversed(context: Context, call: ast.Call) -> Steps:
-    _require_one(context, call, "reversed")
+def _iterate_reversed(context: Context, call: ast.Call) -> Steps:
+    _require_single_argument(context, call, "reversed")
     inner = plan_iteration(context, call.args[0])
     if inner.unrolled is not None:
         return Steps(unrolled=inner.unrolled[::-1], iterated_values=inner.iterated_values)
@@ -340,22 +345,22 @@ def _reversed(context: Context, call: ast.Call) -> Steps:
     return Steps(iterations, value, static_iterations=inner.static_iterations, iterated_values=inner.iterated_values)
 
 
-def _require_one(context: Context, call: ast.Call, name: str) -> None:
+def _require_single_argument(context: Context, call: ast.Call, name: str) -> None:
     if len(call.args) != 1 or call.keywords:
         raise context.error("LG108", f"`{name}` takes one iterable", call)
 
 
-def _unroll(context: Context, call: ast.Call) -> Steps:
-    _require_one(context, call, "unroll")
+def _iterate_unrolled(context: Context, call: ast.Call) -> Steps:
+    _require_single_argument(context, call, "unroll")
     inner = plan_iteration(context, call.args[0])
     return Steps(unrolled=_unroll_values(context, inner, call), iterated_values=inner.iterated_values)
 
 
 _CALLS: dict[object, Callable[[Context, ast.Call], Steps]] = {
-    builtins.range: _range,
-    builtins.enumerate: _enumerate,
-    builtins.zip: _zip,
-    builtins.reversed: _reversed,
+    builtins.range: _iterate_range,
+    builtins.enumerate: _iterate_enumerate,
+    builtins.zip: _iterate_zip,
+    builtins.reversed: _iterate_reversed,
 }
 
 

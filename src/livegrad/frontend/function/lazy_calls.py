@@ -49,7 +49,7 @@ from livegrad.ops.movement import broadcast_to
 from livegrad.tensors.handle import Tensor, join_shapes, wrap, wrap_array
 from livegrad.tensors.weak_types import is_weak, make_strong
 
-_MAX_DIRECT_CALLS = 4  # of a function
+_MAX_DIRECT_CALLS = 4  # per function
 
 
 def contains_tensor(value: Any) -> bool:
@@ -71,22 +71,22 @@ def run(function: CapturedFunction, positional: tuple[Any, ...], keywords: dict[
     overloads = len(function.overloads)
     if not keywords:
         calls = function.direct_calls
-        for quick in calls:
-            if quick.overloads == overloads and quick.is_current():
-                results = quick.run(*positional)
+        for direct_call in calls:
+            if direct_call.overloads == overloads and direct_call.is_current():
+                results = direct_call.run(*positional)
                 if results is not None:
-                    if quick is not calls[0]:  # move to front: the next call is probably like this one
-                        function.direct_calls = (quick, *[other for other in calls if other is not quick])
-                    return quick.convert_result(results)
+                    if direct_call is not calls[0]:  # move to front: the next call is probably like this one
+                        function.direct_calls = (direct_call, *[other for other in calls if other is not direct_call])
+                    return direct_call.convert_result(results)
     key = call_key(overloads, positional, keywords)
     prepared = None if key is None else function.call_cache.get(key)
     if prepared is not None and prepared.is_current():
         result = prepared((*positional, *keywords.values()) if keywords else positional)
         if not prepared.direct_call_tried and not keywords:
             prepared.direct_call_tried = True
-            quick = make_direct_call(prepared, overloads, positional)
-            if quick is not None:
-                function.direct_calls = (quick, *function.direct_calls[: _MAX_DIRECT_CALLS - 1])
+            direct_call = make_direct_call(prepared, overloads, positional)
+            if direct_call is not None:
+                function.direct_calls = (direct_call, *function.direct_calls[: _MAX_DIRECT_CALLS - 1])
         return result
     result = run_lazily(function, positional, keywords)
     return run_now(function, positional, keywords, key) if result is MISSING else result
@@ -202,7 +202,7 @@ def _argument_node(value: Any, type: FrontType, name: str) -> Node:
             return wrap_array(np.ascontiguousarray(cast_array(value, scalar))).node
     if isinstance(type, TensorType):
         return wrap_array(type.to_argument(value)).node
-    return _constant(to_argument(type, value), ir_of(type))
+    return _constant_node(to_argument(type, value), ir_of(type))
 
 
 def _struct_node(value: Any, type: RecordType, name: str) -> Node:
@@ -254,13 +254,14 @@ def _leaves(node: Node) -> list[Node]:
     return [leaf for k in range(len(ir.components(node.type))) for leaf in _leaves(member(node, k))]
 
 
-def _constant(value: Any, type: ir.Type) -> Node:
+def _constant_node(value: Any, type: ir.Type) -> Node:
     if isinstance(type, ir.Scalar):
         number = _require_number(value, type)
         return constant(float(number) if type.kind == "float" else number, type)
     parts = np.asarray(value).reshape(-1) if isinstance(type, ir.Vector | ir.Matrix) else value
     return make(
-        *[_constant(part, part_type) for part, part_type in zip(parts, ir.components(type), strict=True)], type=type
+        *[_constant_node(part, part_type) for part, part_type in zip(parts, ir.components(type), strict=True)],
+        type=type,
     )
 
 
@@ -293,4 +294,4 @@ def _wrap_result(node: Node, type: FrontType, lifted: bool) -> Any:
         node = broadcast_to(node, ())
     if not isinstance(node.type, ir.Tensor):
         raise UsageError(f"a {describe(type)} cannot be a lazy result", where=caller_origin())
-    return wrap(make_strong(node))  # the function's result type is not weak
+    return wrap(make_strong(node))  # the result type of the function is not weak

@@ -105,11 +105,11 @@ def _run_with_else(context: Context, loop: Loop, statement: ast.For | ast.While)
     with originating_from((context.span(statement).origin,)):
         run_loop(context, loop, statement)
     if statement.orelse:
-        _loop_else(context, statement)
+        _compile_loop_else(context, statement)
     context.environment["$broken"] = broken
 
 
-def _loop_else(context: Context, statement: ast.For | ast.While) -> None:
+def _compile_loop_else(context: Context, statement: ast.For | ast.While) -> None:
     jump = pending_jump(context, ("$broken", "$returned"))
     if isinstance(jump, bool):
         if not jump:
@@ -148,16 +148,16 @@ def _are_read_later(context: Context, loop: ast.For) -> bool:
     read_in_loops, all_reads = Counter[str](), Counter[str]()
     for statement in context.source.body:
         for node in ast.walk(statement):
-            all_reads.update(_reads(node, names))
+            all_reads.update(_read_names(node, names))
             if isinstance(node, ast.For) and names <= bound_names([node.target]):
                 inner = [part for child in node.body for part in ast.walk(child)]
                 if not any(isinstance(part, ast.For) and names <= bound_names([part.target]) for part in inner):
                     for part in inner:
-                        read_in_loops.update(_reads(part, names))
+                        read_in_loops.update(_read_names(part, names))
     return all_reads != read_in_loops
 
 
-def _reads(node: ast.AST, names: set[str]) -> list[str]:
+def _read_names(node: ast.AST, names: set[str]) -> list[str]:
     return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names else []
 
 

@@ -45,14 +45,14 @@ ITERATED = "~over"  # prefix of hidden variables that hold the list that a loop 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def detached(node: Node) -> Node:
+def detach_value(node: Node) -> Node:
     """Detaches all differentiable parts of a value, of any type."""
     if not ir.is_differentiable(node.type):
         return node
     members = ir.components(node.type)
     if isinstance(node.type, ir.Vector | ir.Matrix | ir.Scalar | ir.Tensor):
         return detach(node)
-    return make(*[detached(member(node, index)) for index in range(len(members))], type=node.type)
+    return make(*[detach_value(member(node, index)) for index in range(len(members))], type=node.type)
 
 
 def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value:
@@ -62,7 +62,7 @@ def read_field(context: Context, value: Value, index: int, at: ast.AST) -> Value
     node = member(node_of(value, context.span(at)), index)
     if not field.no_diff:
         return context.part(field.type, node, value, at, value.weak)
-    cut = with_aliases(runtime(field.type, detached(node)), aliases_of_element(value.aliases))
+    cut = with_aliases(runtime(field.type, detach_value(node)), aliases_of_element(value.aliases))
     return context.with_flow(cut, "read_field", [value], at, field.name)
 
 
@@ -86,27 +86,27 @@ def read_index(context: Context, value: Value, index: ast.expr, at: ast.AST) -> 
     if isinstance(value.type, TensorType):
         return read_array(context, value, index, at)
     if isinstance(index, ast.Slice):
-        return _slice(context, value, index, at)
+        return _read_slice(context, value, index, at)
     if isinstance(value.type, ir.Matrix):
-        return _matrix_part(context, value, index, at)
+        return _read_matrix(context, value, index, at)
     index_value = context.evaluate(index)
     if value.items is not None:
         if not isinstance(index_value.static, int):
             raise context.error(
                 "LG208", "a tuple's index must be known at compile time", index, help="use a list, or unroll the loop"
             )
-        return value.items[_static_index(context, index_value.static, len(value.items), index)]
+        return value.items[_normalize_static_index(context, index_value.static, len(value.items), index)]
     if value.is_static and not value.is_number:
         key = _static_key(index_value)
         if key is not MISSING:
-            return _static_item(context, value, key, at)
+            return _read_static_item(context, value, key, at)
     if not isinstance(value.type, ArrayType | ir.Vector):
         raise context.error("LG208", f"{name_of(value)} cannot be indexed", at, help=array_advice(value))
     node = node_of(value, context.span(at))
     if isinstance(index_value.static, int):
-        position = _static_index(context, index_value.static, value.type.size, index)
+        position = _normalize_static_index(context, index_value.static, value.type.size, index)
         return context.part(value.type.element, member(node, position), value, at, value.weak)
-    position = wrapped_index(context, index_value, value.type.size, index)
+    position = normalize_index(context, index_value, value.type.size, index)
     return context.part(value.type.element, get_at(node, position), value, at, value.weak)
 
 
@@ -118,27 +118,27 @@ def _static_key(index: Value) -> Any:
     return MISSING if any(part is MISSING for part in parts) else parts
 
 
-def _static_item(context: Context, value: Value, key: Any, at: ast.AST) -> Value:
+def _read_static_item(context: Context, value: Value, key: Any, at: ast.AST) -> Value:
     try:
         return static(value.static[key])
     except Exception as error:
         raise context.error("LG208", f"{name_of(value)} has no such element: {error!r}", at) from None
 
 
-def _static_index(context: Context, index: int, size: int, at: ast.AST) -> int:
+def _normalize_static_index(context: Context, index: int, size: int, at: ast.AST) -> int:
     if not -size <= index < size:
         expected = f"{-size} to {size - 1}" if size else "no index: it is empty"
         raise context.error("LG208", f"index {index} is out of range", at, expected=expected)
     return index % size
 
 
-def wrapped_index(context: Context, index: Value, size: int, at: ast.AST) -> Node:
+def normalize_index(context: Context, index: Value, size: int, at: ast.AST) -> Node:
     """The node of a run-time index; a negative index counts from the end."""
     node = expect_int(context, index, at, "an index")
     return select(node < 0, node + size, node)
 
 
-def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
+def _read_matrix(context: Context, value: Value, index: ast.expr, at: ast.AST) -> Value:
     assert isinstance(value.type, ir.Matrix)
     rows, columns = value.type.rows, value.type.columns
     node = node_of(value, context.span(at))
@@ -149,10 +149,12 @@ def _matrix_part(context: Context, value: Value, index: ast.expr, at: ast.AST) -
     index_value = context.evaluate(index)
     lines = [make(*[member(node, r * columns + c) for c in range(columns)], type=row) for r in range(rows)]
     if isinstance(index_value.static, int):
-        line = context.result(row, lines[_static_index(context, index_value.static, rows, index)], [value], at)
+        line = context.result(
+            row, lines[_normalize_static_index(context, index_value.static, rows, index)], [value], at
+        )
     else:
         table = make(*lines, type=ir.Array(row, rows))
-        line = context.result(row, get_at(table, wrapped_index(context, index_value, rows, index)), [value], at)
+        line = context.result(row, get_at(table, normalize_index(context, index_value, rows, index)), [value], at)
     return with_aliases(line, value.aliases)  # a row is a view in NumPy
 
 
@@ -166,7 +168,7 @@ def _static_bounds(context: Context, part: ast.Slice) -> slice:
     return slice(*bounds)
 
 
-def _slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
+def _read_slice(context: Context, value: Value, part: ast.Slice, at: ast.AST) -> Value:
     bounds = _static_bounds(context, part)
     if value.items is not None:
         return tuple_value(value.items[bounds])
@@ -327,10 +329,10 @@ def _update_element(
     inner = convert(inner, element, span, "the element")
     node = node_of(container, span)
     if isinstance(index.static, int):
-        position = _static_index(context, index.static, container.type.size, step.slice)
+        position = _normalize_static_index(context, index.static, container.type.size, step.slice)
         node = set_(node, node_of(inner, span), index=position)
     else:
-        position = wrapped_index(context, index, container.type.size, step.slice)
+        position = normalize_index(context, index, container.type.size, step.slice)
         node = set_at(node, position, node_of(inner, span))
     return context.result(container.type, node, [container, inner], step)
 
@@ -371,13 +373,13 @@ def _update_matrix(context: Context, container: Value, step: ast.Subscript, valu
     node, new = node_of(container, span), node_of(part, span)
     rows, columns = container.type.rows, container.type.columns
     if isinstance(row.static, int) and isinstance(column.static, int):
-        r = _static_index(context, row.static, rows, index.elts[0])
-        c = _static_index(context, column.static, columns, index.elts[1])
+        r = _normalize_static_index(context, row.static, rows, index.elts[0])
+        c = _normalize_static_index(context, column.static, columns, index.elts[1])
         return context.result(container.type, set_(node, new, index=r * columns + c), [container, part], step)
     flat = make(
         *[member(node, k) for k in range(rows * columns)], type=ir.Array(container.type.element, rows * columns)
     )
-    position = wrapped_index(context, row, rows, index.elts[0]) * columns + wrapped_index(
+    position = normalize_index(context, row, rows, index.elts[0]) * columns + normalize_index(
         context, column, columns, index.elts[1]
     )
     changed = set_at(flat, position, new)

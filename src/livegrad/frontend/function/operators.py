@@ -82,9 +82,9 @@ def apply_binary(context: Context, op: ast.operator, left: Value, right: Value, 
     if joined is not None:
         return joined
     if isinstance(op, ast.MatMult):
-        return _matrix_product(context, left, right, at)
+        return _multiply_matrices(context, left, right, at)
     if isinstance(op, ast.Pow):
-        return _power(context, left, right, at)
+        return _apply_power(context, left, right, at)
     shape, a, b = unify(context, left, right, at, symbol)
     scalar = ir.scalar_of(shape)
     assert scalar is not None
@@ -146,13 +146,13 @@ def _concatenate_or_repeat(context: Context, op: ast.operator, left: Value, righ
         if left.items is not None and right.items is not None:
             return tuple_value([*left.items, *right.items])
         if isinstance(left.type, ArrayType) and isinstance(right.type, ArrayType):
-            return context.list_of([*elements(left, context, at), *elements(right, context, at)], at)
+            return context.list_of([*list_elements(left, context, at), *list_elements(right, context, at)], at)
     if isinstance(op, ast.Mult):
         for sequence, count in ((left, right), (right, left)):
             if isinstance(count.static, int) and not isinstance(count.static, bool):
                 members = list(sequence.items or ())
                 if isinstance(sequence.type, ArrayType):
-                    members = elements(sequence, context, at)
+                    members = list_elements(sequence, context, at)
                 elif sequence.items is None:
                     continue
                 if count.static > 1:  # each member is one object that occurs several times
@@ -162,7 +162,7 @@ def _concatenate_or_repeat(context: Context, op: ast.operator, left: Value, righ
     return None
 
 
-def elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
+def list_elements(value: Value, context: Context, at: ast.AST) -> list[Value]:
     """The elements of a list."""
     assert isinstance(value.type, ArrayType)
     node = node_of(value, context.span(at))
@@ -188,7 +188,7 @@ def unify(context: Context, left: Value, right: Value, at: ast.AST, symbol: str)
     return type, a, b
 
 
-def _matrix_product(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+def _multiply_matrices(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     if not isinstance(left.type, ir.Vector | ir.Matrix) or not isinstance(right.type, ir.Vector | ir.Matrix):
         raise _operand_error(context, "@", left, right, at)
     scalar = promote(left.type.element, left.weak, right.type.element, right.weak)
@@ -212,17 +212,17 @@ def front_type_of(node: Node) -> FrontType:
     return node.type
 
 
-def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+def _apply_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     exponent = right.static
     base_scalar = ir.scalar_of(left.type) if isinstance(left.type, Shaped) else None
     if base_scalar is None:
         raise _operand_error(context, "**", left, right, at)
     is_integer = isinstance(exponent, int) and not isinstance(exponent, bool)
     if is_integer and abs(exponent) <= _MAX_UNROLLED_EXPONENT and not left.is_number:
-        return _unrolled_power(context, left, exponent, at)
+        return _unroll_power(context, left, exponent, at)
     integers = ("bool", "signed", "unsigned")
     if base_scalar.kind in integers and isinstance(right.type, ir.Scalar) and right.type.kind in integers:
-        return _integer_power(context, left, right, at)
+        return _loop_power(context, left, right, at)
     type, a, b = unify(context, left, right, at, "**")
     scalar = ir.scalar_of(type)
     assert scalar is not None
@@ -231,7 +231,7 @@ def _power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     return context.result(type, transcendental.pow(a, b), [left, right], at, left.weak and right.weak)
 
 
-def _unrolled_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
+def _unroll_power(context: Context, left: Value, exponent: int, at: ast.AST) -> Value:
     """A small static integer power, by repeated squaring: fast, with an exact derivative at 0."""
     base = node_of(left, context.span(at))
     scalar = ir.scalar_of(base.type)
@@ -254,7 +254,7 @@ def _unrolled_power(context: Context, left: Value, exponent: int, at: ast.AST) -
     return context.result(front_type_of(result), result, [left], at, left.weak)
 
 
-def _integer_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
+def _loop_power(context: Context, left: Value, right: Value, at: ast.AST) -> Value:
     """int ** int as a loop of multiplications; a negative exponent is a run-time error."""
     span = context.span(at)
     scalar = promote(*(ir.i64 if v.type is ir.bool_ else v.type for v in (left,)), left.weak, ir.i64, True)  # type: ignore[arg-type,misc]

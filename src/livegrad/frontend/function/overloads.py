@@ -115,11 +115,9 @@ def slot_for(
             return f"`{parameter.name}` expects {describe(expected)}, found {name_of(value)}"
         return Slot(expected, annotation.no_diff)
     if value.type is None:
-        return (
-            Slot(None, static=value.static)
-            if value.items is None
-            else "a tuple with values that are only known at run time"
-        )
+        if value.items is None:
+            return Slot(None, static=value.static)
+        return f"`{parameter.name}` is a tuple with values that are only known at run time"
     if value.static is None:
         return Slot(None, static=None)
     return Slot(value.type, annotation.no_diff, value.weak and isinstance(value.type, ir.Scalar))

@@ -27,12 +27,12 @@ def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) 
     if values is None or len(values) < 2 or not isinstance(loop.target, ast.Name):
         return
     private = bound_names(loop.body)
-    for target, inner in _certain_writes(context, loop.body, private, ()):
+    for target, inner in _find_certain_writes(context, loop.body, private, ()):
         name = target.value.id if isinstance(target.value, ast.Name) else None
         variable = None if name is None else context.environment.get(name)
         if name is None or name in private or variable is None or not isinstance(variable.type, TensorType):
             continue
-        collision = _collision(context, target.slice, loop.target.id, (private, set(inner)), variable.type, values)
+        collision = _find_collision(context, target.slice, loop.target.id, (private, set(inner)), variable.type, values)
         if collision is not None:
             first, second, index = collision
             raise context.error(
@@ -44,7 +44,7 @@ def refuse_shared_writes(context: Context, loop: ast.For, values: range | None) 
             )
 
 
-def _certain_writes(
+def _find_certain_writes(
     context: Context, statements: list[ast.stmt], private: set[str], inner: tuple[str, ...]
 ) -> Iterator[tuple[ast.Subscript, tuple[str, ...]]]:
     """Yields the element assignments that every iteration reaches, with the variables of their inner loops."""
@@ -54,20 +54,20 @@ def _certain_writes(
                 if isinstance(target, ast.Subscript):
                     yield target, inner
         elif isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
-            if _runs(context, statement, private):
-                yield from _certain_writes(context, statement.body, private, (*inner, statement.target.id))
+            if _always_runs(context, statement, private):
+                yield from _find_certain_writes(context, statement.body, private, (*inner, statement.target.id))
         elif not isinstance(statement, ast.AugAssign | ast.AnnAssign | ast.Expr | ast.Pass):
             return  # statements after a branch or jump may be unreachable
 
 
-def _runs(context: Context, loop: ast.For, private: set[str]) -> bool:
+def _always_runs(context: Context, loop: ast.For, private: set[str]) -> bool:
     """Whether an inner loop runs at least once, over the same values in every iteration of the outer loop."""
     call = loop.iter
     if private & {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}:
         return False
     if not isinstance(call, ast.Call) or call.keywords or not 1 <= len(call.args) <= 2:
         return False
-    bounds = [_constant(context, argument, {}) for argument in call.args]
+    bounds = [_evaluate_constant(context, argument, {}) for argument in call.args]
     if None in bounds:
         return False
     return bool(range(*[bound for bound in bounds if bound is not None]))
@@ -77,7 +77,7 @@ def _is_arithmetic(expression: ast.expr) -> bool:
     return all(isinstance(node, _ARITHMETIC) for node in ast.walk(expression))
 
 
-def _constant(context: Context, expression: ast.expr, variables: dict[str, int]) -> int | None:
+def _evaluate_constant(context: Context, expression: ast.expr, variables: dict[str, int]) -> int | None:
     """The value of an arithmetic expression of static ints and `variables`; None for other expressions."""
     names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
     if not _is_arithmetic(expression):
@@ -95,7 +95,7 @@ def _constant(context: Context, expression: ast.expr, variables: dict[str, int])
     return value if isinstance(value, int) else None
 
 
-def _collision(
+def _find_collision(
     context: Context, index: ast.expr, variable: str, bound: tuple[set[str], set[str]], type: TensorType, values: range
 ) -> tuple[int, int, str] | None:
     """Two values of the loop variable that give the same index, and the text of the index; None if there are none.
@@ -108,7 +108,7 @@ def _collision(
         key: list[int | str] = []
         for part, size in zip(parts, type.shape, strict=False):
             names = {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}
-            number = None if names & private else _constant(context, part, {variable: value})
+            number = None if names & private else _evaluate_constant(context, part, {variable: value})
             if number is not None:
                 key.append(number % size if size else number)
             elif variable in names or names & (private - inner) or not _is_arithmetic(part):

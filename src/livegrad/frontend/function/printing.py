@@ -38,21 +38,24 @@ def _print(context: Context, node: ast.Call) -> Value:
     nodes: list[Node] = []
     for argument in node.args:
         if isinstance(argument, ast.JoinedStr):
-            parts.append("".join(_text(context, part, nodes) for part in argument.values))
+            parts.append("".join(_format_part(context, part, nodes) for part in argument.values))
         else:
-            parts += [_shown(context, value, "", argument, nodes) for value in _values(context, node, argument)]
+            parts += [
+                _format_value(context, value, "", argument, nodes)
+                for value in _evaluate_argument(context, node, argument)
+            ]
     add_print(context, separator.replace("{", "{{").replace("}", "}}").join(parts), nodes)
     return static(None)
 
 
-def _values(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]:
+def _evaluate_argument(context: Context, node: ast.Call, argument: ast.expr) -> list[Value]:
     return arguments_of(context, ast.copy_location(ast.Call(node.func, [argument], []), node))[0]
 
 
-def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
+def _format_part(context: Context, part: ast.expr, nodes: list[Node]) -> str:
     """Converts a part of an f-string to a template, and appends its run-time values to the nodes."""
     if not isinstance(part, ast.FormattedValue):
-        return _shown(context, context.evaluate(part), "", part, nodes)
+        return _format_value(context, context.evaluate(part), "", part, nodes)
     form = ""
     if part.format_spec is not None:
         spec = context.evaluate(part.format_spec).static
@@ -61,10 +64,10 @@ def _text(context: Context, part: ast.expr, nodes: list[Node]) -> str:
         form = f":{spec}"
     if part.conversion != -1:
         form = f"!{chr(part.conversion)}{form}"
-    return _shown(context, context.evaluate(part.value), form, part, nodes)
+    return _format_value(context, context.evaluate(part.value), form, part, nodes)
 
 
-def _shown(context: Context, value: Value, form: str, at: ast.AST, nodes: list[Node]) -> str:
+def _format_value(context: Context, value: Value, form: str, at: ast.AST, nodes: list[Node]) -> str:
     if value.is_static:
         return f"{{{form}}}".format(value.static).replace("{", "{{").replace("}", "}}")
     nodes.append(node_of(value, context.span(at)))

@@ -24,7 +24,7 @@ from livegrad.frontend.function.compile_values import (
 )
 from livegrad.frontend.function.function_types import ArrayType, TensorType
 from livegrad.frontend.function.intrinsics import intrinsic, require_count, shaped_result
-from livegrad.frontend.function.operators import apply_binary, elements, to_bool, unify
+from livegrad.frontend.function.operators import apply_binary, list_elements, to_bool, unify
 from livegrad.ir import types as ir
 from livegrad.ir.node import Node
 from livegrad.ir.op import Op
@@ -37,7 +37,7 @@ def sequence_members(context: Context, value: Value, at: ast.AST) -> list[Value]
     if value.items is not None:
         return list(value.items)
     if isinstance(value.type, ArrayType):
-        return elements(value, context, at)
+        return list_elements(value, context, at)
     if isinstance(value.type, ir.Vector):
         element = value.type.element
         return [context.result(element, node, [value], at) for node in members_of(node_of(value, context.span(at)))]

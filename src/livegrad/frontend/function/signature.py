@@ -263,13 +263,13 @@ class Signature:
         self.parameters: list[Parameter] = []
         for index, argument in enumerate(positional):
             default = defaults[index - first] if index >= first else MISSING
-            self.parameters.append(self._parameter(argument, default, False))
+            self.parameters.append(self._read_parameter(argument, default, False))
         self._positional_only = {argument.arg for argument in arguments.posonlyargs}
         for argument in arguments.kwonlyargs:
             default = (function.__kwdefaults__ or {}).get(argument.arg, MISSING)
-            self.parameters.append(self._parameter(argument, default, True))
+            self.parameters.append(self._read_parameter(argument, default, True))
         returns = None if isinstance(source.definition, ast.Lambda) else source.definition.returns
-        self.result = Annotation() if returns is None else self._annotation(returns, "return")
+        self.result = Annotation() if returns is None else self._read_annotation(returns, "return")
         if SELF in {self.result.variable, *(parameter.annotation.variable for parameter in self.parameters)}:
             self._bind_self()
 
@@ -282,13 +282,13 @@ class Signature:
         first = self.parameters[0]
         self.parameters[0] = replace(first, annotation=replace(first.annotation, variable=SELF))
 
-    def _parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
+    def _read_parameter(self, argument: ast.arg, default: Any, keyword_only: bool) -> Parameter:
         annotation = Annotation()
         if argument.annotation is not None:
-            annotation = self._annotation(argument.annotation, argument.arg)
+            annotation = self._read_annotation(argument.annotation, argument.arg)
         return Parameter(argument.arg, annotation, default, keyword_only, self.source.span(argument))
 
-    def _annotation(self, node: ast.expr, name: str) -> Annotation:
+    def _read_annotation(self, node: ast.expr, name: str) -> Annotation:
         source = self.source
         expression: ast.expr = node
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -45,10 +45,10 @@ def execute(context: Context, statements: list[ast.stmt]) -> None:
         rest = statements[index + 1 :]
         if isinstance(statement, ast.If) and rest and (always_exits(statement.body) or always_exits(statement.orelse)):
             # One path exits, so the statements after it move into the other path: no flags, no second branch.
-            _if(context, statement, rest)
+            _compile_if(context, statement, rest)
             return
         with originating_from((context.span(statement).origin,)):
-            _STATEMENTS.get(type(statement), _unsupported)(context, statement)
+            _STATEMENTS.get(type(statement), _reject_statement)(context, statement)
         if context.exited:
             return
         if rest:
@@ -61,7 +61,7 @@ def execute(context: Context, statements: list[ast.stmt]) -> None:
                 return
 
 
-def _unsupported(context: Context, statement: ast.stmt) -> None:
+def _reject_statement(context: Context, statement: ast.stmt) -> None:
     names = {
         "With": ("`with`", "it has no meaning in compiled code"),
         "Try": ("`try`", "a failed check ends the call; test the condition first"),
@@ -79,7 +79,7 @@ def _unsupported(context: Context, statement: ast.stmt) -> None:
 # --- simple statements -----------------------------------------------------------------------------------------------
 
 
-def _expression(context: Context, statement: ast.Expr) -> None:
+def _execute_expression(context: Context, statement: ast.Expr) -> None:
     if isinstance(statement.value, ast.Constant):
         return  # a docstring
     context.discarded_expression = statement.value
@@ -87,15 +87,15 @@ def _expression(context: Context, statement: ast.Expr) -> None:
     context.discarded_expression = None
 
 
-def _pass(context: Context, statement: ast.Pass) -> None:
+def _execute_pass(context: Context, statement: ast.Pass) -> None:
     return
 
 
-def _define(context: Context, statement: ast.FunctionDef) -> None:
+def _execute_definition(context: Context, statement: ast.FunctionDef) -> None:
     context.environment[statement.name] = define(context, statement)
 
 
-def _return(context: Context, statement: ast.Return) -> None:
+def _execute_return(context: Context, statement: ast.Return) -> None:
     context.result_target = statement.value, None
     value = static(None) if statement.value is None else context.evaluate(statement.value)
     at = statement.value or statement
@@ -164,12 +164,12 @@ def note_returned_arrays(context: Context, value: Value) -> None:
     context.returned_inouts = returned_names if returned is None or value.static is None else returned & returned_names
 
 
-def _raise(context: Context, statement: ast.Raise) -> None:
+def _execute_raise(context: Context, statement: ast.Raise) -> None:
     message = "raised"
     call = statement.exc
     if isinstance(call, ast.Call):
         name = call.func.id if isinstance(call.func, ast.Name) else "error"
-        message = f"{name}: {_message(context, call.args[0])}" if call.args else name
+        message = f"{name}: {_message_text(context, call.args[0])}" if call.args else name
     elif isinstance(call, ast.Name):
         message = call.id
     add_check(context, constant(False, ir.bool_), message)
@@ -177,31 +177,31 @@ def _raise(context: Context, statement: ast.Raise) -> None:
     context.exited = True
 
 
-def _message(context: Context, text: ast.expr) -> str:
+def _message_text(context: Context, text: ast.expr) -> str:
     """The text of a message; run-time values are replaced by their source text in braces."""
     if isinstance(text, ast.Constant):
         return str(text.value)
     if isinstance(text, ast.JoinedStr):
-        return "".join(_message(context, part) for part in text.values)
+        return "".join(_message_text(context, part) for part in text.values)
     inner = text.value if isinstance(text, ast.FormattedValue) else text
     value = context.evaluate(inner)
     return str(value.static) if value.is_static else f"{{{ast.unparse(inner)}}}"
 
 
-def _assert(context: Context, statement: ast.Assert) -> None:
+def _execute_assert(context: Context, statement: ast.Assert) -> None:
     condition = to_bool(context, context.evaluate(statement.test), statement.test)
     message = "assertion failed"
     if statement.msg is not None:
-        message += f": {_message(context, statement.msg)}"
+        message += f": {_message_text(context, statement.msg)}"
     add_check(context, node_of(condition, context.span(statement.test)), message)
 
 
 # --- assignment ------------------------------------------------------------------------------------------------------
 
 
-def _assign(context: Context, statement: ast.Assign) -> None:
+def _execute_assign(context: Context, statement: ast.Assign) -> None:
     if len(statement.targets) == 1:
-        context.result_target = statement.value, frozenset(_names(statement.targets[0]))
+        context.result_target = statement.value, frozenset(_assigned_names(statement.targets[0]))
     value = context.evaluate(statement.value)
     if len(statement.targets) > 1:
         value = context.bind_object(value, statement)  # one object with several names
@@ -209,14 +209,14 @@ def _assign(context: Context, statement: ast.Assign) -> None:
         assign(context, target, value)
 
 
-def _names(target: ast.expr) -> list[str]:
+def _assigned_names(target: ast.expr) -> list[str]:
     """The names that an assignment binds."""
     if isinstance(target, ast.Tuple | ast.List):
-        return [name for element in target.elts for name in _names(element)]
+        return [name for element in target.elts for name in _assigned_names(element)]
     return [target.id] if isinstance(target, ast.Name) else []
 
 
-def _augmented_assign(context: Context, statement: ast.AugAssign) -> None:
+def _execute_augmented_assign(context: Context, statement: ast.AugAssign) -> None:
     target = statement.target
     if isinstance(target, ast.Name):
         load = ast.copy_location(ast.Name(target.id, ast.Load()), target)
@@ -226,7 +226,7 @@ def _augmented_assign(context: Context, statement: ast.AugAssign) -> None:
         context.ordered_writes += 1
     root = root_name(target)
     if root is not None and isinstance(before.type, ArrayType | TensorType | ir.Vector | ir.Matrix):
-        forbid_aliased_change(context, root, _depth(target), statement)  # `+=` changes these in place
+        forbid_aliased_change(context, root, _lvalue_depth(target), statement)  # `+=` changes these in place
     after = apply_binary(context, statement.op, before, context.evaluate(statement.value), statement)
     if isinstance(target, ast.Name) and isinstance(before.type, TensorType):
         require_writable(context, target.id, aliases_of(before), statement)
@@ -235,16 +235,16 @@ def _augmented_assign(context: Context, statement: ast.AugAssign) -> None:
     assign(context, target, after)
 
 
-def _depth(target: ast.expr) -> int:
+def _lvalue_depth(target: ast.expr) -> int:
     """The depth of an lvalue inside its variable."""
-    return 1 + _depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
+    return 1 + _lvalue_depth(target.value) if isinstance(target, ast.Attribute | ast.Subscript) else 0
 
 
-def _annotated_assign(context: Context, statement: ast.AnnAssign) -> None:
+def _execute_annotated_assign(context: Context, statement: ast.AnnAssign) -> None:
     annotation = local_annotation(context, statement.annotation)
     if statement.value is None:
         return
-    context.result_target = statement.value, frozenset(_names(statement.target))
+    context.result_target = statement.value, frozenset(_assigned_names(statement.target))
     value = context.evaluate(statement.value)
     type = annotation.type if annotation.list_element is None else array_type_for(annotation.list_element, value.type)
     if type is None:
@@ -258,11 +258,11 @@ def _annotated_assign(context: Context, statement: ast.AnnAssign) -> None:
 # --- branches --------------------------------------------------------------------------------------------------------
 
 
-def _if_statement(context: Context, statement: ast.If) -> None:
-    _if(context, statement, [])
+def _execute_if(context: Context, statement: ast.If) -> None:
+    _compile_if(context, statement, [])
 
 
-def _if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
+def _compile_if(context: Context, statement: ast.If, rest: list[ast.stmt]) -> None:
     """Compiles a branch. `rest`, the statements after it, become part of the one path that does not exit."""
     body, orelse = list(statement.body), list(statement.orelse)
     if rest:
@@ -303,16 +303,16 @@ def _narrowed_path(context: Context, statements: list[ast.stmt], facts: Facts) -
 
 
 _STATEMENTS: dict[type[ast.stmt], Callable[[Context, Any], None]] = {
-    ast.Expr: _expression,
-    ast.FunctionDef: _define,
-    ast.Pass: _pass,
-    ast.Return: _return,
-    ast.Raise: _raise,
-    ast.Assert: _assert,
-    ast.Assign: _assign,
-    ast.AugAssign: _augmented_assign,
-    ast.AnnAssign: _annotated_assign,
-    ast.If: _if_statement,
+    ast.Expr: _execute_expression,
+    ast.FunctionDef: _execute_definition,
+    ast.Pass: _execute_pass,
+    ast.Return: _execute_return,
+    ast.Raise: _execute_raise,
+    ast.Assert: _execute_assert,
+    ast.Assign: _execute_assign,
+    ast.AugAssign: _execute_augmented_assign,
+    ast.AnnAssign: _execute_annotated_assign,
+    ast.If: _execute_if,
     ast.For: run_for,
     ast.While: run_while,
     ast.Break: jump_break,

@@ -1,6 +1,6 @@
-"""The `simplify` pass: computes the same values with fewer and simpler nodes.
+"""The `simplify` pass: algebraic simplification, constant folding and common subexpression elimination.
 
-`rules.RULES` is the table of rewrites. Dead code needs no rule, because it is unreachable.
+`rules.RULES` is the table of rewrite rules. Dead code needs no rule, because it is unreachable.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["Simplify", "simplify_function"]
 
 @dataclass(frozen=True)
 class Simplify:
-    """Applies the rules until none applies. A round goes through all functions, innermost first.
+    """Applies rewrite rules until none applies. A round visits all functions, innermost first.
 
-    Rules that make new bodies for loops and branches leave those to the next round, of which there are at most
-    `max_rounds`; stopping early leaves a module that is right, but not as simple as could be.
+    Rules may create new bodies for loops and branches, which the next round simplifies. After `max_rounds`, the module
+    is correct, but may not be fully simplified.
     """
 
     max_rounds: int = 8
@@ -33,14 +33,14 @@ class Simplify:
     def __call__(self, module: Module) -> Module:
         simplified: set[Function] = set()
 
-        def settle(function: Function) -> Function:
+        def simplify_once(function: Function) -> Function:
             if function not in simplified:
                 function = simplify_function(function)
                 simplified.add(function)
             return function
 
         for _ in range(self.max_rounds):
-            module = rewrite_functions(module, settle)
+            module = rewrite_functions(module, simplify_once)
             if simplified.issuperset(reachable_functions(module.functions)):
                 break
         return module
@@ -48,89 +48,91 @@ class Simplify:
 
 @propagates_lines
 def simplify_function(function: Function) -> Function:
-    """The function with no node left to which a rule applies; the functions among its attributes stay as they are."""
+    """Rewrites a function until no rule applies to its nodes; nested functions are not visited."""
     simplifier = _Simplifier()
-    with originating_from(()):  # `_step` propagates source locations to the results of rules
+    with originating_from(()):  # `_rewrite_once` propagates source locations to the results of rules
         for node in nodes_of(function):
             simplifier.simplify_node(node)
-    done = simplifier.done
-    return Function(function.name, function.parameters, tuple([done[result] for result in function.results]))
+    simplified = simplifier.simplified
+    return Function(function.name, function.parameters, tuple([simplified[result] for result in function.results]))
 
 
 class _Simplifier:
-    """The simplified form of each node, and the first of several equivalent nodes."""
+    """Simplifies nodes: maps each to its simplified form, and equivalent nodes to the first of them."""
 
     def __init__(self) -> None:
-        self.done: dict[Node, Node] = {}
-        self._becomes: dict[Node, Node] = {}  # the result of a rule, while it is itself being simplified
-        self._met: dict[tuple[Op, frozenset[Node]], Node] = {}
-        self._checks: dict[tuple[Any, ...], Node] = {}  # what may fail, whatever its line
+        self.simplified: dict[Node, Node] = {}
+        self._rewritten: dict[Node, Node] = {}  # node → result of a rule, which may itself need simplification
+        self._commutative: dict[
+            tuple[Op, frozenset[Node]], Node
+        ] = {}  # the first node with these operands in any order
+        self._checks: dict[tuple[Any, ...], Node] = {}  # the first check of this kind, regardless of source location
 
     def simplify_node(self, root: Node) -> None:
         """Simplifies a node repeatedly until no rule applies."""
-        done, becomes = self.done, self._becomes
+        simplified, rewritten = self.simplified, self._rewritten
         pending = [root]
         while pending:
             node = pending[-1]
-            if node in done:
+            if node in simplified:
                 pending.pop()
                 continue
-            replaced = becomes.get(node)
-            if replaced is None:
-                waiting = [operand for operand in node.operands if operand not in done]
+            replacement = rewritten.get(node)
+            if replacement is None:
+                waiting = [operand for operand in node.operands if operand not in simplified]
                 if waiting:
                     pending.extend(reversed(waiting))
                     continue
-                replaced = _step(node, done)
-                if replaced is node:
-                    replaced = self._first_like(node)
-                becomes[node] = replaced
-            if replaced is node or replaced in done:
-                done[node] = done.get(replaced, node)
+                replacement = _rewrite_once(node, simplified)
+                if replacement is node:
+                    replacement = self._find_equivalent(node)
+                rewritten[node] = replacement
+            if replacement is node or replacement in simplified:
+                simplified[node] = simplified.get(replacement, node)
                 pending.pop()
             else:
-                pending.append(replaced)
+                pending.append(replacement)
 
-    def _first_like(self, node: Node) -> Node:
+    def _find_equivalent(self, node: Node) -> Node:
         if node.op in COMMUTATIVE:
-            return self._met.setdefault((node.op, frozenset(node.operands)), node)
+            return self._commutative.setdefault((node.op, frozenset(node.operands)), node)
         if node.op.checked and node.may_fail:
-            # The same check at two lines is made once, and names the first.
+            # Equal checks at two lines become one, which reports the first line.
             return self._checks.setdefault((node.op, node.operands, attribute_key(node.attributes)), node)
         return node
 
 
-def _step(node: Node, done: dict[Node, Node]) -> Node:
+def _rewrite_once(node: Node, simplified: dict[Node, Node]) -> Node:
     """The node with simplified operands, or the result of the first applicable rule."""
     for operand in node.operands:
-        if done[operand] is not operand:
-            return rebuild(node, tuple([done[operand] for operand in node.operands]))
+        if simplified[operand] is not operand:
+            return rebuild(node, tuple([simplified[operand] for operand in node.operands]))
     if node.op.checked:
-        # The result of a rule for a check may be a check and blames the same line. Other locations are added later.
+        # The result may be a check too, which must report the same line. Other locations are added below.
         with originating_from(node.origins):
-            replaced = _by_a_rule(node)
+            replacement = _apply_rules(node)
     else:
-        replaced = _by_a_rule(node)
-    if replaced is None:
+        replacement = _apply_rules(node)
+    if replacement is None:
         return node
-    _hand_down(node.origins, replaced, done)
-    return replaced
+    _propagate_origins(node.origins, replacement, simplified)
+    return replacement
 
 
-def _by_a_rule(node: Node) -> Node | None:
+def _apply_rules(node: Node) -> Node | None:
     for rule in rules_for(node.op):
-        replaced = rule(node)
-        if replaced is not None:
-            return replaced
+        replacement = rule(node)
+        if replacement is not None:
+            return replacement
     return None
 
 
-def _hand_down(origins: tuple[SourceLocation, ...], replaced: Node, done: dict[Node, Node]) -> None:
-    """Propagates the source locations of a node to its replacement, down to nodes that existed before."""
-    add_origins(replaced, origins)
-    pending = [] if replaced in done or not origins else [*replaced.operands]
+def _propagate_origins(origins: tuple[SourceLocation, ...], replacement: Node, simplified: dict[Node, Node]) -> None:
+    """Propagates the source locations of a node to its replacement and to the new nodes that this depends on."""
+    add_origins(replacement, origins)
+    pending = [] if replacement in simplified or not origins else [*replacement.operands]
     while pending:
         node = pending.pop()
-        if not node.origins and node not in done:
+        if not node.origins and node not in simplified:
             add_origins(node, origins)
             pending.extend(node.operands)

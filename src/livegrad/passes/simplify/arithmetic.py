@@ -1,7 +1,6 @@
-"""Identities of arithmetic, logic and selection. All of them preserve IEEE arithmetic, including -0.0, infinities and
-NaN.
+"""Algebraic rules of arithmetic, logic and selection; all preserve IEEE semantics, including -0.0, infinities and NaN.
 
-Therefore x + 0.0 is kept (it turns -0.0 into 0.0), and so are x * 0.0 and x - x, and complex products and quotients.
+Therefore x + 0.0 stays (it turns -0.0 into 0.0), and so do x * 0.0, x - x, and complex products and quotients.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from livegrad.passes.simplify.folding import is_uniform, kind_of, uniform_value
 _ROUNDINGS = (ops.floor, ops.ceil, ops.trunc, ops.round)
 _SIGNED = ("signed", "float")
 _OR_EQUAL = {ops.less: ops.less_equal, ops.greater: ops.greater_equal}
-_MIN_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as frexp counts
+_MIN_EXPONENT = {"f16": -13, "f32": -125, "f64": -1021}  # of a normal number, as `frexp` returns it
 _MAX_EXPONENT = {"f16": 16, "f32": 128, "f64": 1024}
 
 
-def _neutral_for_add(node: Node) -> bool:
+def _is_additive_identity(node: Node) -> bool:
     return is_uniform(node, -0.0) if kind_of(node) == "float" else is_uniform(node, 0)
 
 
-def add_nothing(node: Node) -> Node | None:
+def add_zero(node: Node) -> Node | None:
     """x + (-0.0) = x, and x + 0 = x for integers."""
     a, b = node.operands
-    return a if _neutral_for_add(b) else (b if _neutral_for_add(a) else None)
+    return a if _is_additive_identity(b) else (b if _is_additive_identity(a) else None)
 
 
 def add_negated(node: Node) -> Node | None:
@@ -39,16 +38,16 @@ def add_negated(node: Node) -> Node | None:
     return ops.sub(b, a.operands[0]) if a.op is ops.neg else None
 
 
-def subtract_nothing(node: Node) -> Node | None:
+def subtract_zero(node: Node) -> Node | None:
     """x - 0.0 = x."""
     a, b = node.operands
     return a if is_uniform(b, 0) else None
 
 
-def subtract_from_nothing(node: Node) -> Node | None:
+def subtract_from_zero(node: Node) -> Node | None:
     """-0.0 - x = -x, and 0 - x = -x for integers."""
     a, b = node.operands
-    return ops.neg(b) if _neutral_for_add(a) else None
+    return ops.neg(b) if _is_additive_identity(a) else None
 
 
 def subtract_negated(node: Node) -> Node | None:
@@ -71,7 +70,7 @@ def multiply_by_minus_one(node: Node) -> Node | None:
     return ops.neg(a) if is_uniform(b, -1) else (ops.neg(b) if is_uniform(a, -1) else None)
 
 
-def multiply_negated_pair(node: Node) -> Node | None:
+def multiply_negated_operands(node: Node) -> Node | None:
     """(-x) * (-y) = x * y."""
     a, b = node.operands
     return (
@@ -81,13 +80,13 @@ def multiply_negated_pair(node: Node) -> Node | None:
     )
 
 
-def multiply_by_choice_of_one(node: Node) -> Node | None:
-    """select(c, k, 1.0) * x = select(c, k * x, x): one masked instruction, where it has the time of a choice less."""
+def multiply_by_select_of_one(node: Node) -> Node | None:
+    """select(c, k, 1.0) * x = select(c, k * x, x), which is one masked multiplication."""
     a, b = node.operands
-    for choice, value in ((a, b), (b, a)):
-        if choice.op is not ops.select or kind_of(node) not in REALS:
+    for factor, value in ((a, b), (b, a)):
+        if factor.op is not ops.select or kind_of(node) not in REALS:
             continue
-        condition, then, otherwise = choice.operands
+        condition, then, otherwise = factor.operands
         if is_uniform(otherwise, 1) and uniform_value(then) is not None:
             return ops.select(condition, ops.mul(then, value), value)
     return None
@@ -99,20 +98,19 @@ def divide_by_one(node: Node) -> Node | None:
 
 
 def divide_by_power_of_two(node: Node) -> Node | None:
-    """x / 4.0 = x * 0.25: both are the one nearest number to the quotient, as long as the reciprocal is normal."""
+    """x / 4.0 = x * 0.25: both round the same exact value, as long as the reciprocal is a normal number."""
     a, b = node.operands
     scalar, value = scalar_of(node.type), uniform_value(b)
     if scalar is None or scalar.kind != "float" or value is None or not math.isfinite(value):
         return None
     fraction, exponent = math.frexp(value)
-    least, most = _MIN_EXPONENT[scalar.name], _MAX_EXPONENT[scalar.name]
-    if abs(fraction) != 0.5 or not (least <= 2 - exponent <= most):
+    if abs(fraction) != 0.5 or not (_MIN_EXPONENT[scalar.name] <= 2 - exponent <= _MAX_EXPONENT[scalar.name]):
         return None
     return ops.mul(a, filled(1.0 / value, node.type))
 
 
 def power_by_small_number(node: Node) -> Node | None:
-    """x**1 = x, x**2 = x * x, x**-1 = 1 / x, x**0 = 1: as good as a power can be, also of -0.0, infinity and NaN."""
+    """x**1 = x, x**2 = x * x, x**-1 = 1 / x, x**0 = 1: correctly rounded, also for -0.0, infinity and NaN."""
     base, exponent = node.operands
     value = uniform_value(exponent) if kind_of(node) == "float" else None
     if value == 1.0:
@@ -124,33 +122,33 @@ def power_by_small_number(node: Node) -> Node | None:
     return filled(1.0, node.type) if value == 0.0 else None
 
 
-def negate_twice(node: Node) -> Node | None:
+def neg_of_neg(node: Node) -> Node | None:
     (x,) = node.operands
     return x.operands[0] if x.op is ops.neg else None
 
 
-def magnitude_of_magnitude(node: Node) -> Node | None:
-    """abs(abs(x)) = abs(x) = abs(-x); an unsigned number is its own."""
+def abs_of_abs(node: Node) -> Node | None:
+    """abs(abs(x)) = abs(x), abs(-x) = abs(x), and abs(x) = x for unsigned x."""
     (x,) = node.operands
     if kind_of(x) == "unsigned" or (x.op is ops.abs and x.type is node.type):
         return x
     return ops.abs(x.operands[0]) if x.op is ops.neg and kind_of(x) in _SIGNED else None
 
 
-def round_what_is_whole(node: Node) -> Node | None:
-    """floor(ceil(x)) = ceil(x), and so for all roundings."""
+def round_of_rounding(node: Node) -> Node | None:
+    """floor(ceil(x)) = ceil(x), and likewise for all other roundings."""
     (x,) = node.operands
     return x if x.op in _ROUNDINGS else None
 
 
-def extremum_of_same(node: Node) -> Node | None:
+def min_max_of_same(node: Node) -> Node | None:
     """min(x, x) = x."""
     a, b = node.operands
     return a if a is b else None
 
 
-def compare_with_itself(node: Node) -> Node | None:
-    """x == x holds, for what cannot be NaN."""
+def compare_with_same(node: Node) -> Node | None:
+    """x == x is true and x < x is false, for types without NaN."""
     a, b = node.operands
     if a is not b or kind_of(a) not in BITS:
         return None
@@ -158,7 +156,7 @@ def compare_with_itself(node: Node) -> Node | None:
 
 
 def merge_with_equality(node: Node) -> Node | None:
-    """(x < y) | (x == y) = (x <= y), and so for greater; with NaN, neither holds."""
+    """(x < y) | (x == y) = (x <= y), and likewise for greater; also for NaN, where all are false."""
     for order, same in (node.operands, node.operands[::-1]):
         merged = _OR_EQUAL.get(order.op)
         if merged is not None and same.op is ops.equal and set(same.operands) == set(order.operands):
@@ -177,7 +175,7 @@ def _is_all_ones(node: Node) -> bool:
     return ones is not None and uniform_value(node) == ones
 
 
-def not_twice(node: Node) -> Node | None:
+def not_of_not(node: Node) -> Node | None:
     (x,) = node.operands
     return x.operands[0] if x.op is ops.bit_not else None
 
@@ -188,7 +186,7 @@ def bits_with_same(node: Node) -> Node | None:
     return a if a is b else None
 
 
-def bits_with_neutral(node: Node) -> Node | None:
+def bits_with_identity(node: Node) -> Node | None:
     """x & ones = x, x | 0 = x, x ^ 0 = x."""
     a, b = node.operands
     for value, other in ((a, b), (b, a)):
@@ -205,7 +203,7 @@ def bits_with_absorbing(node: Node) -> Node | None:
     return None
 
 
-def shift_by_nothing(node: Node) -> Node | None:
+def shift_by_zero(node: Node) -> Node | None:
     a, b = node.operands
     return a if is_uniform(b, 0) else None
 
@@ -215,7 +213,7 @@ def floor_divide_by_one(node: Node) -> Node | None:
     return a if kind_of(node) in INTEGERS and is_uniform(b, 1) else None
 
 
-# --- choice ----------------------------------------------------------------------------------------------------------
+# --- selection -------------------------------------------------------------------------------------------------------
 
 
 def select_of_constant(node: Node) -> Node | None:
@@ -235,7 +233,7 @@ def select_by_negation(node: Node) -> Node | None:
     return ops.select(condition.operands[0], otherwise, then) if condition.op is ops.bit_not else None
 
 
-def select_truth(node: Node) -> Node | None:
+def select_of_booleans(node: Node) -> Node | None:
     """select(c, true, false) = c."""
     condition, then, otherwise = node.operands
     if scalar_of(node.type) is not bool_ or condition.type is not node.type:
@@ -251,21 +249,21 @@ def cast_to_same(node: Node) -> Node | None:
     return x if x.type is node.type else None
 
 
-def cast_there_and_back(node: Node) -> Node | None:
-    """A cast to a type that holds every value, and back, changes nothing."""
+def cast_of_lossless_cast(node: Node) -> Node | None:
+    """A cast to a type that represents every value exactly, and back, is the identity."""
     (wide,) = node.operands
     if wide.op is not ops.cast or wide.operands[0].type is not node.type:
         return None
     (x,) = wide.operands
-    return x if _holds_all(x, wide) else None
+    return x if _is_lossless(x, wide) else None
 
 
-def _holds_all(x: Node, wide: Node) -> bool:
+def _is_lossless(x: Node, wide: Node) -> bool:
     source, target = scalar_of(x.type), scalar_of(wide.type)
     if source is None or target is None:
         return False
     if source.bits == target.bits == 16 and source.kind == target.kind == "float":
-        return source is target  # f16 and bf16 hold different numbers
+        return source is target  # neither of f16 and bf16 contains the other
     if source.kind == "bool" or source.kind == target.kind:
         return target.bits >= source.bits
     digits = {"f16": 11, "f32": 24, "f64": 53}.get(target.name, 0)
@@ -274,12 +272,12 @@ def _holds_all(x: Node, wide: Node) -> bool:
     return source.kind == "unsigned" and target.kind == "signed" and target.bits > source.bits
 
 
-def conjugate_twice(node: Node) -> Node | None:
+def conj_of_conj(node: Node) -> Node | None:
     (x,) = node.operands
     return x.operands[0] if x.op is ops.conj else None
 
 
-def part_of_make_complex(node: Node) -> Node | None:
+def part_of_complex(node: Node) -> Node | None:
     """real(make_complex(a, b)) = a."""
     (x,) = node.operands
     return x.operands[0 if node.op is ops.real else 1] if x.op is ops.make_complex else None
@@ -291,6 +289,6 @@ def complex_of_parts(node: Node) -> Node | None:
     return a.operands[0] if a.op is ops.real and b.op is ops.imag and a.operands == b.operands else None
 
 
-def detach_twice(node: Node) -> Node | None:
+def detach_of_detach(node: Node) -> Node | None:
     (x,) = node.operands
     return x if x.op is node.op else None

@@ -1,4 +1,4 @@
-"""Identities of branches, loops and maps: constant conditions are resolved, and invariants are moved in or out."""
+"""Rules of control flow: resolve constant conditions, unroll trivial loops, and simplify arguments and results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _region(node: Node) -> Region:
     return region
 
 
-def _inlined(function: Function, arguments: tuple[Node, ...]) -> Node:
+def _inline(function: Function, arguments: tuple[Node, ...]) -> Node:
     return pack_results(list(inline(function, arguments)))
 
 
@@ -31,23 +31,23 @@ def _inlined(function: Function, arguments: tuple[Node, ...]) -> Node:
 
 
 def branch_on_constant(node: Node) -> Node | None:
-    """A `cond` on a constant, or a `switch` on one in range, is the branch that is taken."""
+    """A `cond` on a constant, or a `switch` on a constant in range, becomes the selected branch."""
     region = _region(node)
     (selector,) = region.leading
     if selector.op is not constant_op:
         return None
     value = selector.attribute("value")
     if node.op is cond:
-        return _inlined(region.functions[0 if value else 1], region.arguments)
-    return _inlined(region.functions[value], region.arguments) if 0 <= value < len(region.functions) else None
+        return _inline(region.functions[0 if value else 1], region.arguments)
+    return _inline(region.functions[value], region.arguments) if 0 <= value < len(region.functions) else None
 
 
-def branches_alike(node: Node) -> Node | None:
+def merge_equal_branches(node: Node) -> Node | None:
     then, otherwise = _region(node).functions
-    return _inlined(then, node.operands[1:]) if then == otherwise else None
+    return _inline(then, node.operands[1:]) if then == otherwise else None
 
 
-def branch_on_negation(node: Node) -> Node | None:
+def branch_on_not(node: Node) -> Node | None:
     predicate, *arguments = node.operands
     if predicate.op is not bit_not:
         return None
@@ -55,7 +55,7 @@ def branch_on_negation(node: Node) -> Node | None:
 
 
 def forward_unchanged_results(node: Node) -> Node | None:
-    """A result that is the same argument, or the same constant, in both branches does not depend on the predicate."""
+    """Moves results out of a branch that are the same argument, or the same constant, on both sides."""
     region = _region(node)
     then, otherwise = region.functions
     arguments = {parameter: region.arguments[index] for index, parameter in enumerate(then.parameters)}
@@ -65,10 +65,10 @@ def forward_unchanged_results(node: Node) -> Node | None:
             forwarded[index] = arguments.get(first, first)
     if not forwarded:
         return None
-    rest = [index for index in range(region.number) if index not in forwarded]
-    if rest:
-        narrowed = region.narrow(range(len(region.arguments)), rest)
-        forwarded.update(zip(rest, _region(narrowed).members, strict=True))
+    remaining = [index for index in range(region.number) if index not in forwarded]
+    if remaining:
+        narrowed = region.narrow(range(len(region.arguments)), remaining)
+        forwarded.update(zip(remaining, _region(narrowed).members, strict=True))
     return region.pack([forwarded[index] for index in range(region.number)])
 
 
@@ -89,7 +89,7 @@ def loop_of_one_iteration(node: Node) -> Node | None:
     return make_tuple(*inline(node.attribute("body"), [constant(0, i64), *arguments]))
 
 
-def while_never(node: Node) -> Node | None:
+def while_of_false(node: Node) -> Node | None:
     (test,) = node.attribute("condition").results
     if test.op is not constant_op or test.attribute("value"):
         return None
@@ -97,7 +97,7 @@ def while_never(node: Node) -> Node | None:
 
 
 def capture_invariant_values(node: Node) -> Node | None:
-    """A carried value that the body gives back unchanged is a captured one. A `while` keeps one carried value."""
+    """Captures carried values that the body returns unchanged. A `while_loop` must keep one carried value."""
     region = _region(node)
     body = region.functions[-1]
     changed = [index for index, result in enumerate(body.results) if result is not body.parameters[1 + index]]
@@ -118,7 +118,7 @@ def _captures(region: Region) -> range:
     return range(region.number if region.is_loop else 0, len(region.arguments))
 
 
-def _is_small_constant(node: Node) -> bool:
+def _is_constant(node: Node) -> bool:
     return node.op is constant_op or (node.op is splat and node.operands[0].op is constant_op)
 
 
@@ -132,20 +132,18 @@ def drop_unused_arguments(node: Node) -> Node | None:
     unused = [index for index in _captures(region) if index not in used]
     if node.op is map_:
         lifted = node.attribute("lifted")
-        # Some lifted argument must stay, to span the domain.
-        spanning = next((index for index in sorted(used) if lifted[index]), lifted.index(True))
-        unused = [index for index in unused if index != spanning]
+        # A map takes its domain from a lifted argument, so one must stay.
+        domain_argument = next((index for index in sorted(used) if lifted[index]), lifted.index(True))
+        unused = [index for index in unused if index != domain_argument]
     if not unused:
         return None
     return region.narrow([index for index in range(len(region.arguments)) if index not in unused])
 
 
 def move_constants_inside(node: Node) -> Node | None:
-    """A constant that a branch, loop or map captures is one inside of it."""
+    """Moves constants that a branch, loop or map captures into its functions."""
     region = _region(node)
-    constants = {
-        index: region.arguments[index] for index in _captures(region) if _is_small_constant(region.arguments[index])
-    }
+    constants = {index: region.arguments[index] for index in _captures(region) if _is_constant(region.arguments[index])}
     if node.op is map_:
         constants = {index: value for index, value in constants.items() if not node.attribute("lifted")[index]}
     if not constants:
@@ -153,9 +151,8 @@ def move_constants_inside(node: Node) -> Node | None:
     return region.narrow([index for index in range(len(region.arguments)) if index not in constants], None, constants)
 
 
-def spread_inside(node: Node) -> Node | None:
-    """What a loop captures spread over more dimensions than it has, for arithmetic alone, is spread inside: it need not
-    lie in memory as many times."""
+def sink_broadcasts(node: Node) -> Node | None:
+    """Sinks a captured broadcast into a loop that only uses it elementwise, so that it needs no memory."""
     region = _region(node)
     broadcasts = {
         index: value
@@ -163,24 +160,26 @@ def spread_inside(node: Node) -> Node | None:
         if (value := region.arguments[index]).op is broadcast
         and all(isinstance(size, int) for size in shape_of(value.type))
         and all(
-            _only_computes_with(f, offset + index) for f, offset in zip(region.functions, region.offsets, strict=True)
+            _is_used_elementwise(f, offset + index) for f, offset in zip(region.functions, region.offsets, strict=True)
         )
     }
     if not broadcasts:
         return None
-    functions = [_spreading(f, offset, broadcasts) for f, offset in zip(region.functions, region.offsets, strict=True)]
+    functions = [
+        _broadcast_inside(f, offset, broadcasts) for f, offset in zip(region.functions, region.offsets, strict=True)
+    ]
     arguments = [broadcasts[i].operands[0] if i in broadcasts else value for i, value in enumerate(region.arguments)]
     return region.rebuild((*region.leading, *arguments), functions, range(len(arguments)), range(region.number))
 
 
-def _only_computes_with(function: Function, index: int) -> bool:
+def _is_used_elementwise(function: Function, index: int) -> bool:
     parameter = function.parameters[index]
     return parameter not in function.results and all(
         n.op.elementwise for n in nodes_of(function) if parameter in n.operands
     )
 
 
-def _spreading(function: Function, offset: int, broadcasts: Mapping[int, Node]) -> Function:
+def _broadcast_inside(function: Function, offset: int, broadcasts: Mapping[int, Node]) -> Function:
     parameters, replacements = list(function.parameters), {}
     for index, value in broadcasts.items():
         position = offset + index
@@ -190,16 +189,16 @@ def _spreading(function: Function, offset: int, broadcasts: Mapping[int, Node]) 
 
 
 def merge_equal_arguments(node: Node) -> Node | None:
-    """An argument that is captured twice is captured once."""
+    """Passes an argument once that is captured twice."""
     region = _region(node)
     types, offset = region.functions[0].parameter_types, region.offsets[0]
     first: dict[tuple[Node, Type], int] = {}
-    doubled: dict[int, int | Node] = {}
+    duplicates: dict[int, int | Node] = {}
     for index in _captures(region):
-        # By type too: a map may have a tensor's value at each point, and the whole of the same tensor beside it.
-        kept = first.setdefault((region.arguments[index], types[offset + index]), index)
-        if kept != index:
-            doubled[index] = kept
-    if not doubled:
+        # The type matters: a map may take a tensor both by point and as a whole.
+        first_index = first.setdefault((region.arguments[index], types[offset + index]), index)
+        if first_index != index:
+            duplicates[index] = first_index
+    if not duplicates:
         return None
-    return region.narrow([index for index in range(len(region.arguments)) if index not in doubled], None, doubled)
+    return region.narrow([index for index in range(len(region.arguments)) if index not in duplicates], None, duplicates)

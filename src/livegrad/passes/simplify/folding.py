@@ -1,4 +1,4 @@
-"""Constant folding with the reference rule of each op, and helpers for rules on constants."""
+"""Constant folding by the reference evaluation of each op, and helpers for rules on constants."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ _FAILURES = (ZeroDivisionError, IndexError, OverflowError, AssertionError)
 
 
 def fold_constants(node: Node) -> Node | None:
-    """Replaces an op on constants by the constant that the reference computes; an op that fails is kept, and fails at
-    run time.
+    """Replaces an op on constants, or on tensors of one constant, by the value that the reference computes.
 
-    The same holds for tensors that are filled with one number each.
+    An op whose evaluation fails stays, and fails at run time.
     """
-    numbers: list[Any] = []
+    constants: list[Any] = []
     for operand in node.operands:
-        number = uniform_value(operand)
-        if number is None:
+        operand_value = uniform_value(operand)
+        if operand_value is None:
             return None
-        numbers.append(number)
-    if not numbers or node.op.evaluate is None:
+        constants.append(operand_value)
+    if not constants or node.op.evaluate is None:
         return None
     type, scalar, operand_scalars = (
         node.type,
@@ -42,10 +41,9 @@ def fold_constants(node: Node) -> Node | None:
         or None in operand_scalars
         or bf16 in (scalar, *operand_scalars)
     ):
-        return None  # the rules of bf16 work on what `lower_bfloat16` makes of it
-    values = [
-        each.dtype.type(number) for each, number in zip(operand_scalars, numbers, strict=True) if each is not None
-    ]
+        return None  # bf16 arithmetic is lowered before it is folded
+    pairs = zip(operand_scalars, constants, strict=True)
+    values = [operand_scalar.dtype.type(value) for operand_scalar, value in pairs if operand_scalar is not None]
     try:
         with np.errstate(all="ignore"):
             result = constant(scalar.dtype.type(node.op.evaluate(*values, **dict(node.attributes))), scalar)
@@ -55,7 +53,7 @@ def fold_constants(node: Node) -> Node | None:
 
 
 def uniform_value(node: Node) -> Any:
-    """The number that a constant, or a vector, matrix or tensor filled with one, has everywhere; None for others."""
+    """The value of all elements of a constant, or of an aggregate or tensor of one constant; None for other nodes."""
     while node.op is broadcast or node.op is splat:
         (node,) = node.operands
     value = node.attribute("value") if node.op is constant_op else None
@@ -63,7 +61,7 @@ def uniform_value(node: Node) -> Any:
 
 
 def is_uniform(node: Node, number: float) -> bool:
-    """Whether a real node equals this number everywhere; 0.0 and -0.0 are distinguished."""
+    """Whether all elements of a node are this real number; distinguishes 0.0 and -0.0."""
     value = uniform_value(node)
     if value is None or isinstance(value, complex) or value != number:
         return False
@@ -71,6 +69,6 @@ def is_uniform(node: Node, number: float) -> bool:
 
 
 def kind_of(node: Node) -> str | None:
-    """The kind of a node's scalars; None for aggregates."""
+    """The kind of a node's scalar type; None for aggregates."""
     scalar = scalar_of(node.type)
     return None if scalar is None else scalar.kind

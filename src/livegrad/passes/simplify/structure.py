@@ -1,4 +1,4 @@
-"""Identities of aggregates, tapes and moved tensors: cancels construction followed by access."""
+"""Rules of aggregates, tensor movement and tapes: cancel construction followed by access, and compose movements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livegrad.ops.movement import broadcast, flip, iota, permute, reshape, slice
 from livegrad.ops.rules import zero
 from livegrad.ops.tape import tape_get, tape_new, tape_set, tape_unstack
 
-_DEEPEST_ROW = 8  # operations between positions and a row that is computed from them
+_MAX_ROW_DEPTH = 8  # of ops between iotas and a row that is recomputed from them
 
 # --- aggregates ------------------------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ def get_of_splat(node: Node) -> Node | None:
 
 
 def make_of_all_members(node: Node) -> Node | None:
-    """make(get(x, 0), get(x, 1), ...) is x."""
+    """make(get(x, 0), get(x, 1), ...) = x."""
     if not node.operands or node.operands[0].op is not get:
         return None
     (source,) = node.operands[0].operands
@@ -57,8 +57,8 @@ def set_in_make(node: Node) -> Node | None:
     return make(*target.operands[:index], value, *target.operands[index + 1 :], type=node.type)
 
 
-def set_again(node: Node) -> Node | None:
-    """If a member is set twice, the second value wins."""
+def set_of_set(node: Node) -> Node | None:
+    """Drops the first of two writes to one member."""
     target, value = node.operands
     if target.op is not set_ or target.attribute("index") != node.attribute("index"):
         return None
@@ -67,8 +67,8 @@ def set_again(node: Node) -> Node | None:
 
 def set_to_same_member(node: Node) -> Node | None:
     target, value = node.operands
-    same = value.op is get and value.operands[0] is target and value.attribute("index") == node.attribute("index")
-    return target if same else None
+    is_same = value.op is get and value.operands[0] is target and value.attribute("index") == node.attribute("index")
+    return target if is_same else None
 
 
 def constant_index(node: Node) -> Node | None:
@@ -83,14 +83,14 @@ def constant_index(node: Node) -> Node | None:
 # --- tensors ---------------------------------------------------------------------------------------------------------
 
 
-def move_nothing(node: Node) -> Node | None:
-    """A broadcast or reshape to the shape that is there."""
+def move_to_same_shape(node: Node) -> Node | None:
+    """Removes a broadcast or reshape to the same shape."""
     (x,) = node.operands
     return x if x.type is node.type else None
 
 
-def move_uniform(node: Node) -> Node | None:
-    """A scalar spread over a tensor and then moved is that scalar spread over the new shape."""
+def move_broadcast_scalar(node: Node) -> Node | None:
+    """A movement of a broadcast scalar is a broadcast to the new shape."""
     x = node.operands[0]
     if x.op is not broadcast or x.attribute("axes"):
         return None
@@ -107,14 +107,14 @@ def broadcast_of_broadcast(node: Node) -> Node | None:
     )
 
 
-def broadcast_without_added_dimensions(node: Node) -> Node | None:
-    """Dimensions of 1 that were added only to be broadcast are not needed."""
-    source = _before_adding_dimensions(node.operands[0])
+def broadcast_of_added_dimensions(node: Node) -> Node | None:
+    """Skips a reshape that adds dimensions of 1 only to broadcast them."""
+    source = _source_of_added_dimensions(node.operands[0])
     if source is None or 1 in shape_of(source.type):
         return None
-    kept = [axis for axis, size in enumerate(shape_of(node.operands[0].type)) if size != 1]
+    source_axes = [axis for axis, size in enumerate(shape_of(node.operands[0].type)) if size != 1]
     outer = node.attribute("axes")
-    return broadcast(source, shape=node.attribute("shape"), axes=tuple(outer[axis] for axis in kept))
+    return broadcast(source, shape=node.attribute("shape"), axes=tuple(outer[axis] for axis in source_axes))
 
 
 def reshape_of_reshape(node: Node) -> Node | None:
@@ -122,30 +122,32 @@ def reshape_of_reshape(node: Node) -> Node | None:
     return reshape(x.operands[0], shape=node.attribute("shape")) if x.op is reshape else None
 
 
-def compute_before_adding_dimensions(node: Node) -> Node | None:
-    """What an elementwise op computes from tensors that were given dimensions of 1 (a reduction with `keepdims`) is
-    computed without them. So the values of a row, whatever their dimensions, are computed where the row is reduced."""
+def sink_added_dimensions(node: Node) -> Node | None:
+    """Computes an elementwise op before its operands get dimensions of 1, as from reductions with `keepdims`.
+
+    Values of rows then have the shape of the reduction, and are computed in the same kernel.
+    """
     if not isinstance(node.type, Tensor):
         return None
     shape: tuple[Size, ...] | None = None
     for operand in node.operands:
-        if _is_uniform(operand):
+        if _is_broadcast_scalar(operand):
             continue
-        source = _before_adding_dimensions(operand)
+        source = _source_of_added_dimensions(operand)
         if source is None or shape not in (None, shape_of(source.type)):
             return None
         shape = shape_of(source.type)
     if shape is None:
         return None
-    operands = tuple(_without_dimensions(operand, shape) for operand in node.operands)
+    operands = tuple(_remove_dimensions(operand, shape) for operand in node.operands)
     return reshape(make_node(node.op, operands, node.attributes), shape=shape_of(node.type))
 
 
-def _is_uniform(x: Node) -> bool:
+def _is_broadcast_scalar(x: Node) -> bool:
     return x.op is broadcast and not x.attribute("axes")
 
 
-def _before_adding_dimensions(x: Node) -> Node | None:
+def _source_of_added_dimensions(x: Node) -> Node | None:
     """The source of a reshape that only adds dimensions of 1."""
     if x.op is not reshape:
         return None
@@ -156,11 +158,11 @@ def _before_adding_dimensions(x: Node) -> Node | None:
     return source if [n for n in before if n != 1] == [n for n in after if n != 1] else None
 
 
-def _without_dimensions(x: Node, shape: tuple[Size, ...]) -> Node:
-    return broadcast(x.operands[0], shape=shape, axes=()) if _is_uniform(x) else x.operands[0]
+def _remove_dimensions(x: Node, shape: tuple[Size, ...]) -> Node:
+    return broadcast(x.operands[0], shape=shape, axes=()) if _is_broadcast_scalar(x) else x.operands[0]
 
 
-def permute_nothing(node: Node) -> Node | None:
+def permute_by_identity(node: Node) -> Node | None:
     axes = node.attribute("axes")
     return node.operands[0] if axes == tuple(range(len(axes))) else None
 
@@ -173,7 +175,7 @@ def permute_of_permute(node: Node) -> Node | None:
     return permute(x.operands[0], axes=tuple(inner[axis] for axis in node.attribute("axes")))
 
 
-def slice_everything(node: Node) -> Node | None:
+def slice_of_everything(node: Node) -> Node | None:
     (x,) = node.operands
     whole = all(start == 0 for start in node.attribute("start")) and all(step == 1 for step in node.attribute("step"))
     return x if whole and x.type is node.type else None
@@ -184,7 +186,7 @@ def slice_of_slice(node: Node) -> Node | None:
     if x.op is not slice_:
         return None
     first, stride, size = x.attribute("start"), x.attribute("step"), node.attribute("size")
-    # Nothing may be taken from behind the last element; with a step, that would begin outside of the source.
+    # An empty slice after the last element is allowed; with a step, its start would be outside of the source.
     if any(s != 1 and not isinstance(n, int) for s, n in zip(stride, size, strict=True)):
         return None
     starts = zip(first, node.attribute("start"), stride, size, strict=True)
@@ -196,12 +198,12 @@ def slice_of_slice(node: Node) -> Node | None:
     )
 
 
-def pad_nothing(node: Node) -> Node | None:
+def pad_by_zero(node: Node) -> Node | None:
     widths = (*node.attribute("low"), *node.attribute("high"), *node.attribute("interior"))
     return node.operands[0] if all(width == 0 for width in widths) else None
 
 
-def flip_nothing(node: Node) -> Node | None:
+def flip_no_axes(node: Node) -> Node | None:
     return None if node.attribute("axes") else node.operands[0]
 
 
@@ -212,7 +214,7 @@ def flip_of_flip(node: Node) -> Node | None:
     return flip(x.operands[0], axes=tuple(sorted(set(node.attribute("axes")) ^ set(x.attribute("axes")))))
 
 
-def concatenate_one(node: Node) -> Node | None:
+def concatenate_single(node: Node) -> Node | None:
     return node.operands[0] if len(node.operands) == 1 else None
 
 
@@ -220,8 +222,8 @@ def reduce_over_no_axes(node: Node) -> Node | None:
     return None if node.attribute("axes") else node.operands[0]
 
 
-def lookup_in_spread_scalar(node: Node) -> Node | None:
-    """The only element of a scalar spread over no dimensions."""
+def lookup_in_broadcast_scalar(node: Node) -> Node | None:
+    """lookup(broadcast(x)) = x for a tensor of rank 0."""
     x, *indices = node.operands
     if indices or x.op is not broadcast or isinstance(x.operands[0].type, Tensor):
         return None
@@ -231,41 +233,41 @@ def lookup_in_spread_scalar(node: Node) -> Node | None:
 # --- tapes ----------------------------------------------------------------------------------------------------------
 
 
-def read_what_was_written(node: Node) -> Node | None:
-    """Reading the same index gives the value; reading another known index gives the previous contents."""
+def read_after_write(node: Node) -> Node | None:
+    """Reads the value at the index that was just written, or skips a write at another constant index."""
     tape, index = node.operands
     if tape.op is not tape_set:
         return None
-    before, written, value = tape.operands
-    if written is index:
+    previous, written_index, value = tape.operands
+    if written_index is index:
         return value
-    is_static = written.op is constant_op and index.op is constant_op
-    return tape_get(before, index) if is_static else None
+    are_constant = written_index.op is constant_op and index.op is constant_op
+    return tape_get(previous, index) if are_constant else None
 
 
 def read_row_of_indices(node: Node) -> Node | None:
-    """A row of a tensor that is computed from positions alone, such as `arange(n)`: computed from the row's index.
+    """Recomputes a row of an unstacked tensor that depends only on iotas, such as `arange(n)`, from the row index.
 
-    A tape is read at indices of its rows only.
+    Valid because tapes are only read at indices in range.
     """
     tape, index = node.operands
-    return _row_at(tape.operands[0], index, _DEEPEST_ROW) if tape.op is tape_unstack else None
+    return _compute_row(tape.operands[0], index, _MAX_ROW_DEPTH) if tape.op is tape_unstack else None
 
 
-def _row_at(tensor: Node, index: Node, depth: int) -> Node | None:
-    """The row of a tensor at an index; None unless it is computed from iotas and from values that all rows share."""
-    rest = shape_of(tensor.type)[1:]
+def _compute_row(tensor: Node, index: Node, depth: int) -> Node | None:
+    """The row of a tensor at an index; None unless it is computed from iotas and values that all rows share."""
+    row_shape = shape_of(tensor.type)[1:]
     if tensor.op is iota:
         axis, type = tensor.attribute("axis"), tensor.attribute("type")
         if axis:
-            return iota(axis=axis - 1, shape=rest, type=type)
-        return broadcast(index if type is i64 else cast(index, type=type), axes=(), shape=rest)
+            return iota(axis=axis - 1, shape=row_shape, type=type)
+        return broadcast(index if type is i64 else cast(index, type=type), axes=(), shape=row_shape)
     if tensor.op is broadcast and 0 not in tensor.attribute("axes"):
         axes = tuple([axis - 1 for axis in tensor.attribute("axes")])
-        return broadcast(tensor.operands[0], axes=axes, shape=rest)
+        return broadcast(tensor.operands[0], axes=axes, shape=row_shape)
     if not tensor.op.elementwise or tensor.may_fail or not depth:
         return None
-    rows = [_row_at(operand, index, depth - 1) for operand in tensor.operands]
+    rows = [_compute_row(operand, index, depth - 1) for operand in tensor.operands]
     parts = tuple([row for row in rows if row is not None])
     return make_node(tensor.op, parts, tensor.attributes) if len(parts) == len(rows) else None
 
@@ -274,11 +276,11 @@ def read_empty_tape(node: Node) -> Node | None:
     return zero(node.type) if node.operands[0].op is tape_new else None
 
 
-def write_again(node: Node) -> Node | None:
+def overwrite_row(node: Node) -> Node | None:
     tape, index, value = node.operands
     return tape_set(tape.operands[0], index, value) if tape.op is tape_set and tape.operands[1] is index else None
 
 
-def sum_with_empty_tape(node: Node) -> Node | None:
+def add_empty_tape(node: Node) -> Node | None:
     a, b = node.operands
     return a if b.op is tape_new else (b if a.op is tape_new else None)

@@ -1,1 +1,1 @@
-"""The corpus: small plain Python functions with arguments, grouped by what they show."""
+"""The corpus of programs: small plain Python functions with arguments, grouped by language feature."""

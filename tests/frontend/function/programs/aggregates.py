@@ -1,4 +1,4 @@
-"""Tuples, lists and their elements: building, indexing, changing, comprehensions."""
+"""Tuples and lists: construction, indexing, in-place changes, comprehensions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Branches, early returns, conditional expressions, short circuits, chained comparisons."""
+"""Branches, early returns, conditional expressions, short-circuit operators, chained comparisons."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Calls between functions, keywords, defaults, helpers that are plain Python, higher-order functions."""
+"""Calls between functions, keywords, defaults, plain Python helpers, higher-order functions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Loops with bounds known now and known at run time, `break`, `continue`, `while`, `else`, nesting."""
+"""Loops with static and run-time bounds, `break`, `continue`, `while`, `else`, nested loops."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Arithmetic with Python's rules: division, remainder, powers, rounding, mixed integers and floats, math and NumPy."""
+"""Arithmetic with Python's rules: division, remainder, powers, rounding, mixed number types, math and NumPy."""
 
 import math
 

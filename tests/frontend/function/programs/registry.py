@@ -1,4 +1,4 @@
-"""Programs register themselves here with the arguments that they are run with."""
+"""The registry of programs, with the arguments to run them with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Program:
-    """A plain Python function and arguments; the first arguments are also differentiated at."""
+    """A plain Python function with arguments; tests also differentiate it at the first arguments."""
 
     function: Callable[..., Any]
     arguments: tuple[tuple[Any, ...], ...]

@@ -1,4 +1,4 @@
-"""Programs as people bring them: small simulations, geometry, searches and solvers, with the habits of Python."""
+"""Programs in idiomatic Python, as users write them: small simulations, geometry, searches and solvers."""
 
 import math
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Vectors, matrices and structs: geometry as it is written for shading, simulation and implicit models."""
+"""Vectors, matrices and structs: geometry for shading, simulation and implicit models."""
 
 import math
 from typing import Literal

@@ -1,4 +1,4 @@
-"""functions on lanes that baseline modules call: loads, stores and folds of as many lanes as there are."""
+"""Functions that baseline modules call instead of inlining them: masked loads and stores, and lane reductions."""
 
 import numpy as np
 import pytest
@@ -18,11 +18,11 @@ from livegrad.schedule.plan import KernelStep
 from tests.codegen.llvm_instructions import Instruction, calls, instructions
 
 ELEMENTS = [SCALARS[name] for name in ("f32", "f64", "f16", "i8", "u16", "i32", "i64", "bool")]
-LENGTHS = (1, 15, 16, 33, 64, 67, 300)  # of rows that lanes fill, fill several times, and do not fill
+LENGTHS = (1, 15, 16, 33, 64, 67, 300)  # of rows: multiples of the number of lanes, and others
 
 
-def _folds(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
-    """Folds along the lanes, and what is stored beside them."""
+def _reductions(x: lg.ir.Node) -> tuple[lg.ir.Node, ...]:
+    """Reductions along the lanes, and an elementwise result."""
     if x.type.element.kind == "bool":  # type: ignore[attr-defined]
         return ops.reduce(x, kind="any", axes=(1,)), ops.reduce(x, kind="all", axes=(1,)), x
     sums = [ops.reduce(x, kind=kind, axes=(1,)) for kind in ("sum", "max", "min")]
@@ -38,7 +38,7 @@ def _baseline_kernels(function: lg.ir.Function) -> list[KernelText]:
 @pytest.mark.parametrize("element", ELEMENTS, ids=str)
 def test_both_tiers_reduce_load_and_store_the_same_lanes(element: Scalar, monkeypatch: pytest.MonkeyPatch) -> None:
     for length in LENGTHS:
-        function = lg.ir.trace(_folds, Tensor(element, (5, length)))
+        function = lg.ir.trace(_reductions, Tensor(element, (5, length)))
         values = np.random.default_rng(length).integers(0, 2 if element.kind == "bool" else 50, (5, length))
         found = {}
         for choice in ("baseline", "optimised"):
@@ -55,7 +55,7 @@ def test_a_baseline_module_calls_functions_instead_of_using_masks_and_constants(
     operations = calls(kernel.text, "llvm.sqrt") + calls(kernel.text, "llvm.fmuladd")
     assert len(operations) == 2
     assert not any(operation.has_constants for operation in operations)
-    compile_image(kernel.text, 0)  # which verifies it
+    compile_image(kernel.text, 0)  # verifies the module
 
 
 def _masks(kernel: KernelText) -> list[Instruction]:

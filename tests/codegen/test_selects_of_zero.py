@@ -1,4 +1,4 @@
-"""Choices of zero by a comparison, which native code writes as the opposite comparison."""
+"""Selects whose first choice is zero, which native code emits with the opposite comparison."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ COMPARISONS = (ops.less, ops.less_equal, ops.greater, ops.greater_equal, ops.equ
 
 
 @pytest.mark.parametrize("compare", COMPARISONS, ids=lambda op: op.name)
-def test_a_zero_is_taken_where_the_comparison_holds_also_with_nan(compare: Op, monkeypatch: pytest.MonkeyPatch):
+def test_zero_is_selected_where_the_comparison_holds_even_with_nan(compare: Op, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LIVEGRAD_CODE", "optimised")
     numbers = np.array([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan], np.float32)
     left, right = (side.ravel() for side in np.meshgrid(numbers, numbers))

@@ -1,4 +1,4 @@
-"""Seeing what happens: reasons, reports, text and DOT."""
+"""Reasons, reports, text and DOT of context programs."""
 
 from typing import Any
 
@@ -64,11 +64,11 @@ def test_why_names_the_edit():
     program.evaluate(moment)
     edits = [change for change in program.why("phase").changes if change.kind == "edit"]
     assert [change.name for change in edits] == ["function", "features"]
-    assert "slower (test_seeing.py" in edits[0].new
+    assert "slower (test_observe.py" in edits[0].new
     assert (edits[1].old, edits[1].new) == ("extract animation_time", "none")
 
 
-def test_why_tells_when_a_result_had_been_dropped():
+def test_why_reports_evicted_results():
     graph, program = document()
     moment = {"animation_time": 1.0, "footprint": 8, "real_time": 0.0}
     program.evaluate(moment)
@@ -108,7 +108,7 @@ def test_the_report_counts_each_node():
     assert text.splitlines()[1].endswith("–")
 
 
-def test_a_nodes_time_is_its_own_without_its_scoped_inputs(monkeypatch: pytest.MonkeyPatch):
+def test_the_time_of_a_node_excludes_its_scoped_inputs(monkeypatch: pytest.MonkeyPatch):
     now = [0.0]
     monkeypatch.setattr("livegrad.contexts.evaluate.perf_counter", lambda: now[0])
 
@@ -141,7 +141,7 @@ def test_print_shows_nodes_needs_and_nullifications(capsys: Any):
     program.print(color=True)
     coloured = capsys.readouterr().out
     assert "\x1b[" in coloured
-    assert coloured.count("\x1b[0m") == 3  # all but `speed`, which needs nothing
+    assert coloured.count("\x1b[0m") == 3  # all except `speed`, which needs nothing
 
 
 def test_dot_has_nullifications_as_nodes_and_a_colour_for_each_need():
