@@ -66,7 +66,7 @@ def test_every_op_computes_the_same_as_cuda_text(scalar: str) -> None:
         expected = [wanted for example in combined.examples for wanted in example.results]
         results = [np.zeros((combined.points, *wanted.shape[1:]), wanted.dtype) for wanted in expected]
         assert not launch(kernel_source(combined.function, combined.lifted, CUDA), combined.arguments, results).any()
-        wrong += combined.complaints(results)
+        wrong += combined.mismatches(results)
     assert not wrong, "\n".join(wrong)
 
 
