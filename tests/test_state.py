@@ -30,7 +30,7 @@ PROCESS_WIDE = {
     ),
     "Python has one collector, one stack limit, one table of modules and of source lines, and built-ins that stay": (
         "ir.collecting._pause ir.recursion._limit "
-        "frontend.function.python_source._texts frontend.function.python_source._numbers "
+        "frontend.function.python_source._exec_sources frontend.function.python_source._source_ids "
         "diagnostics.errors.cached_origins diagnostics.errors._library_files ir.node._plain_keys "
         "runtime.cpu.native.invoke._definitions live.blocks.source_files._runs live.blocks.source_files._loads"
     ),

@@ -141,7 +141,7 @@ def test_few_choices_remain_near_the_surface() -> None:
     part = spheres(40)
     choices = masking.find_choices(part.function)
     assert choices is not None
-    assert choices.number > 30
+    assert choices.leaf_count > 30
     lattice = Lattice(part.low, (part.high - part.low) / 64, (64, 64, 64), 4)
     blocks = find_blocks(IntervalBounds(part.function, part.arguments, np.float32), lattice)
     assert blocks.masks is not None

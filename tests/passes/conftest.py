@@ -1,6 +1,6 @@
-"""What the tests of passes share: each module's tests have a session of their own.
+"""Gives each test module of the passes its own session.
 
-Nodes are interned, with their places: derivatives that stay in caches would show up in the texts of other tests.
+Nodes are interned with their source locations, so cached derivatives would appear in the output of other tests.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Random small programs for tests of passes: special floats, integers, truth values, aggregates, tensors, and control.
+"""Random small programs for tests of passes: special floats, integers, booleans, aggregates, tensors and control flow.
 
 `programs()` draws a module of two functions and arguments for them. A program follows from its seed and its size alone:
 Hypothesis draws and shrinks those two, since drawing each choice by itself gives little more than constants.
@@ -28,7 +28,7 @@ INTEGERS = (0, 1, 2, 3, -1, -7, 2**62)
 
 @dataclass
 class Builder:
-    """A function that grows: the values it has so far, and the functions that it may call."""
+    """A function under construction: its values so far, and the functions that it may call."""
 
     random: Random
     size: int
@@ -37,7 +37,7 @@ class Builder:
     library: list[Function] = field(default_factory=list)
 
     def one_of(self, type: Type) -> Node:
-        """A value of this type: mostly one that is there already."""
+        """A value of this type, mostly an existing one."""
         known = [node for node in self.values if node.type is type]
         if known and self.random.randint(0, 7):
             return self.random.choice(known[-3:] if self.random.randint(0, 2) else known)
@@ -249,7 +249,7 @@ class Program:
 
 
 def make_program(seed: int, size: int) -> Program:
-    """A module of a function, another that calls into the same library, and arguments for both."""
+    """A module of two functions that call the same library, and arguments for both."""
     types = [f32, i64, bool_, ROW]
     random = Random(seed)
     builder = Builder(random, size, [], 2)
@@ -268,7 +268,7 @@ def programs() -> st.SearchStrategy[Program]:
 
 
 def same_bits(first: Any, second: Any) -> bool:
-    """Whether two values of the reference are the same to the last bit; a NaN is like any other."""
+    """Whether two values of the reference are equal to the last bit; all NaNs are equal."""
     if isinstance(first, tuple):
         return len(first) == len(second) and all(map(same_bits, first, second))
     a, b = np.asarray(first), np.asarray(second)

@@ -1,4 +1,4 @@
-"""Affine bounds of loop indices: never narrower than what happens, and as narrow where indices are affine."""
+"""Affine bounds of loop indices are sound, and tight where indices are affine."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Batches: for every op, the batched function gives what the function gives for each member, and so do derivatives."""
+"""Batching: for every op, the batched function and its derivatives agree with the function applied to each member."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ SIZE = 3
 
 
 def sampled(cases: Sequence[Case], step: int) -> list[Case]:
-    """Every so manieth case of each op, the first at least."""
+    """Every n-th case of each op, and at least the first."""
     by_op: dict[str, list[Case]] = {}
     for case in cases:
         by_op.setdefault(case.op.name, []).append(case)
@@ -123,7 +123,7 @@ def test_native_code_gives_the_same_batch(cases: list[Case]) -> None:
 
 @grouped(sampled(CASES, 25))
 def test_a_batch_of_batches_gives_what_its_members_give(cases: list[Case]) -> None:
-    """What one batch makes of an op, maps of scalar functions among it, is batched again."""
+    """Batches the output of `batch` again, which contains maps of scalar functions."""
     wrong: list[str] = []
     for case in cases:
         number = len(case.function.parameters)
@@ -233,7 +233,7 @@ def nested(x: Node, n: Node) -> Node:
 
 
 def looking_up(x: Node, n: Node) -> Node:
-    """Scalar loops that read a tensor, of which each member has its own."""
+    """Scalar loops that read a tensor, which differs between members."""
     return make_for_loop(n % 4, lambda i, a: a * 0.5 + lookup(x, i), lookup(x, n % 4))[0]
 
 
@@ -318,7 +318,7 @@ def assert_each_is_alone(alone: Function, members: Sequence[tuple[Any, ...]], gi
 @pytest.mark.parametrize("mode", [jvp, vjp], ids=["jvp", "vjp"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_members_that_decide_alike_have_their_own_derivatives(name: str, mode: Any) -> None:
-    """Only the first argument is batched: loops and branches on the second stay what they are."""
+    """Only the first argument is batched, so loops and branches on the second are uniform."""
     callable, types = PROGRAMS[name]
     function = trace(callable, *types)
     members = with_shared(program_members(types), (0, None))
@@ -336,7 +336,7 @@ def test_members_that_decide_alike_have_their_own_derivatives(name: str, mode: A
 @pytest.mark.parametrize("modes", ["f", "r", "fr", "rf", "rr"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_only_differentials_are_batched_as_for_a_jacobian(name: str, modes: str) -> None:
-    """The arguments are shared, and so is all that is computed from them alone, traces of loops among it."""
+    """The arguments are shared, and so are all values computed from them alone, including tapes of loops."""
     callable, types = PROGRAMS[name]
     function = trace(callable, *types)
     rng = np.random.default_rng(4)
@@ -412,7 +412,7 @@ def test_a_batch_of_symbolic_size_is_compiled_once() -> None:
 
 
 def test_every_op_of_the_table_can_be_batched() -> None:
-    """By a rule, element by element, or as a map of what takes no tensors; these are none of those, or leaves."""
+    """By a rule, elementwise, or as a map if it takes no tensors; the listed ops are exceptions or leaves."""
     without = {name for name, op in Op.table.items() if not op.elementwise and op not in RULES}
     aggregates = {"make", "get", "set", "splat", "get_at", "set_at"}
     geometry = {"dot", "cross", "length", "normalize", "determinant", "inverse"}

@@ -1,4 +1,4 @@
-"""`vmap` of loops and branches: each member runs by itself, with the values and derivatives that it has alone."""
+"""`vmap` of loops and branches: each member runs independently, with the same values and derivatives as alone."""
 
 from collections.abc import Callable
 from typing import Any

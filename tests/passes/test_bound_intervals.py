@@ -1,4 +1,4 @@
-"""Interval bounds: whatever a function computes inside a box lies within the bounds of the box."""
+"""Interval bounds contain all values that a function computes inside a box."""
 
 from collections.abc import Callable
 from typing import Any

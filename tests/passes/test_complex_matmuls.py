@@ -1,4 +1,4 @@
-"""Products of complex matrices become products of real ones: values, derivatives, no step of the host."""
+"""Products of complex matrices become products of real ones: values, derivatives, no host steps."""
 
 from typing import Any
 

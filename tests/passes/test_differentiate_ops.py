@@ -108,7 +108,7 @@ def test_what_carries_no_derivative_gives_the_unit() -> None:
 
 
 def test_a_derivative_inside_a_body_is_lowered_there() -> None:
-    """Newton's method for the square root: the slope is taken inside the loop."""
+    """Newton's method for the square root: the derivative is taken inside the loop."""
     residual = trace(lambda x, a: x * x - a, f64, f64, name="residual")
 
     def root(a: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Results, carried values and parameters that nothing needs go; whatever anybody reads, and every check, stays."""
+"""Unused results, carried values and parameters are removed; everything that is read, and every check, stays."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def the_node(function: Function, op: str) -> Node:
 
 @pytest.fixture
 def three() -> Function:
-    """Three results, each of its own parameter."""
+    """Three results, each of a different parameter."""
     return trace(lambda a, b, c: (sin(a), exp(b), c * 2.0), f32, f32, f32, name="three")
 
 

@@ -1,4 +1,4 @@
-"""Golden files: each `*.ir` holds a module, a line `# after <pass>`, and the text that the pass must make of it.
+"""Golden files: each `*.ir` has a module, a line `# after <pass>`, and the expected output of the pass.
 
 Names are no part of a function's identity, so a derived function may bear the name of an equal one that another test
 made: all but the module's own functions are numbered in the expected text.
@@ -23,7 +23,7 @@ NAME = re.compile(r'@("(?:[^"\\]|\\.)*"|[\w.]+)')
 
 
 def numbered(text: str) -> str:
-    """The text with functions that are not exported renamed in the order in which they stand."""
+    """The text with internal functions renamed in order of appearance."""
     inner = [NAME.findall(line)[0] for line in text.splitlines() if line.startswith("function ")]
     names = {name: f"inner{number}" for number, name in enumerate(inner)}
     return NAME.sub(lambda match: "@" + names.get(match[1], match[1]), text)

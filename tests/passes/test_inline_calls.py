@@ -1,4 +1,4 @@
-"""Calls give way to what they call, in linear work, wherever they are."""
+"""Calls are inlined everywhere, in linear time."""
 
 from livegrad.diagnostics import TextOrigin
 from livegrad.ir.function import trace
@@ -69,7 +69,7 @@ def test_an_entry_that_another_one_calls_stays_an_entry() -> None:
 
 
 def test_calls_that_double_at_every_level_cost_what_the_result_does() -> None:
-    """Two calls a level, thirty levels: a billion calls, of which all but a few hundred are the same."""
+    """Two calls on each of thirty levels: a billion calls, of which all but a few hundred are equal."""
     function = trace(lambda x, y: x * y, f32, f32)
     for _ in range(30):
         function = trace(

@@ -1,4 +1,4 @@
-"""Loops whose elements never meet run at each point by themselves; all others stay loops over tensors."""
+"""Loops of elementwise ops become maps of loops; all others stay loops over tensors."""
 
 import numpy as np
 import pytest
@@ -142,7 +142,7 @@ def test_loops_of_derivatives_run_at_each_point(program, iterations: int) -> Non
 
 
 def test_a_tape_that_points_share_stays_in_memory() -> None:
-    """The backward pass of a sum over all points meets other points: both loops stay loops over tensors."""
+    """The backward pass of a sum over all points combines points: both loops stay loops over tensors."""
 
     def step(i: Node, a: Node) -> Node:
         return sin(a) + spread(sin(reduce(a, kind="sum", axes=(0, 1))) * 0.01)
@@ -177,5 +177,5 @@ def test_a_carried_value_that_the_body_never_reads_is_the_result_of_no_iteration
 
 
 def test_a_loop_whose_values_are_the_same_at_all_points_stays() -> None:
-    """Found by random programs: a loop that only counts, beside one whose tape it fills, has no value of a point."""
+    """Found by random programs: a loop that only counts, and fills the tape of another loop, has no values by point."""
     value_passes.run_one(2689)

@@ -1,4 +1,4 @@
-"""Loops over points with small tensors run at each point by themselves; points that meet stay in loops over tensors."""
+"""Loops over independent points with small tensors become maps of loops; others stay loops over tensors."""
 
 from collections.abc import Callable
 from typing import Any

@@ -108,7 +108,7 @@ def test_the_value_and_the_gradient_come_from_one_run_of_the_loop() -> None:
 
 
 def random_program(random: Random) -> Callable[[Any], Any]:
-    """A loop that reads and writes elements, ends when a number has grown, and may have a loop of that kind inside."""
+    """A loop that reads and writes elements, ends when a value is large enough, and may contain another such loop."""
     shifts = [random.randrange(SIZE) for _ in range(3)]
     limit, rate = random.uniform(0.5, 4.0), random.uniform(0.1, 0.9)
     operations = [random.choice([lg.sin, lg.cos, lg.tanh, lambda v: v * v * 0.3]) for _ in range(3)]
@@ -146,11 +146,11 @@ def test_gradients_of_random_loops_are_those_of_loops_over_tensors(seed: int) ->
 
 @pytest.mark.parametrize("seed", [61000000, 61000008, 72000014])
 def test_a_tape_that_leaves_a_branch_or_loop_keeps_its_type_for_those_who_read_it(seed: int) -> None:
-    """Nests of the fuzzer: their backward pass reads in one loop or branch what another one recorded."""
+    """Loop nests from the fuzzer: their backward pass reads in one loop or branch what another recorded."""
     assert loop_nests.run_one(seed)
 
 
 @pytest.mark.parametrize("seed", [90000108])
 def test_a_loop_whose_results_nobody_needs_any_more_runs(seed: int) -> None:
-    """A nest of the fuzzer: of a loop of its backward pass, only a tape is left that no iteration reads or writes."""
+    """A loop nest from the fuzzer: a loop of its backward pass keeps only a tape that no iteration reads or writes."""
     assert loop_nests.run_one(seed)

@@ -1,4 +1,4 @@
-"""Sums over the part of a tensor that a loop has not written yet end there, where nothing else changes."""
+"""Sums over a tensor that a loop fills end where the unwritten part begins, with the same values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ MATRIX = np.random.default_rng(0).normal(size=(N, N))
 
 
 def filled(lib: Any, a: Any, start: float, place: Callable[[Any], Any], own: bool, rows: bool) -> Any:
-    """Columns, or rows, of a matrix, each from sums over those before; or over a product with a."""
+    """Columns or rows of a matrix, each from sums over the previous ones, or over a product with `a`."""
     t = lib.zeros_like(a) + start if lib is np else lib.full(a.shape, start, dtype=a.dtype)
 
     def step(j: Any, t: Any) -> Any:
@@ -54,7 +54,7 @@ CASES = {
 
 
 def sums_with_an_end(program: Callable[[Any], Any]) -> int:
-    """How many sums in lanes have as many terms as there are iterations before."""
+    """The number of vectorised sums with as many terms as there were iterations."""
     plan = CpuFunction(trace_call(program, [lg.asarray(MATRIX).type], "program").function).schedule()
     kernels = [step for step in plan.steps if isinstance(step, KernelStep) and step.kernel.name == "for_loop"]
     bodies = [stage.body for step in kernels for stage in lower_loops(for_cpu(step, CPU, 64)).kernel.stages]

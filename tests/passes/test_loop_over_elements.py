@@ -1,4 +1,4 @@
-"""Loops over elements: the dependence test (which reads see what the same loops wrote), layouts, matrix products."""
+"""Loops over elements: the dependence test, layouts, matrix products."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -50,7 +50,7 @@ def test_what_an_iteration_may_read(writes: tuple[Node, ...], reads: tuple[Node,
 
 @pytest.mark.parametrize("seed", range(200))
 def test_no_read_is_allowed_that_a_search_finds_behind(seed: int) -> None:
-    """Random affine indices, beside a search over all pairs of iterations."""
+    """Random affine indices, compared with a search over all pairs of iterations."""
     random = np.random.default_rng(seed)
     extents = tuple(int(n) for n in random.integers(1, 5, 2))
     numbers = [tuple(int(n) for n in (*random.integers(-1, 3, 2), *random.integers(-2, 3, 1))) for _ in range(4)]
@@ -151,7 +151,7 @@ def test_a_long_sum_runs_in_lanes() -> None:
 
 
 def test_products_that_fill_a_row_are_part_of_the_native_loop() -> None:
-    """They take most of the time, in lanes: more than to start a kernel for each row."""
+    """They take most of the time, and are vectorised; starting a kernel for each row would take longer."""
 
     def correlations(data: Any) -> Any:
         def row(i: Any, result: Any) -> Any:
@@ -300,7 +300,7 @@ def test_a_tape_records_all_numbers_of_an_inner_loop_together() -> None:
 
 
 def spread(start: Any, steps: int) -> Any:
-    """Steps in which a copy takes from the neighbours on all sides in the grid that it was copied from."""
+    """Steps in which a copy of a grid reads the neighbours on all sides in the original."""
 
     def step(_: Any, grid: Any) -> Any:
         after = grid | False  # which is the grid, until it is changed

@@ -1,4 +1,4 @@
-"""After the pass a bf16 is moved and cast to and from f32; all arithmetic is in f32; signatures stay."""
+"""After the pass, bf16 values are only moved and cast; all arithmetic is in f32; signatures stay."""
 
 from __future__ import annotations
 

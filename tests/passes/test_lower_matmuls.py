@@ -1,4 +1,4 @@
-"""Products of halves and integers run as native code, with the values of NumPy."""
+"""Products of half-precision floats and of integers run as native code, with the values of NumPy."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every pass, and all of them together, leave each value of a random program as it was, to the last bit."""
+"""Every pass, and the whole pipeline, preserve the values of random programs to the last bit."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The runner verifies and traces after each pass, and says which pass went wrong."""
+"""The pass manager verifies and traces the output of each pass, and errors name the pass."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Members of a batch with loops that end at different times and arrays written by index run in turn, in one kernel."""
+"""Batches of divergent loops that write arrays by index run as a loop over members, in one kernel."""
 
 from collections.abc import Callable
 from typing import Any
@@ -186,7 +186,7 @@ def test_the_reference_runs_members_together() -> None:
 
 
 def random_program(generator: np.random.Generator) -> Callable[[Any, Any], Any]:
-    """Each member writes, adds and swaps at places that depend on its own numbers, until a count of its own."""
+    """Each member writes, adds and swaps at indices that depend on its values, for its own number of iterations."""
     operations = [str(name) for name in generator.choice(["write", "add", "swap", "prefix"], 3)]
     factor, bound = float(generator.uniform(0.5, 2.0)), int(generator.integers(3, 9))
 

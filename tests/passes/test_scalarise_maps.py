@@ -1,4 +1,4 @@
-"""Maps made ready for kernels: sums of tensors become additions at indices, inner maps become loops."""
+"""Scalarised maps: sums of tensors become scatter-adds, and nested maps become loops."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def assert_same(function: Function, *arguments: Any) -> None:
 
 
 def mapped(point: Any, *shared: Any) -> Function:
-    """`point(index, *shared)` at every place."""
+    """`point(index, *shared)` at every index."""
     function = trace(point, i64, *shared, name="point")
     return trace(lambda i, *more: make_map(function, i, *more), PLACES, *shared, name="mapped")
 

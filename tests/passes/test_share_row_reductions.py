@@ -1,4 +1,4 @@
-"""Folds of a whole tensor beside folds of its rows take one sweep; folds across rows are cut up; values stay right."""
+"""Reductions of a whole tensor and of its rows share one sweep; reductions across rows are split; values stay."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ def whole(x: Node, kind: str = "sum") -> Node:
 
 
 def sweeps_of(function: Callable[..., tuple[Node, ...]], type: Tensor) -> int:
-    """How many kernels of a function's plan read a tensor of the argument's size."""
+    """The number of kernels of a plan that read a tensor of the argument's size."""
     plan = plan_of(function, type)
     sizes = [view.buffer.shape for step in plan.steps if isinstance(step, KernelStep) for view in step.reads]
     return sum(size == type.shape for size in sizes)

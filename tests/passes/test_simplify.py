@@ -1,4 +1,4 @@
-"""Simplification leaves fewer nodes and the same bits, whatever the numbers are."""
+"""Simplification leaves fewer nodes, and the same bits for all values."""
 
 import itertools
 from collections.abc import Callable
@@ -330,7 +330,7 @@ def test_a_spread_scalar_is_spread_once() -> None:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_nothing_is_taken_from_behind_the_last_element_of_a_slice(n: int) -> None:
-    """Slices with a step are joined, also where the second is empty and begins behind the end of the first."""
+    """Slices with a step are composed, even if the second is empty and starts after the end of the first."""
 
     def rest(x: Node, size: Any) -> Node:
         every_third = slice_(x, start=(1,), size=(1,), step=(3,))

@@ -1,4 +1,4 @@
-"""Rules for choices as derivatives of `min` and `max` have them: the same bits from fewer instructions."""
+"""Rules for selects as in derivatives of `min` and `max`: the same bits with fewer instructions."""
 
 import numpy as np
 import pytest

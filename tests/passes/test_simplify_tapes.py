@@ -1,4 +1,4 @@
-"""Gradients of scans: native loops that read cotangents where they are, and small bodies unrolled to numbers."""
+"""Gradients of scans: native loops that read cotangents in place, and small bodies unrolled to scalars."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +34,7 @@ def scan_of_scans(x: Any) -> Any:
 
 
 def rotated(x: Any) -> Any:
-    """A state of three numbers that a matrix turns and each row moves."""
+    """A state of three numbers, rotated by a matrix and moved by each row."""
     turn = 0.3 * x[:3, :3]
 
     def step(state: Any, row: Any) -> Any:
@@ -113,7 +113,7 @@ def test_second_derivatives_of_scans_agree_in_both_modes(program: Callable[[Any]
 
 
 def test_an_empty_tape_that_a_loop_only_reads_stays_where_it_is() -> None:
-    """A loop that captures a tape which nobody has written is not lowered, and reads zeros."""
+    """A loop that captures a tape that was never written is not lowered, and reads zeros."""
     element = Tape(Tensor(f64, ()))
 
     def total(x: lg.ir.Node) -> lg.ir.Node:

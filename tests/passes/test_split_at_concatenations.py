@@ -1,4 +1,4 @@
-"""Arithmetic on rolled grids reads them where they lie, region by region, and gives what it gave before."""
+"""Arithmetic on rolled grids reads them in place, region by region, with the same values."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Choices under masks: what is decided in a box is left out within it, and the sign stays what it was."""
+"""Min/max pruning: leaves that are decided in a box are skipped within it, and the sign is preserved."""
 
 from functools import reduce
 from typing import Any
@@ -33,7 +33,7 @@ def split(function: Function, **settings: Any) -> Choices:
 
 
 def discs(x: Node, y: Node, number: int) -> list[Node]:
-    """Discs in a row, that touch."""
+    """Touching discs in a row."""
     return [ops.sqrt((x - 2.0 * k) * (x - 2.0 * k) + y * y) - 1.0 for k in range(number)]
 
 
@@ -116,7 +116,7 @@ KINDS = st.sampled_from(["min", "max", "minimum", "maximum"])
 
 @st.composite
 def trees(draw: st.DrawFn) -> Any:
-    """Atoms, joined two neighbours at a time in any order: chains to either side, and all between."""
+    """Atoms, combined two neighbours at a time in random order, from left and right chains to balanced trees."""
     parts: list[Any] = draw(st.lists(ATOMS, min_size=5, max_size=20))
     while len(parts) > 1:
         place = draw(st.integers(0, len(parts) - 2) | st.just(0))

@@ -1,4 +1,4 @@
-"""Complex numbers in kernels: their parts are computed as real numbers, and lie in memory as pairs."""
+"""Complex numbers in kernels: parts are computed as real numbers, and stored as pairs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -112,7 +112,7 @@ def test_special_values_are_as_the_reference_has_them(name: str) -> None:
 
 @pytest.mark.parametrize("element", [c64, c128], ids=str)
 def test_exponentials_of_special_and_large_values_are_those_of_c(element: Scalar) -> None:
-    """Where the exponential of the real part overflows, the result still may not."""
+    """The result may be finite where the exponential of the real part overflows."""
     parts = [*SPECIAL, 1.5, np.pi / 2, 88.5, 100.0, 709.5, 715.0, 745.0, 1400.0, -745.2, 1e300]
     with np.errstate(all="ignore"):
         given = np.array([complex(re, im) for re in parts for im in parts]).astype(element.dtype)

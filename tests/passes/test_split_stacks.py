@@ -1,4 +1,4 @@
-"""Arithmetic on stacked tensors is done component by component: nothing is stacked between."""
+"""Arithmetic on stacked tensors is computed by component, without intermediate stacks."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Convolutions of integers and of complex numbers have the values of NumPy's, and no step of the host."""
+"""Convolutions of integers and of complex numbers agree with NumPy, without host steps."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Loops with a count known only at run time: what they compute beforehand needs no guard where nobody could tell."""
+"""Hoisted invariants of loops with a run-time count lose their guard where that cannot be observed."""
 
 from collections.abc import Callable
 from random import Random
@@ -69,7 +69,7 @@ def test_a_guard_that_makes_a_difference_stays(name: str) -> None:
 
 
 def random_program(random: Random) -> Program:
-    """Loops and branches in each other, over values of tensors around them that are sometimes undefined."""
+    """Nested loops and branches, over values of outer tensors that are sometimes undefined."""
     functions = [lg.sin, lg.sqrt, lg.log, lambda v: 1.0 / v, lambda v: v * 0.5, lg.sum]
 
     def value(depth: int, s: Any, c: Any, k: Any) -> Any:

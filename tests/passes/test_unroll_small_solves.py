@@ -60,7 +60,7 @@ def test_random_matrices_have_the_values_of_lapack(name: str, seed: int) -> None
 
 
 def test_pivots_that_are_zero_are_exchanged() -> None:
-    """A permutation has only zeros on its diagonal; its determinant is a sign."""
+    """A permutation matrix with zeros on its diagonal; its determinant is a sign."""
     random = np.random.default_rng(0)
     orders = np.array([random.permutation(6) for _ in range(100)])
     a, b = np.eye(6)[orders], random.normal(size=(100, 6, 2))

@@ -21,7 +21,7 @@ from livegrad.contexts.guard import NodeContext, ScopedInput
 from livegrad.contexts.link import Environment, ScopedEdge, Unit
 from livegrad.contexts.observe import Observer
 
-_WIDE = 24  # inputs; keys of so many values store their hash
+_WIDE = 24  # inputs, from which on keys store their hash
 _DEEPEST = 32  # nested scoped inputs on one thread's stack
 
 _active = threading.local()

@@ -133,5 +133,8 @@ def inline(function: Function, arguments: Sequence[Node]) -> tuple[Node, ...]:
 
 @propagates_lines
 def map_results(function: Function, rule: Callable[[Node], Node | None]) -> Function:
-    """Applies `rule` to each node of a function, bottom-up."""
-    return Function(function.name, function.parameters, rewrite(function.results, rule))
+    """Applies `rule` to each node of a function, bottom-up. Returns the same function if no result changes."""
+    results = rewrite(function.results, rule)
+    if results == function.results:  # nodes compare by identity
+        return function
+    return Function(function.name, function.parameters, results)

@@ -323,6 +323,8 @@ def symbolic_within(values: Iterable[Any]) -> SymbolicSize | None:
     for value in values:
         if type(value) is SymbolicSize:
             return value
+        if type(value) is int:
+            continue
         if isinstance(value, tuple):
             inside = symbolic_within(value)
         elif is_dataclass(value):

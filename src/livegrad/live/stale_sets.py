@@ -15,7 +15,7 @@ from livegrad.live.compile.network import NetworkNode, limits_of
 from livegrad.live.graph.block import Debug, Tally
 from livegrad.live.stale import Contents, stale_steps
 
-_MOST_SETS = 256
+_MAX_SETS = 256
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class StaleSets:
     """The stale sets of one plan, by the directly affected steps."""
 
     def __init__(self) -> None:
-        self._sets: LruCache[frozenset[str], StaleSet] = LruCache(_MOST_SETS, StaleSet.drop)
+        self._sets: LruCache[frozenset[str], StaleSet] = LruCache(_MAX_SETS, StaleSet.drop)
         self._connections: Any = None
         self._expected: tuple[Any, frozenset[str], dict[str, str]] | None = None  # for a plan that is about to run
 

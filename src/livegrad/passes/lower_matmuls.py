@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from livegrad.ir.function import map_results
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Tensor, f16, f32
-from livegrad.ir.walk import ops_in
+from livegrad.ir.walk import nodes_of, ops_in
 from livegrad.ops.conversion import cast
 from livegrad.ops.elementwise import mul
 from livegrad.ops.linalg import matmul
@@ -20,34 +19,37 @@ from livegrad.ops.reduction import reduce
 
 def widen_half_matmuls(function: Function) -> Function:
     """Computes half-precision matrix products in single precision, between casts."""
-    return _rewrite_widened(function) if matmul in ops_in(function) else function
+    return map_results(function, _widen) if any(map(_is_half, matmuls_of(function))) else function
 
 
 def reduce_integer_matmuls(function: Function) -> Function:
     """Replaces integer matrix products by sums of elementwise products."""
-    return _rewrite_reduced(function) if matmul in ops_in(function) else function
+    return map_results(function, _reduce) if any(map(_is_integer, matmuls_of(function))) else function
 
 
-@propagates_lines
-def _rewrite_widened(function: Function) -> Function:
-    return map_results(function, _widen)
+def matmuls_of(function: Function) -> list[Node]:
+    """The products of tensors among the nodes of a function."""
+    if matmul not in ops_in(function):
+        return []
+    return [node for node in nodes_of(function) if node.op is matmul and isinstance(node.type, Tensor)]
 
 
-@propagates_lines
-def _rewrite_reduced(function: Function) -> Function:
-    return map_results(function, _reduce)
+def _is_half(node: Node) -> bool:
+    return node.op is matmul and isinstance(node.type, Tensor) and node.type.element is f16
+
+
+def _is_integer(node: Node) -> bool:
+    return node.op is matmul and isinstance(node.type, Tensor) and node.type.element.kind in ("signed", "unsigned")
 
 
 def _widen(node: Node) -> Node | None:
-    if node.op is not matmul or not isinstance(node.type, Tensor) or node.type.element is not f16:
+    if not _is_half(node):
         return None
     return cast(matmul(*[cast(operand, type=f32) for operand in node.operands]), type=f16)
 
 
 def _reduce(node: Node) -> Node | None:
-    if node.op is not matmul or not isinstance(node.type, Tensor):
-        return None
-    if node.type.element.kind not in ("signed", "unsigned"):
+    if not _is_integer(node):
         return None
     first, second = node.operands
     *batch, rows, columns = sizes(node)

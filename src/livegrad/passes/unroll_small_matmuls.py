@@ -13,15 +13,14 @@ from math import prod
 from livegrad.ir.function import map_results, trace
 from livegrad.ir.leaves import constant
 from livegrad.ir.node import Function, Node
-from livegrad.ir.propagate_lines import propagates_lines
 from livegrad.ir.types import Matrix, Tensor, Vector, f32, f64, i64, shape_of
-from livegrad.ir.walk import ops_in
 from livegrad.ops.aggregate import make, members_of
 from livegrad.ops.control import map_
 from livegrad.ops.indexing import lookup
 from livegrad.ops.linalg import matmul
 from livegrad.ops.movement import permute
 from livegrad.ops.vector import matrix_multiply
+from livegrad.passes.lower_matmuls import matmuls_of
 
 _MAX_ROWS = 4
 _MAX_PRODUCTS = 36  # scalar products of one matrix product: more do not fit in registers
@@ -30,20 +29,19 @@ _FEWEST_MATRICES, _FEWEST_ROWS = 128, 2048
 
 def unroll_small_matmuls(function: Function) -> Function:
     """Replaces products of many small matrices by maps."""
-    return _build_maps(function) if matmul in ops_in(function) else function
+    return map_results(function, _unroll) if any(map(_is_small, matmuls_of(function))) else function
 
 
-@propagates_lines
-def _build_maps(function: Function) -> Function:
-    return map_results(function, _unroll)
+def _is_small(node: Node) -> bool:
+    if node.op is not matmul or not isinstance(node.type, Tensor) or node.type.element not in (f32, f64):
+        return False
+    return is_unrolled(*map(_shape, node.operands))
 
 
 def _unroll(node: Node) -> Node | None:
-    if node.op is not matmul or not isinstance(node.type, Tensor) or node.type.element not in (f32, f64):
+    if not _is_small(node):
         return None
-    first, second = (_shape(operand) for operand in node.operands)
-    if not is_unrolled(first, second):
-        return None
+    first, second = map(_shape, node.operands)
     rows, inner, columns = first[-2], first[-1], second[-1]
     return _multiply_pairs(node, rows, inner, columns) if len(second) > 2 else _multiply_rows(node, inner, columns)
 

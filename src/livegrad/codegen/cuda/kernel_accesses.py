@@ -102,23 +102,23 @@ class KernelAccesses:
                         lvalue = f"(kept_read{number}[k] = {lvalue})"
                     arguments.append(writer.value(KERNELS.load_expression(lvalue, port.element), port.element))
                 case "indexed":
-                    arguments.append(self._whole(number))
+                    arguments.append(self._indexed_buffer(number))
                 case "scalar":
-                    arguments.append(self._uniform(number))
+                    arguments.append(self._scalar_argument(number))
                 case "row":
                     value = self.rows[number]
                     assert value is not None
                     arguments.append(value)
         return arguments
 
-    def _whole(self, number: int) -> TensorReference:
-        whole = self.kernel.indexed_buffers[number]
-        pointer = self.slot(f"whole{number}", f"const {memory_type(whole.element)}*")
-        extents = tuple(self.slot(f"whole{number}_extent{d}") for d in range(whole.rank))
-        strides = tuple(self.slot(f"whole{number}_stride{d}") for d in range(whole.rank))
-        return TensorReference(pointer, whole.element, extents, strides)
+    def _indexed_buffer(self, number: int) -> TensorReference:
+        buffer = self.kernel.indexed_buffers[number]
+        pointer = self.slot(f"whole{number}", f"const {memory_type(buffer.element)}*")
+        extents = tuple(self.slot(f"whole{number}_extent{d}") for d in range(buffer.rank))
+        strides = tuple(self.slot(f"whole{number}_stride{d}") for d in range(buffer.rank))
+        return TensorReference(pointer, buffer.element, extents, strides)
 
-    def _uniform(self, number: int) -> Text:
+    def _scalar_argument(self, number: int) -> Text:
         type = self.kernel.scalar_arguments[number]
         if self.nest.by_value[number]:
             return Text(KERNELS.load_expression(self.slot(f"uniform{number}", memory_type(type)), type), type)

@@ -47,9 +47,9 @@ class Accesses(Frame):
                 case "read":
                     arguments.append(loaded[source.number])
                 case "indexed":
-                    arguments.append(self.wholes[source.number])
+                    arguments.append(self.indexed_buffers[source.number])
                 case "scalar":
-                    arguments.append(self.uniforms[source.number])
+                    arguments.append(self.scalar_arguments[source.number])
                 case "row":
                     value = self.rows[source.number]
                     assert value is not None

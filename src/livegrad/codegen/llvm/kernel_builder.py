@@ -140,7 +140,7 @@ class KernelBuilder(Builder):
 
     @contextmanager
     def with_lanes(self, lanes: int) -> Iterator[None]:
-        """Code emitted inside has so many lanes, all of which belong to the one element of a scalar kernel."""
+        """Code emitted inside has the given number of lanes, which all belong to the one element of a scalar kernel."""
         before, step = self.lanes, self.element_step
         self.lanes, self.element_step = lanes, self.constant(0, i64)
         try:

@@ -85,7 +85,7 @@ class Frame:
             address = builder.advance(_ARGUMENTS, builder.constant(self.slots.take(name), i64), "i64")
             return builder.load(address, type, align=8, flags=", !invariant.load !0")
 
-    def uniform(self, name: str, type: Scalar) -> Register:
+    def scalar_argument(self, name: str, type: Scalar) -> Register:
         """A scalar argument, loaded from the address in its slot."""
         address = self.argument(name, pointer)
         with self.builder.before_loops():
@@ -103,10 +103,12 @@ class Frame:
         self.chunk = self.argument("chunk") if nest.is_split else None
         self.read_bases, self.read_strides = self._ports("read", kernel.reads, nest.reads)
         self.output_bases, self.output_strides = self._ports("output", kernel.outputs, nest.outputs)
-        self.wholes = [self._whole(index) for index in range(len(kernel.indexed_buffers))]
+        self.indexed_buffers = [self._indexed_buffer(index) for index in range(len(kernel.indexed_buffers))]
         if nest.has_parallel_loops:
             self.builder.pool_run = self.argument("run", pointer)
-        self.uniforms = [self.uniform(f"uniform{i}", type) for i, type in enumerate(kernel.scalar_arguments)]
+        self.scalar_arguments = [
+            self.scalar_argument(f"uniform{i}", type) for i, type in enumerate(kernel.scalar_arguments)
+        ]
         for number, size in enumerate(self.sizes):
             self.builder.sizes[size] = self.argument(f"size{number}")
         self.line_aligned = self._are_line_aligned([self.output_bases[number] for number in nest.non_temporal])
@@ -137,16 +139,16 @@ class Frame:
             return self.argument(name)
         return self.builder.constant(self.nest.unrolled_points if kind == "row" else _CONSTANT_STRIDES[kind], i64)
 
-    def _whole(self, index: int) -> TensorReference:
-        whole = self.kernel.indexed_buffers[index]
+    def _indexed_buffer(self, index: int) -> TensorReference:
+        buffer = self.kernel.indexed_buffers[index]
         address = self.argument(f"whole{index}", pointer)
-        extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(whole.rank))
-        strides = [self.argument(f"whole{index}.stride{d}") for d in range(whole.rank - 1)]
-        strides += [self.builder.constant(1, i64)] * min(whole.rank, 1)  # memory of tensors is dense
+        extents = tuple(self.argument(f"whole{index}.extent{d}") for d in range(buffer.rank))
+        strides = [self.argument(f"whole{index}.stride{d}") for d in range(buffer.rank - 1)]
+        strides += [self.builder.constant(1, i64)] * min(buffer.rank, 1)  # memory of tensors is dense
         covered = frozenset((axis, dimension) for buffer, axis, dimension in self.nest.covered if buffer == index)
         chunk_rank = self.chunk_rank if index in self.kernel.written else 0
         flags = "" if self.nest.memories is None else self.builder.metadata.flags(self.nest.memories[index])
-        return TensorReference(address, whole.element, extents, tuple(strides), covered, chunk_rank, flags)
+        return TensorReference(address, buffer.element, extents, tuple(strides), covered, chunk_rank, flags)
 
     # --- positions ---
 

@@ -27,7 +27,7 @@ _NEAR = 60  # nodes between a value and a use for which it stays in a register; 
 
 
 def schedule_instructions(nodes: Sequence[Node], lanes: int, vector_bytes: int) -> Sequence[Node]:
-    """Orders nodes for a target with vector registers of so many bytes; 0 bytes: the baseline tier."""
+    """Orders nodes for vector registers of `vector_bytes` bytes; 0 is the baseline tier."""
     if vector_bytes != WIDEST_VECTOR or not _LONG <= len(nodes) <= _LONGEST or any(map(_is_pinned, nodes)):
         return schedule_for_pressure(nodes)
     widest = max([scalar.bits // 8 for node in nodes if (scalar := scalar_of(node.type)) is not None], default=4)

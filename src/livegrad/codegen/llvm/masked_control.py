@@ -34,7 +34,7 @@ from livegrad.schedule.loops.divergence import divergent_state
 _CHEAP_BRANCH = 40.0
 # A loop of constant length with less work than this does not poll for Ctrl-C.
 _SHORT_LOOP = 10_000.0
-# A loop of at least so many iterations, a constant, is kept rolled: LLVM would unroll it before vectorising.
+# Loops of a constant number of iterations, at least this, are kept rolled: LLVM would unroll before vectorising.
 _VECTOR_LOOP = 8
 # The work of an innermost loop between two polls. Without polls inside, LLVM can move loads and stores, and vectorise.
 _STRIP_WORK = 100_000.0
@@ -67,7 +67,7 @@ def widen_value(builder: KernelBuilder, value: NodeValue, lanes: int) -> NodeVal
 
 
 def loop_work(node: Node, iterations: int) -> float:
-    """The approximate cost of a `for_loop` of so many iterations, in additions."""
+    """The approximate cost of a `for_loop` with the given number of iterations, in additions."""
     return iterations * _work(node.attribute("body"))
 
 

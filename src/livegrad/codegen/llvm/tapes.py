@@ -53,8 +53,8 @@ def execution_order(results: Sequence[Node]) -> tuple[list[Node], set[tuple[Node
     copies = {writer for writes in writers.values() for writer in writes[:-1]}
     # A tape that is also a result must not change: its writer takes a copy.
     copies |= {writes[-1] for tape, writes in writers.items() if tape in results}
-    ordered, kept = order_before_writes(results, {value: writes[-1][0] for value, writes in writers.items()})
-    copies |= {writers[value][-1] for value in kept}
+    ordered, conflicting = order_before_writes(results, {value: writes[-1][0] for value, writes in writers.items()})
+    copies |= {writers[value][-1] for value in conflicting}
     return ordered, copies
 
 

@@ -66,7 +66,7 @@ class Value:
         return self.wrap(self.builder.integer(opcode, self.register, operand))
 
     def __add__(self, other: Value | float) -> Value:
-        """The sum; for an address, the address so many bytes after it."""
+        """The sum; for an address, the address advanced by a number of bytes."""
         if self.type is pointer:
             distance = other.register if isinstance(other, Value) else self.builder.constant(other, i64)
             return self.wrap(self.builder.advance(self.register, distance))

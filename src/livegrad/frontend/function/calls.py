@@ -107,10 +107,12 @@ def call_value(context: Context, callee: Any, positional: list[Value], keywords:
         )
     if isinstance(callee, FunctionType):
         positional, keywords = _export_arguments(context, positional, keywords, at)
-        return call_captured(context, context.kind.capture(callee), positional, keywords, at)
+        return call_captured(context, context.function_class.capture(callee), positional, keywords, at)
     if isinstance(callee, MethodType) and isinstance(callee.__func__, FunctionType):
         instance = from_python(callee.__self__, context.span(at))
-        return call_captured(context, context.kind.capture(callee.__func__), [instance, *positional], keywords, at)
+        return call_captured(
+            context, context.function_class.capture(callee.__func__), [instance, *positional], keywords, at
+        )
     raise context.error(
         "LG109",
         f"{name_of(static(callee))} cannot be called in a compiled function",

@@ -89,7 +89,7 @@ class Context:
         self.result_no_diff = False
         self.type_variables: dict[Any, FrontType] = {}  # the types that replace them
         self.complete_signature = True  # every parameter has a concrete type
-        self.kind: Any = None  # the subclass of `CapturedFunction` that is being compiled
+        self.function_class: Any = None  # the subclass of `CapturedFunction` that is being compiled
         self.inlining: list[ast.AST] = []  # the stack of local functions that are being inlined
         self.standalone_functions: dict[ast.AST, Any] = {}  # local functions that were passed as arguments
         self.discarded_expression: ast.expr | None = None  # the current expression statement, whose value is unused
@@ -98,7 +98,7 @@ class Context:
         self._evaluate: Callable[[Context, ast.expr], Value]
         self._execute: Callable[[Context, list[ast.stmt]], None]
         self._call: Callable[[Context, Any, list[Value], dict[str, Value], ast.AST], Value]
-        self._temporary = 0
+        self._temporary_count = 0
 
     # --- mutually recursive parts of the compiler, injected by `connect` ---
 
@@ -186,13 +186,13 @@ class Context:
 
     def temporary(self, label: str) -> str:
         """A new hidden variable, visible in this control-flow region and in regions inside it."""
-        self._temporary += 1
-        return f"~{label}{self._temporary}"
+        self._temporary_count += 1
+        return f"~{label}{self._temporary_count}"
 
     def outcome(self) -> str:
         """A new hidden variable that branches assign and code after them reads."""
-        self._temporary += 1
-        return f"$outcome{self._temporary}"
+        self._temporary_count += 1
+        return f"$outcome{self._temporary_count}"
 
     def lookup_outside(self, name: ast.Name) -> Any:
         """The value of a global or closure name, recorded as a dependency of the specialisation."""

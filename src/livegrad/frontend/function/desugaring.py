@@ -40,12 +40,12 @@ def desugar(definition: Definition) -> Definition:
 
 class _Desugarer(ast.NodeTransformer):
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
+        self._subject_ids = itertools.count(1)
 
     def visit_Match(self, node: ast.Match) -> list[ast.stmt]:
         self.generic_visit(node)
         # Not a valid identifier, so it cannot clash with a variable of the program.
-        name = f"~subject{next(self._numbers)}"
+        name = f"~subject{next(self._subject_ids)}"
         first = _at(ast.Assign([_at(ast.Name(name, ast.Store()), node)], node.subject), node)
         rest: list[ast.stmt] = []
         for case in reversed(node.cases):

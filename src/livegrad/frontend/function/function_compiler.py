@@ -91,7 +91,7 @@ def make_context(function: CapturedFunction, dependencies: Dependencies, differe
     """Creates the compiler state for code of a function."""
     context = Context(function.source, dependencies, differentiable)
     context.connect(evaluate, execute, call_value)
-    context.kind = type(function)
+    context.function_class = type(function)
     return context
 
 

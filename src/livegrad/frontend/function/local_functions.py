@@ -200,7 +200,7 @@ def _capture_standalone(context: Context, function: LocalFunction, at: ast.AST) 
     captured = context.standalone_functions.get(function.definition)
     if captured is None:
         function_object = _python_function(context.source, function.definition)
-        captured = context.standalone_functions[function.definition] = context.kind(function_object)
+        captured = context.standalone_functions[function.definition] = context.function_class(function_object)
         captured.__dict__["source"] = replace(source, function=function_object)
     return captured
 

@@ -58,7 +58,7 @@ class _AccessLog:
         finally:
             self.loops.remove(loop)
 
-    def record_write(self, array: Any, key: Any, number: int) -> None:
+    def record_write(self, array: Any, key: Any, span_index: int) -> None:
         """Records a write; raises if another iteration has accessed one of the elements."""
         if not self.loops or not isinstance(array, np.ndarray):
             return
@@ -68,13 +68,13 @@ class _AccessLog:
                 first = loop.writers.setdefault(address, loop.iteration)
                 if first != loop.iteration:
                     message = f"iterations {first} and {loop.iteration} of a parallel loop write one element"
-                    raise self._error(message, array, address, number)
+                    raise self._error(message, array, address, span_index)
                 reader = loop.readers.get(address, loop.iteration)
                 if reader != loop.iteration:
                     message = f"iteration {loop.iteration} of a parallel loop writes what iteration {reader} reads"
-                    raise self._error(message, array, address, number)
+                    raise self._error(message, array, address, span_index)
 
-    def record_read(self, array: Any, key: Any, number: int) -> Any:
+    def record_read(self, array: Any, key: Any, span_index: int) -> Any:
         """Records a read and returns its value; raises if another iteration has written one of the elements."""
         value = array[key]
         if not self.loops or not isinstance(array, np.ndarray):
@@ -86,15 +86,15 @@ class _AccessLog:
                 writer = loop.writers.get(address, loop.iteration)
                 if writer != loop.iteration:
                     message = f"iteration {loop.iteration} of a parallel loop reads what iteration {writer} writes"
-                    raise self._error(message, array, address, number)
+                    raise self._error(message, array, address, span_index)
         return value
 
-    def _error(self, message: str, array: np.ndarray[Any, Any], address: int, number: int) -> FunctionError:
+    def _error(self, message: str, array: np.ndarray[Any, Any], address: int, span_index: int) -> FunctionError:
         index = np.argwhere(_addresses(array) == address)[0].tolist()
         return FunctionError(
             "LG111",
             message,
-            self.spans[number],
+            self.spans[span_index],
             found=f"the element at {index}",
             help="use `range` for a loop whose iterations depend on each other; `+=` adds in order",
         )

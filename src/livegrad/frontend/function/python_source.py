@@ -120,7 +120,7 @@ def capture(function: FunctionType) -> Source:
         lines = _lines_from_history(function)
     if not lines:
         remember_exec_source(function)
-        lines = next((text for text in _texts if _was_compiled_from(text, code)), ())
+        lines = next((text for text in _exec_sources if _was_compiled_from(text, code)), ())
     if lines:
         definition = _find_definition(lines, code)
         if definition is not None:
@@ -253,7 +253,7 @@ def _lines_from_history(function: FunctionType) -> tuple[str, ...]:
 
 
 # Source texts that were run by `exec` or `python -c`, which Python itself does not keep; most recent last.
-_texts: LruCache[tuple[str, ...], bool] = LruCache(64)
+_exec_sources: LruCache[tuple[str, ...], bool] = LruCache(64)
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names})
 
 
@@ -271,7 +271,7 @@ def remember_exec_source(function: FunctionType) -> None:
         if mark in text:
             lines = tuple(text.splitlines(keepends=True))
             if _was_compiled_from(lines, code):
-                _texts.keep(lines, True)
+                _exec_sources.keep(lines, True)
                 return
 
 
@@ -303,7 +303,7 @@ def _was_compiled_from(lines: tuple[str, ...], code: CodeType) -> bool:
     return False
 
 
-_numbers = itertools.count(1)
+_source_ids = itertools.count(1)
 
 
 def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def run_source(text: str, namespace: dict[str, Any] | None = None) -> dict[str, 
     >>> run_source("def half(x):\\n    return x / 2")["half"](3.0)
     1.5
     """
-    file = f"<livegrad source {next(_numbers)}>"
+    file = f"<livegrad source {next(_source_ids)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names = {"__name__": "__main__"} if namespace is None else namespace
     exec(compile(text, file, "exec", dont_inherit=True), names)

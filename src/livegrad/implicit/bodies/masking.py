@@ -122,7 +122,7 @@ def _interval_flags(choices: Choices) -> tuple[bool, ...]:
 
 
 def _map_over_points(function: Function, coordinates: int, argument_count: int) -> Function:
-    """Maps a function of (coordinates, others, mask words) over arrays of coordinates and words; others are shared."""
+    """Maps a function of (coordinates, arguments, mask words) over arrays of coordinates and words."""
     mask_words = len(function.parameters) - coordinates - argument_count
     order = [*range(coordinates), *range(coordinates + argument_count, coordinates + argument_count + mask_words)]
     order += range(coordinates, coordinates + argument_count)

@@ -110,7 +110,7 @@ def _compile_box_rotation(dtype: np.dtype[Any]) -> Any:
 
 
 def _compile_over_arrays(name: str, inputs: Sequence[list[Node]], results: Sequence[Node], dtype: np.dtype[Any]) -> Any:
-    """Compiles a function over arrays of the first inputs. Rounding results is monotonic and keeps bounds valid."""
+    """Compiles a function over arrays of the first inputs; the others are shared. Rounding keeps bounds valid."""
     mapped, *others = inputs
     shared = [node for nodes in others for node in nodes]
     rounded = [ops.cast(result, type=scalar_of_dtype(dtype)) for result in results]

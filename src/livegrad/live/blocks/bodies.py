@@ -37,7 +37,7 @@ from livegrad.tensors.pytrees import flatten
 from livegrad.tensors.tracing import name_of, placeholders, result_node
 from livegrad.tensors.weak_types import weak_numbers
 
-_MOST_KEPT = 64  # specialisations of one body
+_MAX_KEPT = 64  # specialisations of one body
 _KINDS = {"bool": 0, "unsigned": 1, "signed": 1, "float": 2, "complex": 3}
 
 
@@ -223,7 +223,7 @@ class TracedBody:
         specialized = self._by_inputs.get(input_types)
         if specialized is None:
             specialized = self._specialize(input_types)
-            if len(self._by_inputs) >= _MOST_KEPT:
+            if len(self._by_inputs) >= _MAX_KEPT:
                 self._by_inputs.clear()
             self._by_inputs[input_types] = specialized
         return specialized
@@ -245,7 +245,7 @@ class TracedBody:
         specialized = self._by_types.get((types, weak))
         if specialized is None:
             specialized = self._trace(types, weak)
-            if len(self._by_types) >= _MOST_KEPT:
+            if len(self._by_types) >= _MAX_KEPT:
                 self._by_types.clear()
             self._by_types[types, weak] = specialized
         return replace(specialized, sizes=sizes) if sizes else specialized

@@ -217,7 +217,7 @@ def _leaves_composite(source: Source | None) -> bool:
     return source.__class__ is Edge and source.source.block.__class__ is Composite  # type: ignore[union-attr]
 
 
-MOST_NESTED = 64  # nested regions: each level is a nested call, both in the compiler and at run time
+MAX_NESTED = 64  # nested regions: each level is a nested call, both in the compiler and at run time
 
 
 class _Flattener:
@@ -346,7 +346,7 @@ class _Flattener:
     def _make_region_node(self, key: str, region: Region) -> NetworkNode:
         """The node of a region with its bodies; without bodies if regions nest too deeply, which `validate` reports."""
         bodies = []
-        for label, body in region.bodies.items() if self._depth < MOST_NESTED else ():
+        for label, body in region.bodies.items() if self._depth < MAX_NESTED else ():
             network = Network()
             inside = _Flattener(body.graph, _inner_prefix(self.prefix, region, label), self, region, body)
             expand_derived(network, inside.add_nodes(network))

@@ -17,7 +17,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from livegrad.live.compile.flatten import MOST_NESTED, flatten_graph
+from livegrad.live.compile.flatten import MAX_NESTED, flatten_graph
 from livegrad.live.compile.live_plan import LivePlan
 from livegrad.live.compile.network import Network, NetworkNode, OutputRef, with_inner_nodes
 from livegrad.live.compile.propagate import PreviousShapes, Shapes, propagate_shapes
@@ -95,7 +95,7 @@ def _validate_bodies(node: NetworkNode) -> list[Problem]:
     problems = []
     if isinstance(node.block, Region) and not node.bodies:
         help = "use lg.cond, lg.fori_loop or lg.while_loop inside a block instead of the inner regions"
-        error = GraphError("regions are nested too deeply", expected=f"at most {MOST_NESTED} levels", help=help)
+        error = GraphError("regions are nested too deeply", expected=f"at most {MAX_NESTED} levels", help=help)
         problems.append(make_problem(node, None, error))
     names = [{*body.outputs, *body.missing} for body in node.bodies]
     if any(outputs != names[0] for outputs in names):

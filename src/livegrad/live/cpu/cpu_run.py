@@ -32,7 +32,7 @@ class _TooDeep(Exception):
         self.steps = steps
 
 
-_MOST_NESTED = 32  # nested runs of steps: Python's stack has room for about a hundred
+_MAX_NESTED = 32  # nested runs of steps: Python's stack has room for about a hundred
 
 
 class Run:
@@ -82,7 +82,7 @@ class Run:
     def pull(self, steps: Iterable[str]) -> None:
         """Runs those of the steps that wait, and their waiting sources. Raises `LostResult` if one has no value."""
         if self._waiting:
-            if self._depth > _MOST_NESTED and not self._waiting.keys().isdisjoint(steps):
+            if self._depth > _MAX_NESTED and not self._waiting.keys().isdisjoint(steps):
                 raise _TooDeep(tuple(steps))
             for key in sorted(self._waiting_for(steps), key=self._plan.position.__getitem__):
                 must_run = self._waiting.get(key)

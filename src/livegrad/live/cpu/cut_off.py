@@ -13,8 +13,8 @@ from typing import Protocol
 from livegrad.live.compile.live_plan import LivePlan, RegionStep, Step, operand_key, roots_of
 from livegrad.live.graph.sources import Numbers
 
-_MOST_COMPARED = 1 << 14  # bytes
-_MOST_DIFFERENCES = 64  # successive differences after which a result is no longer compared
+_MAX_COMPARED = 1 << 14  # bytes
+_MAX_DIFFERENCES = 64  # successive differences after which a result is no longer compared
 _RUNS_UNTIL_RETRY = 1024
 NONE: frozenset[str] = frozenset()
 
@@ -34,7 +34,7 @@ class Result:
         """Stores the bytes that readers will see. Stops comparing after many successive differences."""
         self.before = now
         self.differences += 1
-        if self.differences >= _MOST_DIFFERENCES:
+        if self.differences >= _MAX_DIFFERENCES:
             self.read = self.before = None
 
 
@@ -107,7 +107,7 @@ class CutOff:
                 self._by_buffer.pop(buffer, None)  # unobserved: the first reader must run
                 continue
             result = self._by_buffer.setdefault(buffer, Result(buffer))
-            is_compared = result.differences < _MOST_DIFFERENCES and plan.buffers[buffer].bytes <= _MOST_COMPARED
+            is_compared = result.differences < _MAX_DIFFERENCES and plan.buffers[buffer].bytes <= _MAX_COMPARED
             result.read = self._memory[buffer].tobytes if is_compared else None
             result.before = result.before if is_compared else None
             results.append(result)
@@ -160,7 +160,7 @@ class CutOff:
     def _observe_first_reader(self, running: LivePlan, root: object) -> None:
         """Starts to observe a result that had no readers. Its first reader runs now, and sees the current bytes."""
         spec = running.buffers.get(root) if root in running.producer and root not in self._by_buffer else None  # type: ignore[call-overload]
-        if spec is not None and spec.bytes <= _MOST_COMPARED:
+        if spec is not None and spec.bytes <= _MAX_COMPARED:
             self._by_buffer[spec.key] = Result(spec.key)
             self._by_buffer[spec.key].before = self._memory[spec.key].tobytes()
 

@@ -25,7 +25,7 @@ from livegrad.runtime.cuda.serialised_launches import SerialisedLaunch, Serialis
 from livegrad.schedule.plan import Buffer
 
 _FIRST_TAPE_BYTES = 2048
-_MOST_TAPE_BYTES = 1 << 34  # of one step, all threads together
+_MAX_TAPE_BYTES = 1 << 34  # of one step, all threads together
 
 
 class Addresses(Protocol):
@@ -175,8 +175,8 @@ class BoundStep:
     def _make_tapes(self) -> DeviceMemory:
         workers = max(kernel.workers for kernel in self.code.kernels if kernel.uses_tapes)
         size = workers * self.tape_bytes
-        if size > _MOST_TAPE_BYTES:
-            raise DeviceError(f"the tapes of loops take more than {_MOST_TAPE_BYTES >> 30} GiB of the device")
+        if size > _MAX_TAPE_BYTES:
+            raise DeviceError(f"the tapes of loops take more than {_MAX_TAPE_BYTES >> 30} GiB of the device")
         return DeviceMemory(size)
 
     def _fill_slot(self, launch: Launch, index: int, slot: ArgumentSlot, item_index: int, addresses: Addresses) -> None:

@@ -46,7 +46,7 @@ from livegrad.runtime.cuda.cuda_graph import ChangeRefused
 from livegrad.runtime.cuda.device_memory import DeviceMemory, download
 from livegrad.runtime.cuda.driver import DeviceError, check, device, driver
 
-_MOST_PROGRAMS = 64
+_MAX_PROGRAMS = 64
 _ProgramKey = tuple[tuple[str, ...], Profile, frozenset[str]]  # steps, profiling, refused calls
 
 
@@ -68,7 +68,7 @@ class CudaExecutable:
         self._missing: set[FeatureLevel] = set()  # features that steps read and that have no value
         self.bound: dict[str, BoundStep] = {}
         self.captured: dict[str, CapturedGraph] = {}
-        self.programs: LruCache[_ProgramKey, Program] = LruCache(_MOST_PROGRAMS, Program.close)
+        self.programs: LruCache[_ProgramKey, Program] = LruCache(_MAX_PROGRAMS, Program.close)
         self.refused: Mapping[str, LivegradError] = {}  # calls inside regions that cannot run now
         self._by_identity: dict[int, tuple[Sequence[str], Program]] = {}
         self._advance: Advance | None = None
@@ -325,7 +325,7 @@ class CudaExecutable:
         if missing:
             return run_without(lambda: self._start(program) if program.steps else RunReport((), {}), missing)
         if steps.__class__ is tuple and not profile and not self.refused:
-            if len(self._by_identity) >= _MOST_PROGRAMS:
+            if len(self._by_identity) >= _MAX_PROGRAMS:
                 self._by_identity.clear()
             self._by_identity[id(steps)] = steps, program
         return self._start(program)

@@ -17,7 +17,7 @@ from livegrad.runtime.cuda.device_memory import DeviceMemory
 from livegrad.runtime.cuda.driver import check, device, driver
 
 CLEAN = (1 << 64) - 1  # a status word without a report
-_MOST_IN_FLIGHT = 8
+_MAX_IN_FLIGHT = 8
 
 
 class Ledger:
@@ -44,7 +44,7 @@ class Ledger:
 
     def snapshot(self) -> Snapshot:
         """The words after all runs so far. Waits only if many unread snapshots exist."""
-        if len(self._in_flight) >= _MOST_IN_FLIGHT:
+        if len(self._in_flight) >= _MAX_IN_FLIGHT:
             oldest = self._in_flight.popleft()()
             if oldest is not None:
                 oldest.take()

@@ -17,7 +17,7 @@ from livegrad.live.graph.sources import Numbers
 from livegrad.runtime.cuda.driver import PerContext, check, device, driver
 
 _LEAST = 64
-_LARGEST_KEPT, _MOST_KEPT = 1 << 26, 1 << 24  # bytes: of one allocation, and of all allocations of one size
+_LARGEST_KEPT, _MAX_KEPT = 1 << 26, 1 << 24  # bytes: of one allocation, and of all allocations of one size
 
 
 def _make_free_lists() -> defaultdict[int, list[int]]:
@@ -48,7 +48,7 @@ class PinnedMemory:
 
     def free(self) -> None:
         """Frees the memory. A copy into it may still be running; the stream orders the next copy after it."""
-        if self.size <= _LARGEST_KEPT and len(self._free_list) < max(1, _MOST_KEPT // self.size):
+        if self.size <= _LARGEST_KEPT and len(self._free_list) < max(1, _MAX_KEPT // self.size):
             self._free_list.append(self.address)
         else:
             driver.cuStreamSynchronize(device().stream)  # a later copy would not wait for the running copy

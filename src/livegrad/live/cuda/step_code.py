@@ -28,7 +28,7 @@ from livegrad.runtime.cuda.serialised_launches import (
 )
 from livegrad.schedule.plan import Buffer, Plan
 
-_MOST_KEPT = 8192
+_MAX_KEPT = 8192
 
 Item = SerialisedLaunch | SerialisedLibraryCall | SerialisedHostStep
 
@@ -76,7 +76,7 @@ class CodeCache:
     def __init__(self, make: Callable[[BlockStep, Sequence[bool]], StepCode]) -> None:
         self._make = make
         # The value keeps the function alive, so that its id is not reused.
-        self._codes: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MOST_KEPT)
+        self._codes: LruCache[tuple[Any, ...], tuple[Any, StepCode]] = LruCache(_MAX_KEPT)
 
     def get(self, step: BlockStep) -> StepCode:
         """The code of a step, compiled on first use."""

@@ -13,7 +13,7 @@ import numpy as np
 from livegrad.live.documents.toml_text import Inline
 from livegrad.live.recording.exact_values import decode_value, encode_value
 
-_MOST_NUMBERS = 64  # larger arrays stay in base64
+_MAX_NUMBERS = 64  # larger arrays stay in base64
 
 
 def to_readable(encoded: Any) -> Any:
@@ -38,7 +38,7 @@ def to_readable(encoded: Any) -> Any:
 
 def _readable_array(encoded: dict[str, Any]) -> Inline:
     array = np.asarray(decode_value(encoded))
-    if array.size and array.size <= _MOST_NUMBERS and array.dtype.kind in "biuf":
+    if array.size and array.size <= _MAX_NUMBERS and array.dtype.kind in "biuf":
         values = _to_decimals(array)
         if np.array(values, array.dtype).tobytes() == array.tobytes():
             return Inline(dtype=array.dtype.name, values=values)

@@ -18,7 +18,7 @@ from livegrad.state import Owned
 
 Numbers = np.ndarray[Any, Any]
 _NUMBER_KINDS = "?biufc"  # NumPy's
-_MOST_SHOWN = 60  # characters
+_MAX_SHOWN = 60  # characters
 _touching = Owned(Lock)
 _NUMBER_TYPES: dict[type, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
 
@@ -159,7 +159,7 @@ def array_of(value: Any) -> Numbers:
         raise UsageError(
             "not a number or an array of numbers",
             where=caller_origin(),
-            found=found if len(found) <= _MOST_SHOWN else type(value).__name__,
+            found=found if len(found) <= _MAX_SHOWN else type(value).__name__,
         )
     return array
 

@@ -37,7 +37,7 @@ from livegrad.live.update.reach import find_affected_blocks
 from livegrad.live.update.reorder import CycleError, reorder
 from livegrad.live.update.rewire import patch_connections, rewire
 
-_MOST_AFFECTED = 256  # blocks: beyond this, recompiling everything is about as fast
+_MAX_AFFECTED = 256  # blocks: beyond this, recompiling everything is about as fast
 
 
 class _NeedsFullCompilation(Exception):
@@ -79,7 +79,7 @@ def _flatten(graph: Graph, previous: Compilation, running: LivePlan, entries: Se
     affected, states = find_affected_blocks(graph.journal, entries), _states_by_next(running)
     worklist, visited = list(affected), set(affected)
     for block in worklist:  # grows during the loop
-        if len(visited) > _MOST_AFFECTED:
+        if len(visited) > _MAX_AFFECTED:
             raise _NeedsFullCompilation
         keys, node = network.keys.get(block, ()), flatten_block(graph, block)
         if isinstance(block, DerivedBlock) or len(keys) > 1:

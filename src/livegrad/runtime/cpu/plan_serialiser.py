@@ -17,8 +17,8 @@ from livegrad.runtime.cpu.matmul_steps import native_convolution, native_product
 from livegrad.runtime.cpu.native import fourier, ordering
 from livegrad.runtime.cpu.native.convolution import Convolution
 from livegrad.runtime.cpu.native.pool_ir import BRIEF
-from livegrad.runtime.cpu.ordering_steps import native_ordering
 from livegrad.runtime.cpu.row_chains import row_tile
+from livegrad.runtime.cpu.row_steps import native_ordering, native_transforms
 from livegrad.runtime.cpu.serialised_plan import SerialisedKernel, SerialisedPlan
 from livegrad.runtime.cpu.step_calls import (
     ChainCall,
@@ -30,7 +30,6 @@ from livegrad.runtime.cpu.step_calls import (
     rounded,
 )
 from livegrad.runtime.cpu.tiers import Code
-from livegrad.runtime.cpu.transform_steps import native_transforms
 from livegrad.runtime.serialised import SerialisedArrays, serialise_signature
 from livegrad.schedule.loops.nest import LoopNest
 from livegrad.schedule.plan import Buffer, HostStep, KernelStep, Plan, RowChain, Step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from livegrad.ir.types import Scalar
 
@@ -17,7 +18,7 @@ class TileShapes:
     dot_heights: tuple[int, ...]  # rows of dot products that are summed at once, descending to 1, powers of two
     fma: bool
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Of an element."""
         return self.type.bits // 8

@@ -28,6 +28,7 @@ from livegrad.codegen.llvm.matmul.launches import (
 from livegrad.codegen.llvm.matmul.matmul_module import module_text
 from livegrad.codegen.llvm.matmul.product import Launches, Operand, Product
 from livegrad.codegen.llvm.matmul.tile_shapes import TileShapes, tile_shapes
+from livegrad.ir.symbolic_size import symbolic_within
 from livegrad.ir.types import f32, f64
 from livegrad.runtime.cpu.native.host_target import host_target
 from livegrad.runtime.cpu.native.llvm_jit import NativeFunction, compile_library
@@ -122,6 +123,14 @@ class _Strategy(NamedTuple):
 
 
 def _best_strategy(product: Product, shapes: TileShapes) -> _Strategy:
+    if symbolic_within(product) is not None:
+        return min(_strategies(product, shapes), key=_cost_of)  # comparisons of symbolic sizes record guards
+    return _best_of_sizes(product, shapes)
+
+
+@lru_cache(maxsize=1024)
+def _best_of_sizes(product: Product, shapes: TileShapes) -> _Strategy:
+    """Cached, because a plan pass asks before the launches are built, and layers repeat their sizes."""
     return min(_strategies(product, shapes), key=_cost_of)
 
 

@@ -1,6 +1,7 @@
-"""Recognises Fourier transforms with native code. In: a step. Out: its transforms, one for each axis, or None.
+"""Recognises Fourier transforms and sorts with native code. In: a step. Out: its sizes and strides, or None.
 
-Called when a plan is serialised. NumPy computes the others: lengths with large prime factors.
+Both work on all rows of a tensor along an axis. Called when a plan is serialised. NumPy computes the others: transforms
+of lengths with large prime factors, and sorts of long rows.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import math
 from livegrad.ir.node import Node
 from livegrad.ir.types import Scalar, c64, c128, f32, f64
 from livegrad.ops.fourier import fft, irfft, rfft
+from livegrad.ops.sorting import argsort, sort, top_positions
 from livegrad.runtime.cpu.matmul_steps import product_operands
 from livegrad.runtime.cpu.native.fourier import Side, Transform, is_native
+from livegrad.runtime.cpu.native.ordering import ELEMENTS, Ordering, kernel_for
 from livegrad.schedule.plan import Buffer, HostStep
 
 _REAL_PARTS = {c64: "float32", c128: "float64", f32: "float32", f64: "float64"}
@@ -45,7 +48,7 @@ def _axis_transform(
 ) -> Transform | None:
     shape, strides, element = source
     length = shape[axis] if node.op is not irfft else result.shape[axis]
-    batch = batch_of_rows(shape, strides, result.strides, axis)
+    batch = _merge_batch_axes(shape, strides, result.strides, axis)
     if batch is None:
         return None
     (outer, source_outer, target_outer), (inner, source_row, target_row) = batch
@@ -66,7 +69,32 @@ def _scale(norm: str, inverse: bool, length: int) -> float:
     return 1 / length if (norm == "backward") == inverse else 1.0
 
 
-def batch_of_rows(
+def native_ordering(step: HostStep) -> Ordering | None:
+    """The order to compute for the rows of a step; None for other steps, and for sorts without native code."""
+    if step.op not in (sort, argsort, top_positions) or not isinstance(step.result, Buffer) or not step.result.size:
+        return None
+    node, result = step.function.results[0], step.result
+    ((buffer, order),) = product_operands(step)
+    element, axis = ELEMENTS.get(buffer.element), node.attribute("axis")
+    shape, strides = (tuple(values[a] for a in order) for values in (buffer.shape, buffer.strides))
+    batch = _merge_batch_axes(shape, strides, result.strides, axis)
+    if element is None or batch is None:
+        return None
+    is_contiguous = strides[axis] == 1
+    kernel = kernel_for(shape[axis], result.shape[axis], wants_values=step.op is sort, is_contiguous=is_contiguous)
+    if kernel is None:
+        return None
+    (outer, source_outer, target_outer), (inner, source_row, target_row) = batch
+    bytes_in, bytes_out = buffer.element.dtype.itemsize, result.element.dtype.itemsize
+    return Ordering(
+        element, kernel, shape[axis], result.shape[axis], outer, inner,
+        (source_outer * bytes_in, source_row * bytes_in, strides[axis] * bytes_in),
+        (target_outer * bytes_out, target_row * bytes_out, result.strides[axis] * bytes_out),
+        node.attribute("largest" if step.op is top_positions else "descending"),
+    )  # fmt: skip
+
+
+def _merge_batch_axes(
     shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], axis: int
 ) -> list[tuple[int, int, int]] | None:
     """Merges all axes but one into two, with their extents and strides in elements; None if they do not merge."""
