@@ -198,7 +198,7 @@ def test_graphs_that_are_built_and_never_run_go_away():
 
 
 def test_reading_data_of_changing_shapes_keeps_a_bounded_number_of_programs(monkeypatch):
-    monkeypatch.setattr(compiled_graphs.programs_of_session.current.by_key, "most", 8)
+    monkeypatch.setattr(compiled_graphs.programs_of_session.current.by_key, "capacity", 8)
     for size in range(1, 30):
         x = lg.asarray(np.ones(size, np.float32))
         np.testing.assert_array_equal((x * 3.0 + 0.5).numpy(), np.full(size, 3.5))
