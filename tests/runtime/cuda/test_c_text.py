@@ -13,7 +13,7 @@ from livegrad.ir.types import Tensor, f32, i8, i32, i64
 from livegrad.runtime.cuda import reason_for_no_cuda
 from livegrad.runtime.cuda.driver import check, device, driver
 from livegrad.runtime.cuda.modules import load_function
-from tests.codegen.test_c_ops import SCALARS, examples, together
+from tests.codegen.test_c_ops import SCALARS, combine, examples
 from tests.runtime.test_opencl import all_nodes, branching, integers, read
 
 pytestmark = [
@@ -62,11 +62,11 @@ def test_every_node_computes_the_same_as_cuda_text(kind: PortType | None) -> Non
 def test_every_op_computes_the_same_as_cuda_text(scalar: str) -> None:
     chosen, wrong = examples(scalar), []
     for start in range(0, len(chosen), 60):  # a kernel takes four kilobytes of arguments
-        combined = together(chosen[start : start + 60])
+        combined = combine(chosen[start : start + 60])
         expected = [wanted for example in combined.examples for wanted in example.results]
         results = [np.zeros((combined.points, *wanted.shape[1:]), wanted.dtype) for wanted in expected]
         assert not launch(kernel_source(combined.function, combined.lifted, CUDA), combined.arguments, results).any()
-        wrong += combined.complaints(results)
+        wrong += combined.mismatches(results)
     assert not wrong, "\n".join(wrong)
 
 
