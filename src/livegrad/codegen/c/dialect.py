@@ -1,6 +1,7 @@
 """Dialects of C: names of types, constants, constructors and function qualifiers.
 
-The emitter serves all dialects, which differ only in the fields of `Dialect`. `codegen/cuda/kernel_values.py` defines
+All dialects share the syntax that the emitter writes, and differ only in the fields of `Dialect`.
+`codegen/cuda/kernel_values.py` defines
 another dialect for the kernels of plans: CUDA C with its own support library.
 """
 

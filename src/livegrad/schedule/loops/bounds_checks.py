@@ -1,4 +1,5 @@
-"""Bounds-check elimination: proves that indices are in range, from affine bounds of loop indices and constants.
+"""Passes for scalar loops. Bounds-check elimination proves that indices are in range, from affine bounds of loop
+indices and constants; `optimise_scalar_loops` hands loops to LLVM's vectoriser.
 
 The `in_range` attribute of reads and writes by index names the axes that need no check. Comparisons with a provable
 result are folded, together with the selects that use them, such as the wrap-around of a negative index.

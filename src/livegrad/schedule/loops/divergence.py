@@ -2,7 +2,7 @@
 
 In: a function with flags for its divergent parameters, or a loop nest. Only divergent values need vector registers:
 `vectorise.py` chooses the number of lanes by their types, and `masked_control.py` generates loops by the values that
-diverge. CUDA needs no such analysis, because its lanes are threads.
+diverge. CUDA needs no such analysis, because its lanes are threads. The pass `share_lockstep` is here too.
 """
 
 from __future__ import annotations
